@@ -1,7 +1,7 @@
 """Data-parallel training, one process a device (gloo on CPUs, NCCL on GPUs).
 
 torchrun --nproc-per-node 2 ddp.py
-torchrun --nproc-per-node 2 ddp.py --straggler 1    # rank 1 is held back 20 ms a step
+torchrun --nproc-per-node 2 ddp.py --straggler 1    # rank 1 is held back 20 ms per step
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--straggler", type=int, default=-1, help="the rank that sleeps 20 ms a step")
+    parser.add_argument("--straggler", type=int, default=-1, help="the rank that sleeps 20 ms per step")
     options = parser.parse_args()
 
     on_gpu = torch.cuda.is_available()

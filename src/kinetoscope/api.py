@@ -161,7 +161,7 @@ class Run(runs.Run):
             if get_origin(field.type) is list and issubclass(row, Struct)
         }
         if name not in tables:
-            raise UsageError(f"the report has no table {name!r}", mend=f"one of: {', '.join(tables)}")
+            raise UsageError(f"the report has no table {name!r}", hint=f"one of: {', '.join(tables)}")
         return _frame(getattr(self.report(), name), tables[name])
 
     def findings(self, after: Run | None = None) -> list[document.FindingRow]:
@@ -391,7 +391,7 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
         InputError: an input cannot be used; the message says why, and what to do.
     """
     if not paths:
-        raise UsageError("there is nothing to load", mend='kinetoscope.load("trace.json.gz")')
+        raise UsageError("there is nothing to load", hint='kinetoscope.load("trace.json.gz")')
     return Run(**vars(runs.load(*paths, progress=progress)))
 
 

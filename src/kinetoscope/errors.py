@@ -10,7 +10,7 @@
 
 `run` ends as its program does: with its exit status, or of the signal that ended it.
 
-A message has three parts: what went wrong, where, and the command or change that mends it.
+A message has three parts: what went wrong, where, and the command or change that fixes it.
 They are raised where the cause is known and caught once, in ``kinetoscope.cli``.
 """
 
@@ -25,23 +25,23 @@ class KinetoscopeError(Exception):
     Args:
         what: one sentence, what went wrong.
         where: the file, line or option it happened at.
-        mend: the command or change that mends it.
+        hint: the command or change that fixes it.
     """
 
     exit_code = 3
 
-    def __init__(self, what: str, *, where: str | None = None, mend: str | None = None) -> None:
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
-        self.mend = mend
+        self.hint = hint
 
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
-        if self.mend:
-            lines.append(f"  mend:  {self.mend}")
+        if self.hint:
+            lines.append(f"  hint:  {self.hint}")
         return "\n".join(lines)
 
 
@@ -70,7 +70,7 @@ class ProgramError(KinetoscopeError):
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """How to mend a name that is not there: what is like it, and what there is."""
+    """A hint for a name that is not there: what is like it, and what there is."""
     names = list(known)
     there = f"one of: {', '.join(names)}"
     found = near(word, names)

@@ -235,7 +235,7 @@ def test_dark_where_the_reader_wants_it(breaks: Any) -> None:
 def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: Any) -> None:
     go(breaks, "compile")
     shown = breaks.inner_text("main")
-    for text in ("breaks.py:29", "20, 2 a step", "84.6 %", "triton_poi_fused_mul_sin_0"):
+    for text in ("breaks.py:29", "20, 2 per step", "84.6 %", "triton_poi_fused_mul_sin_0"):
         assert text in shown.replace("\N{NO-BREAK SPACE}", " ")
     breaks.click("text=breaks.py:29")
     breaks.wait_for_selector(".program details.wanted")
@@ -335,8 +335,8 @@ def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Ope
     sure = msgspec.structs.replace(first, rule="hotspot", saving_low_us=9_000.0, saving_high_us=15_000.0)
     page = opened(rendered(report(findings=[first, owned, sure])))
     shown = [text.replace("\N{NO-BREAK SPACE}", " ") for text in page.locator(".saves").all_inner_texts()]
-    assert shown[0] == "saves about 12.6 ms a step"
-    assert shown[1].startswith("saves 2.00 ms more, 12.6 ms a step by itself: most of that is what")
+    assert shown[0] == "saves about 12.6 ms per step"
+    assert shown[1].startswith("saves 2.00 ms more, 12.6 ms per step by itself: most of that is what")
     assert shown[1].endswith("likely -1.00 ms to 3.00 ms")
     assert shown[2].endswith("likely 9.00–15.0 ms")
     page.click(".saves >> text=overhead-bound")

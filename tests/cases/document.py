@@ -85,7 +85,7 @@ def _cases() -> Iterator[str]:
         "the trace cannot tell (three quarters of an `align1` product, 40 % of attention's products, half of "
         "a kernel of low occupancy) were chosen from these same measurements: for those rules the table "
         "shows that the figures are of the right size on this device, not that they foresee others. The same "
-        "holds for what was mended on the cases that the table shows: `straggler` (shared work: the mean of "
+        "holds for what was fixed on the cases that the table shows: `straggler` (shared work: the mean of "
         "the waiting, not all of it; was 2.05), `graph-break` (the broken function's own entries; was 0.61) "
         "and those that are not predicted any more (4.89, -0.29, 0.53 and -0.02).\n"
     )
@@ -119,7 +119,7 @@ def _memory() -> Iterator[str]:
     yield (
         "Of rules on memory, by how much the fix lowers the peak of what was allocated (of holes: reserved), "
         "by torch's own counters. The programs chose no figure of a rule; `activation-memory` (was 0.43) and "
-        "`float32-logits` (promised nothing) were mended by them.\n"
+        "`float32-logits` (promised nothing) were fixed by them.\n"
     )
     yield "| rule | predicted bytes | measured bytes | ratio |"
     yield "|---|---:|---:|---:|"

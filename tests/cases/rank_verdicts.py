@@ -19,7 +19,7 @@ from rank_sets import Job, recorded
 
 
 def judged(job: Job, verdict: Verdict) -> str:
-    """``right``, ``cannot tell`` or ``wrong``. Of a culprit whose trace is missing nothing can be told: then
+    """``right``, ``cannot tell`` or ``wrong``. Of a culprit whose trace is missing nothing is known: then
     that is right."""
     if job.fault.rank is None:
         return {"even": "right", "unknown": "cannot tell"}.get(verdict.status, "wrong")

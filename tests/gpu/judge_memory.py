@@ -118,9 +118,7 @@ def _sums(runs: dict[str, Run], recordings: Path) -> None:
             )
             rows = growth(one.history, one.held.boundaries_ns if one.held else ())
             for row in rows.head(3).iter_rows(named=True):
-                print(
-                    f"  grows: {row['bytes_per_step']:,} a step, {row['line']} {row['owner']}, {row['grows']}"
-                )
+                print(f"  +{row['bytes_per_step']:,} per step, {row['line']} {row['owner']}, {row['grows']}")
         for error in histories(run).unread:
             print(f"  {name}: {error}")
 

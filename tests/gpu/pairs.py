@@ -48,7 +48,7 @@ STEPS, WARM, ROUNDS, TIMED = 110, 8, 9, 4
 
 @dataclass(frozen=True)
 class Programs:
-    """Modules of programs: functions of what is mended that return a step, and ``FIXES`` of each."""
+    """Modules of programs: functions of what is fixed that return a step, and ``FIXES`` of each."""
 
     modules: str
 
@@ -69,8 +69,8 @@ class Programs:
 
 
 def times(programs: Programs, name: str) -> None:
-    """Time the program as it is, with each fix and with all, in turn: µs a step of each round. What drifts on
-    the machine does so for all of them; settings of torch that a program makes are made again before it."""
+    """Time the program as it is, with each fix and with all, in turn: µs per step of each round. What drifts
+    on the machine does so for all of them; torch's settings that a program makes are made again before it."""
     import torch
 
     steps: dict[str, tuple[Step, str, bool]] = {}
@@ -141,8 +141,8 @@ def attempt(programs: Programs, names: list[str]) -> None:
 def judge(programs: Programs, out: Path) -> None:
     """The table of predicted and measured savings of the recordings in a folder, and how many agree."""
     from kinetoscope.findings.ledger import settle
+    from kinetoscope.findings.rank_view import views
     from kinetoscope.findings.registry import find
-    from kinetoscope.findings.scene import scenes
     from kinetoscope.sources.run import load
 
     every = json.loads((out / "times.json").read_text())
@@ -154,10 +154,10 @@ def judge(programs: Programs, out: Path) -> None:
         measured = every[name]
         run = load(out / name)
         found = find(run)
-        (scene,) = scenes(run)
+        (view,) = views(run)
         before = measured[""]
-        steps = max(1, round(median(before) / scene.own_step_us))  # recorded ones in one of the program's
-        program = f"| {name} | {median(before) / 1e3:.2f} | {steps * scene.own_step_us / 1e3:.2f}"
+        steps = max(1, round(median(before) / view.own_step_us))  # recorded ones in one of the program's
+        program = f"| {name} | {median(before) / 1e3:.2f} | {steps * view.own_step_us / 1e3:.2f}"
         first = found[0].rule if found else ""
         for fix, written in programs.fixes[name].items():
             if fix not in measured:

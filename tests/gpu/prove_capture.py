@@ -181,7 +181,7 @@ def price(out: Path) -> list[str]:
                 session.sources.resume()
         slower = median(b / a - 1 for a, b in zip(plain_s, waiting_s, strict=True))
         lines.append(
-            f"waiting, {name:<15} {1e6 * median(plain_s):9.2f} us a step, "
+            f"waiting, {name:<15} {1e6 * median(plain_s):9.2f} us per step, "
             f"waiting {1e6 * median(waiting_s):9.2f} us: {100 * slower:+.2f} % "
             f"(median of 11 pairs of {count} steps; "
             f"plain spread {100 * (max(plain_s) / min(plain_s) - 1):.1f} %; before any recording "

@@ -33,7 +33,7 @@ STEPS = 130
 CHANGES: dict[str, tuple[str, str, str]] = {
     "tf32": ("as-it-is", "kernel", "f32f32_tf32"),
     "fused": ("as-it-is", "kernel", "FusedAdam"),
-    "channels_last": ("as-it-is", "layout", "layout conversions a step removed"),
+    "channels_last": ("as-it-is", "layout", "layout conversions per step removed"),
     "sync": ("as-it-is", "sync", "added: aten::_local_scalar_dense"),
     "compile": ("as-it-is", "compiled", "in place of eager code"),
     "compile-break": ("compile", "graph_break", "added: Call to `torch._dynamo.graph_break()`"),

@@ -19,8 +19,8 @@ from cases.recorded import (
     recorded,
 )
 from kinetoscope.findings.experience import interval
+from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find, rules
-from kinetoscope.findings.scene import scenes
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 
 SHOWN = [case for case in cases() if case in rules()]
@@ -80,7 +80,7 @@ def test_findings_are_whole(case: str) -> None:
         if recording is None:
             continue
         findings = find(recording)
-        step_us = max(scene.own_step_us for scene in scenes(recording))
+        step_us = max(view.own_step_us for view in views(recording))
         assert sum(finding.remaining.us for finding in findings) <= 1.0001 * step_us
         for place, finding in enumerate(findings):
             owner = finding.remaining.owner

@@ -10,8 +10,8 @@ import pytest
 
 from cases.recorded import HERE
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find
-from kinetoscope.findings.scene import scenes
 from kinetoscope.sources.run import load
 
 REVIEWED: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json").read_bytes())
@@ -21,7 +21,7 @@ REVIEWED: dict[str, dict[str, str]] = msgspec.json.decode((HERE / "reviewed.json
 def found_in(folder: Path, name: str) -> tuple[list[Finding], float]:
     """The findings of a recording, and its step in µs."""
     run = load(*files(folder, name))
-    return find(run), max(scene.own_step_us for scene in scenes(run))
+    return find(run), max(view.own_step_us for view in views(run))
 
 
 def files(folder: Path, name: str) -> list[Path]:
@@ -59,7 +59,7 @@ def test_the_founding_cases(shared_data: Path, name: str, there: set[str], absen
 
 
 def test_a_straggler_is_shown_with_what_the_late_rank_did(shared_data: Path) -> None:
-    """Rank 1 slept 20 ms a step."""
+    """Rank 1 slept 20 ms per step."""
     found, _ = found_in(shared_data, "h200-dist/ddp_straggler_rank0+1")
     (finding,) = [finding for finding in found if finding.rule == "straggler"]
     assert finding.remaining.us == pytest.approx(20_000, rel=0.03)

@@ -102,7 +102,8 @@ def test_what_the_profile_calls_unknown_is_broken_down(backward: tuple[Run, Prin
 
 
 def test_the_graphs_of_a_training_run_cost_what_their_modules_cost_alone(shared_data: Path) -> None:
-    """Two steps of the whole model, forward and backward told apart: another run, so near and not equal."""
+    """Two steps of the whole model, forward and backward distinguished: another run, so near and not
+    equal."""
     profile = load(shared_data / "h200" / "mixnet_l_train_bs128_compile.json.gz")
     categories = graph_categories(profile)
     for direction in ("forward", "backward"):

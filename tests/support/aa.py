@@ -1,4 +1,4 @@
-"""How often runs of one program are told apart, and how often an injected slow-down is found. By hand:
+"""How often runs of one program are distinguished, and how often an injected slow-down is found. By hand:
 
     python tests/support/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
     python tests/support/aa.py judge RUNS.json                 the tables of docs/compare.md, from those runs
@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.comparison.step_time import of_one_run_each
+from kinetoscope.comparison.step import of_one_run_each
+
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import Ratio, compare_groups, compare_rounds
 

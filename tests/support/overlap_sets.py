@@ -30,10 +30,10 @@ class Job:
     Args:
         kind: ``ddp`` or ``fsdp``.
         fault: ``clocks`` (all kernels of ``slow`` take 1.2 times as long), ``kernel`` (one of them 2.5
-            times), ``stall`` (its host stalls once a step), ``host`` (its host takes 12 times as long for
+            times), ``stall`` (its host stalls once per step), ``host`` (its host takes 12 times as long for
             each launch, more than the kernels need) or ``none``.
         transfer: how long each collective moves data.
-        jitter: how long every rank's host stalls once a step by chance, on average (exponential); all its
+        jitter: how long every rank's host stalls once per step by chance, on average (exponential); all its
             kernels then take by chance up to 1.1 times as long in a step.
     """
 

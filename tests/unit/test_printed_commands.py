@@ -19,8 +19,8 @@ TEXTS = [
     *(ROOT / "docs").glob("*.md"),
     ROOT / "README.md",
 ]
-# A command stands in backticks, alone on an indented line, or is what mends an error.
-COMMAND = re.compile(r"(?:`|^ {2,}|mend=f?[\"'])kinetoscope ([a-z]+)(?=[ `\"'\n])", re.MULTILINE)
+# A command stands in backticks, alone on an indented line, or is what fixes an error.
+COMMAND = re.compile(r"(?:`|^ {2,}|hint=f?[\"'])kinetoscope ([a-z]+)(?=[ `\"'\n])", re.MULTILINE)
 
 
 def test_no_text_promises_a_verb_that_is_not_there() -> None:

@@ -65,6 +65,11 @@ export interface ClockRow {
   memory_clock_mhz: number | null; temperature_c: number | null; power_w: number | null;
   throttle_reasons: string[];
 }
+/** A collective: when each rank came and left, on one clock, from the first on, and of that what it waited for the others. */
+export interface CollectiveInstance {
+  kind: string; group: string; step: string; bytes: number | null; ranks: number[]; arrived_us: number[];
+  left_us: number[]; waiting_us: number[];
+}
 /** Collectives of one kind and size in one sort of process group, over all ranks. */
 export interface CollectiveRow {
   group: string; group_size: number | null; groups: number; kind: string; bytes: number | null;
@@ -87,7 +92,7 @@ export interface ComparedRun {
 }
 /** ``glossary``: what each op of the graphs does. */
 export interface Compilation {
-  torch: string | null; sources: LogSource[]; frames: Frame[]; stretches: Stretch[];
+  torch: string | null; sources: LogSource[]; frames: Frame[]; stretches: PhaseSpan[];
   graph_breaks: GraphBreak[]; recompilations: Recompilation[]; graphs: Graph[]; kernels: CompiledKernel[];
   failures: Failure[]; recompile_limit_hits: LimitHit[]; autotune: Autotune[]; cache: Caches;
   compile_s: number; coverage: Coverage; notes: string[]; glossary: Record<string, string>;
@@ -315,11 +320,11 @@ export interface KernelRow {
 export interface Lane {
   label: string; kind: string; rank: number; device: number | null; first: number; count: number;
 }
-/** What the ranks that are blamed most cost the others, by step: a row a rank, a column a step. */
+/** What the ranks that are blamed most cost the others, by step: a row a rank, a column per step. */
 export interface Lateness {
   ranks: number[]; steps: string[]; blamed_us: number[][];
 }
-/** Why ranks were late, over all of them; ``rank`` null: it cannot be told whose doing it was. */
+/** Why ranks were late, over all of them; ``rank`` null: whose doing it was is unknown. */
 export interface LatenessRow {
   rank: number | null; cause: string | null; detail: string; waited_us: number; meetings: number;
 }
@@ -358,11 +363,6 @@ export interface Matched {
   generated_us: number; to_graph_us: number; to_aten_ops_us: number; to_source_us: number;
   basis_us: Record<string, number>; unmatched: UnmatchedKernel[]; unknown_graphs: UnknownGraph[];
 }
-/** A collective: when each rank came and left, on one clock, from the first on, and of that what it waited for the others. */
-export interface Meeting {
-  kind: string; group: string; step: string; bytes: number | null; ranks: number[]; arrived_us: number[];
-  left_us: number[]; waiting_us: number[];
-}
 /** One allocation: where it lay, from when to when. */
 export interface MemoryBlock {
   start_us: number | null; end_us: number | null; address: number; bytes: number; role: string; owner: string;
@@ -381,7 +381,7 @@ export interface MemoryPeak {
   over_time: MemorySample[]; blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null;
   growth: GrowthRow[]; given_back: GivenBackRow[]; fits: Fits | null; snapshot: string; notes: string[];
 }
-/** A stretch of the recording: the most that was allocated and reserved in it. */
+/** An interval of the recording: the most that was allocated and reserved in it. */
 export interface MemoryPoint {
   start_us: number; allocated_bytes: number; reserved_bytes: number | null;
 }
@@ -392,7 +392,7 @@ export interface MemoryRow {
   allocations: number; releases: number; turned_over_bytes: number; reserved_growths: number;
   over_time: MemoryPoint[]; held_at_peak: HeldRow[]; held_from_before_bytes: number | null;
 }
-/** The moment of a stretch of the history when most was held. */
+/** The moment of an interval of the history when most was held. */
 export interface MemorySample {
   time_us: number; reserved_bytes: number; bytes: number[];
 }
@@ -455,12 +455,16 @@ export interface PhaseRow {
   p90_us: number; total_us: number; busy_us: number; launches: number; device_time_us: number;
   kernels: PhaseKernel[];
 }
+/** When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs. */
+export interface PhaseSpan {
+  frame: number; phase: string; start_s: number; duration_s: number;
+}
 /** Device work, µs from its step's begin. */
 export interface Piece {
   name: string; category: string; start_us: number; duration_us: number; lane: number; call: string | null;
   aligned_us: number | null;
 }
-/** A stretch of the window: launches made in it, and how deep the queue was at them. */
+/** An interval of the window: launches made in it, and how deep the queue was at them. */
 export interface QueuePoint {
   start_us: number; launches: number; depth_mean: number; depth_max: number;
 }
@@ -480,8 +484,8 @@ export interface Ranks {
   here: string; count: number; expected: number | null; missing: string; damaged: string;
   incomparable: string; verdict: RankVerdict; clocks: ClockOffset[]; collectives: CollectiveRow[];
   late: LatenessRow[]; worst: RankRow[]; spread: SpreadRow[]; alike: AlikeRow[]; ideal: IdealRow | null;
-  longest: Meeting | null; lateness: Lateness; paces: Paces; meetings: Meeting[]; ranks: RankRow[];
-  dumps: string[]; inspected: CollectiveRow[]; unread: string[];
+  longest: CollectiveInstance | null; lateness: Lateness; paces: Paces; meetings: CollectiveInstance[];
+  ranks: RankRow[]; dumps: string[]; inspected: CollectiveRow[]; unread: string[];
 }
 /** A guard of an earlier compilation (``of``) that this call failed. */
 export interface Reason {
@@ -579,11 +583,7 @@ export interface StepTimesRow {
   busy_median_us: number; busy_min_us: number; busy_max_us: number; busy_p10_us: number; busy_p90_us: number;
   spread: number;
 }
-/** When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs. */
-export interface Stretch {
-  frame: number; phase: string; start_s: number; duration_s: number;
-}
-/** Time under one name before and now, µs a step. */
+/** Time under one name before and now, µs per step. */
 export interface SumChange {
   name: string; base_us: number; new_us: number; delta_us: number;
 }
@@ -618,7 +618,7 @@ export interface UnmatchedKernel {
 export interface Waiting {
   data_us: number; sync_us: number; gc_us: number;
 }
-/** Kernels (or ops) of one name: launches and busy time, a step. */
+/** Kernels (or ops) of one name: launches and busy time, per step. */
 export interface WorkRow {
   name: string; short_name: string; launches: number; us: number;
 }

@@ -27,11 +27,11 @@ RESULT, REASON = "result.arrow", "reason.json"
 
 
 class RefusedError(Exception):
-    """Why there are no rows; ``mend`` is what may help, where the statement itself is not at fault."""
+    """Why there are no rows; ``hint`` is what may help, where the statement itself is not at fault."""
 
-    def __init__(self, what: str, mend: str | None = None) -> None:
+    def __init__(self, what: str, hint: str | None = None) -> None:
         super().__init__(what)
-        self.mend = mend
+        self.hint = hint
 
 
 def executed(tables: Mapping[str, pl.LazyFrame], sql: str) -> pl.DataFrame:
@@ -69,13 +69,13 @@ def _answer(home: Path, order: str) -> pl.DataFrame:
             command, input=order.encode(), capture_output=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
-        mend = f"ask for less, or allow more seconds: {SECONDS_VARIABLE}=120"
-        raise RefusedError(f"it takes more than {seconds:g} s", mend) from error
+        hint = f"ask for less, or allow more seconds: {SECONDS_VARIABLE}=120"
+        raise RefusedError(f"it takes more than {seconds:g} s", hint) from error
     if (home / REASON).is_file():
         raise RefusedError(*json.loads(plain_file.content(home / REASON)))
     if done.returncode or not (home / RESULT).is_file():
-        mend = f"ask for less, or allow more bytes of memory: {MEMORY_VARIABLE}={8 << 30}"
-        raise RefusedError("it takes more memory than it is given, or the engine gave up on it", mend)
+        hint = f"ask for less, or allow more bytes of memory: {MEMORY_VARIABLE}={8 << 30}"
+        raise RefusedError("it takes more memory than it is given, or the engine gave up on it", hint)
     return pl.read_ipc(io.BytesIO((home / RESULT).read_bytes()))
 
 

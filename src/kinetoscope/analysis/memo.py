@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Remembered(Generic[Subject, Result]):
-    """An analysis that is computed once per subject (a Trace or a Run, told apart by identity).
+    """An analysis that is computed once per subject (a Trace or a Run, distinguished by identity).
 
     Threads that ask while it is computed wait for it; analyses build upon each other one way: no deadlock.
     """

@@ -84,24 +84,24 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
         raise UsageError(
             "only a SELECT can be run: a recording is read, never changed",
             where=sql,
-            mend='kinetoscope query INPUT "SELECT name, duration_ns FROM device_events LIMIT 10"',
+            hint='kinetoscope query INPUT "SELECT name, duration_ns FROM device_events LIMIT 10"',
         )
     if not allow_files and _READS_FILES.search(sql):
         raise UsageError(
             "the query would read files beside the recording (read_csv and its like)",
             where=sql,
-            mend="if that is what you want: kinetoscope query --allow-files INPUT SQL",
+            hint="if that is what you want: kinetoscope query --allow-files INPUT SQL",
         )
     try:
         return bounded.executed(tables(run), sql)
     except bounded.RefusedError as error:
         reason = str(error).split("\n\n")[0].split("; valid columns:")[0]
         raise UsageError(
-            f"the query cannot be run: {reason}", where=sql, mend=error.mend or _mend(reason)
+            f"the query cannot be run: {reason}", where=sql, hint=error.hint or _hint(reason)
         ) from error
 
 
-def _mend(reason: str) -> str:
+def _hint(reason: str) -> str:
     """What a table or column that was not found may have been meant to be, and where they are listed."""
     listed = "kinetoscope query INPUT --tables lists the tables and their columns"
     word = UNKNOWN.search(reason)

@@ -21,7 +21,7 @@ SCALE = 1.4826
 WORTHWHILE = 0.1
 # Of two steps neither is the exception.
 ENOUGH_STEPS = 3
-# What differed is told by the few largest differences.
+# What differed is explained by the few largest differences.
 DIFFERENCES = 5
 
 

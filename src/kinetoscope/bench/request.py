@@ -57,7 +57,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ncu: tuple[NcuRow, ...] = ()
     problems: tuple[str, ...] = ()
     error: tuple[str, str | None, str | None] | None = None
-    """What, where and how to mend: the whole request failed."""
+    """What, where and how to hint: the whole request failed."""
     notes: tuple[str, ...] = ()
 
 
@@ -75,12 +75,12 @@ def ask(request: Request) -> Result:
         if not answer.exists():
             raise ProgramError(
                 f"the measuring process ended with status {status} and left no result",
-                mend="its last words are above",
+                hint="its last words are above",
             )
         result = msgspec.json.decode(answer.read_bytes(), type=Result)
     if result.error is not None:
-        what, where, mend = result.error
-        raise KinetoscopeError(what, where=where, mend=mend)
+        what, where, hint = result.error
+        raise KinetoscopeError(what, where=where, hint=hint)
     return result
 
 

@@ -47,7 +47,7 @@ def answer(request: Request) -> Result:
         raise KinetoscopeError(
             f"no kernel matches {request.pattern!r}",
             where=request.input,
-            mend="; ".join(problems) or "list them with `kinetoscope kernels`",
+            hint="; ".join(problems) or "list them with `kinetoscope kernels`",
         )
     if request.task == "autotune":
         done = campaign.run(
@@ -79,7 +79,7 @@ def _replayed(request: Request, benches: Benches) -> Result:
         raise KinetoscopeError(
             f"no generated module's hash or AOT id begins with {request.graph!r}",
             where=request.input,
-            mend="list them with `kinetoscope graphs`",
+            hint="list them with `kinetoscope graphs`",
         )
     names = generated_kernels(replayed, request.limit) if request.with_ncu else ()
     blind = request.with_ncu and not names
@@ -192,7 +192,7 @@ def main(question: str, answer_file: str) -> int:
         import_torch()
         result = answer(request)
     except KinetoscopeError as error:
-        result = Result(device="", torch="", error=(error.what, error.where, error.mend))
+        result = Result(device="", torch="", error=(error.what, error.where, error.hint))
     Path(answer_file).write_bytes(msgspec.json.encode(result))
     return 0
 

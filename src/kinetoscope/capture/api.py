@@ -16,7 +16,7 @@ from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.errors import MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
-from kinetoscope.recording.meeting import await_ranks, meet
+from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
 
 class profile(ContextDecorator):
@@ -107,7 +107,7 @@ class profile(ContextDecorator):
             raise UsageError(
                 "the recording has not ended",
                 where=None if self.recording is None else str(self.recording),
-                mend="read it after the block, on rank 0; what `kinetoscope run` records, after the program",
+                hint="read it after the block, on rank 0; what `kinetoscope run` records, after the program",
             )
         return kinetoscope.load(self.recording)
 
@@ -119,7 +119,7 @@ class profile(ContextDecorator):
         except ImportError as error:
             raise MissingDependencyError(
                 "recording needs PyTorch",
-                mend="install torch in this environment, or read a trace with `report`",
+                hint="install torch in this environment, or read a trace with `report`",
             ) from error
         self._outer = active()
         if self._outer is not None:
@@ -129,7 +129,7 @@ class profile(ContextDecorator):
             return self
         place = rank_and_world(os.environ)
         rank, self._world = place or (0, 1)
-        folder, first = meet(self.name, self.out, rank if place else None)
+        folder, first = agree_on_folder(self.name, self.out, rank if place else None)
         if first:
             folders.begin(folder, tuple(sys.argv), self.options)
         folders.claim(folder, rank)

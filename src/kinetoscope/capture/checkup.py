@@ -26,14 +26,14 @@ class Check:
     """One answer.
 
     Attributes:
-        state: ok, missing (something cannot be seen), or note (nothing to mend, but worth knowing).
-        mend: the command or change that mends it.
+        state: ok, missing (something cannot be seen), or note (no change is needed, but worth knowing).
+        hint: the command or change that fixes it.
     """
 
     name: str
     state: str
     text: str
-    mend: str | None = None
+    hint: str | None = None
 
 
 def checkup() -> list[Check]:
@@ -83,8 +83,8 @@ def _torch(torch: Any, broken: Exception | None) -> Check:
             "torch", "missing", text, "pip install torch, into the environment of the program to record"
         )
     if broken is not None:
-        mend = "unset TORCH_LOGS" if os.environ.get("TORCH_LOGS") == "" else "reinstall torch"
-        return Check("torch", "missing", f"cannot be imported: {type(broken).__name__}: {broken}", mend)
+        hint = "unset TORCH_LOGS" if os.environ.get("TORCH_LOGS") == "" else "reinstall torch"
+        return Check("torch", "missing", f"cannot be imported: {type(broken).__name__}: {broken}", hint)
     found = str(torch.__version__)
     if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TORCH:
         return Check(
@@ -110,8 +110,8 @@ def _kineto(torch: Any) -> Check:
 def _devices(torch: Any) -> Iterator[Check]:
     if not torch.cuda.is_available():
         if torch.version.cuda or getattr(torch.version, "hip", None):
-            mend = "check `nvidia-smi` (or `rocm-smi`), the driver, and CUDA_VISIBLE_DEVICES"
-            yield Check("device", "missing", "torch sees no GPU, though it was built for one", mend)
+            hint = "check `nvidia-smi` (or `rocm-smi`), the driver, and CUDA_VISIBLE_DEVICES"
+            yield Check("device", "missing", "torch sees no GPU, though it was built for one", hint)
         else:
             yield Check(
                 "device", "note", "this torch is built for CPUs: operators are seen, GPU kernels are not"
@@ -134,12 +134,12 @@ def _sees_kernels(torch: Any) -> Check:
     kernels = [event for event in recording.events() or () if event.device_type.name in ("CUDA", "HIP")]
     if kernels:
         return Check("kernels", "ok", f"a test kernel was recorded ({len(kernels)} device events)")
-    mend = (
+    hint = (
         "end other profilers of this GPU (nsys, DCGM, another torch.profiler); "
         "in a container allow the driver's tools"
     )
     return Check(
-        "kernels", "missing", "a test kernel ran and was not recorded: CUPTI does not work here", mend
+        "kernels", "missing", "a test kernel ran and was not recorded: CUPTI does not work here", hint
     )
 
 
@@ -177,8 +177,8 @@ def _nvml() -> Check:
     except nvml.NvmlError as error:
         if shutil.which("nvidia-smi") is None:
             return Check("nvml", "note", "no NVIDIA driver: clocks, power and temperature are not read")
-        mend = f"libnvidia-ml.so.1 comes with the driver: {error}"
-        return Check("nvml", "missing", "clocks, power and temperature of the GPU are not read", mend)
+        hint = f"libnvidia-ml.so.1 comes with the driver: {error}"
+        return Check("nvml", "missing", "clocks, power and temperature of the GPU are not read", hint)
     return Check("nvml", "ok", "clocks, power and temperature of the GPU are read")
 
 
@@ -192,9 +192,9 @@ def _counters() -> Check:
         )
     restricted = "RmProfilingAdminOnly: 1" in text
     if restricted and hasattr(os, "geteuid") and os.geteuid() != 0:
-        mend = "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reboot"
+        hint = "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reboot"
         return Check(
-            "counters", "missing", "hardware counters (ncu) are for administrators only; traces are not", mend
+            "counters", "missing", "hardware counters (ncu) are for administrators only; traces are not", hint
         )
     where = shutil.which("ncu")
     return Check(
@@ -208,9 +208,9 @@ def _perf() -> Check:
     except (OSError, ValueError):
         return Check("perf", "note", "the kernel's perf events were not checked")
     if level > 2:
-        mend = "sysctl kernel.perf_event_paranoid=2"
+        hint = "sysctl kernel.perf_event_paranoid=2"
         return Check(
-            "perf", "note", f"perf_event_paranoid is {level}: CPU samplers (perf, nsys) see little here", mend
+            "perf", "note", f"perf_event_paranoid is {level}: CPU samplers (perf, nsys) see little here", hint
         )
     return Check("perf", "ok", f"perf_event_paranoid is {level}")
 

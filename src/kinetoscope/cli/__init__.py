@@ -39,7 +39,7 @@ VERBS: dict[str, str] = {
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",
     "explain": "what a rule, op, kernel name or runtime call means",
-    "doctor": "what this machine lets a profiler see, and how to mend the rest",
+    "doctor": "what this machine lets a profiler see, and how to make the rest visible",
 }
 
 ESCAPED = "kinetoscope.escaped"
@@ -215,12 +215,12 @@ def _unforeseen(error: Exception) -> KinetoscopeError:
             where=str(error.filename or "reading the input or writing the output"),
         )
     if isinstance(error, MemoryError):
-        return KinetoscopeError("there is not enough memory for this", mend="give it a shorter recording")
+        return KinetoscopeError("there is not enough memory for this", hint="give it a shorter recording")
     last = traceback.extract_tb(error.__traceback__)[-1]
     return KinetoscopeError(
         f"a fault of kinetoscope itself, not of yours: {type(error).__name__}: {error}",
         where=f"{os.path.basename(last.filename)}:{last.lineno}, in {last.name}",
-        mend=f"please report it, with what {DEBUG}=1 in the environment makes it print: {ISSUES}",
+        hint=f"please report it, with what {DEBUG}=1 in the environment makes it print: {ISSUES}",
     )
 
 

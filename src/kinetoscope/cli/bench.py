@@ -72,9 +72,9 @@ def main(arguments: argparse.Namespace) -> int:
 
     path = Path(arguments.input)
     if not path.exists():
-        raise InputError("there is no such file or folder", where=str(path), mend="check the path")
+        raise InputError("there is no such file or folder", where=str(path), hint="check the path")
     if arguments.apply and not arguments.max_autotune:
-        raise UsageError("--apply has nothing to apply", mend="add --max-autotune")
+        raise UsageError("--apply has nothing to apply", hint="add --max-autotune")
     configurations = [parse_configuration(text) for text in arguments.config]
     if arguments.configs:
         configurations += read_configurations(Path(arguments.configs))
@@ -136,7 +136,7 @@ def _permit(path: Path, trusted: bool) -> None:
             f"bench runs the Python code in here ({len(files)} files), as you, and nothing says it is yours"
         )
         where = f"{path}{_provenance(path)}"
-        refused = InputError(what, where=where, mend="read that code; --trust runs it")
+        refused = InputError(what, where=where, hint="read that code; --trust runs it")
         if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise refused
         print(f"kinetoscope: {printable(str(refused))}\nRun it? [y/N] ", end="", file=sys.stderr, flush=True)

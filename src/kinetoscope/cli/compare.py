@@ -52,10 +52,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     words: list[str] = arguments.program
     if not words:
-        raise UsageError("there is nothing to run", mend="kinetoscope compare --base git:main -- script.py")
+        raise UsageError("there is nothing to run", hint="kinetoscope compare --base git:main -- script.py")
     gates = [parse(text) for text in arguments.fail_on]
     if any(gate.name != STEP_TIME for gate in gates):
-        raise UsageError("runs that are only timed count nothing", where="--fail-on", mend="'step_time > 3%'")
+        raise UsageError("runs that are only timed count nothing", where="--fail-on", hint="'step_time > 3%'")
     with checked_out(arguments.base) as base:
         found = compare_versions(
             base,

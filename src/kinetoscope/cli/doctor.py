@@ -24,6 +24,6 @@ def main(arguments: argparse.Namespace) -> int:
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         print(f"{finding.state:<7}  {finding.name:<{width}}  {finding.text}")
-        if finding.mend:
-            print(f"{'':<7}  {'':<{width}}  mend: {finding.mend}")
+        if finding.hint:
+            print(f"{'':<7}  {'':<{width}}  hint: {finding.hint}")
     return 0

@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "there is no compile log in it",
             where=" ".join(arguments.inputs),
-            mend="name the log beside the trace, or record with `kinetoscope run`",
+            hint="name the log beside the trace, or record with `kinetoscope run`",
         )
     # A log alone has an empty trace: nothing to join with.
     joined = join(run) if any(trace.source.events for trace in run.traces) else None

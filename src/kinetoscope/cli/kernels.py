@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "no device work was recorded in it",
             where=" ".join(arguments.inputs),
-            mend="`kinetoscope graphs` shows a compile log, `kinetoscope report` what ran on the host",
+            hint="`kinetoscope graphs` shows a compile log, `kinetoscope report` what ran on the host",
         )
     if arguments.chain:
         found = chains(run, arguments.chain, arguments.category)

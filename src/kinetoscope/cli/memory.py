@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "; ".join(found.unread) or "no device memory was recorded in it",
             where=" ".join(arguments.inputs),
-            mend="kinetoscope run --memory script.py",
+            hint="kinetoscope run --memory script.py",
         )
     if arguments.json:
         print(indented(found))

@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.input is None or arguments.sql is None:
         raise UsageError(
             "a query needs an input and a SELECT",
-            mend='kinetoscope query trace.json.gz "SELECT name, duration_ns FROM device_events"',
+            hint='kinetoscope query trace.json.gz "SELECT name, duration_ns FROM device_events"',
         )
     import msgspec
 

@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     output: Path | None = arguments.output
     if arguments.json and output is not None:
-        raise UsageError("both --json and -o were given", mend="-o report.json writes the same document")
+        raise UsageError("both --json and -o were given", hint="-o report.json writes the same document")
     if (many := _many(arguments)) is not None:
         return many
     arguments.inputs = [name for text in arguments.inputs for name in _matching(text)]

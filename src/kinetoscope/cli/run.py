@@ -131,7 +131,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.module:
         if not words:
             raise UsageError(
-                "-m needs the name of a module", mend="kinetoscope run -m package.module [arguments]"
+                "-m needs the name of a module", hint="kinetoscope run -m package.module [arguments]"
             )
         module, words = words[0], words[1:]
     options = Options(**{name: getattr(arguments, name) for name in Options.__struct_fields__})

@@ -144,14 +144,14 @@ def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
     if not batch:
         raise UsageError(
             "the batch that was recorded is not known: its command is another one",
-            mend="name it, a single number: --batch N",
+            hint="name it, a single number: --batch N",
         )
     rows = [peak.fits for peak in peaks(run).peaks if peak.fits is not None]
     if not rows:
         raise InputError(
             "it does not say what grows with the batch, or how large the device is",
             where=recording,
-            mend="record it with `kinetoscope run --memory`",
+            hint="record it with `kinetoscope run --memory`",
         )
     least = min(rows, key=lambda row: row.high)
     return Foreseen(

@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"cannot serve there: {error}",
             where=f"--port {arguments.port}",
-            mend="leave --port away: a free one is found",
+            hint="leave --port away: a free one is found",
         ) from error
     print(server.url, flush=True)
     print("serving until interrupted (Ctrl-C)", file=sys.stderr)

@@ -76,6 +76,6 @@ def _factor(option: str, text: str) -> tuple[str, float]:
         raise UsageError(
             f"{text.removeprefix('*=')!r} is no name and part of its time",
             where=option,
-            mend=f"{option} '*mm*=0.5'",
+            hint=f"{option} '*mm*=0.5'",
         )
     return glob, factor

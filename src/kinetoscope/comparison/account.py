@@ -95,7 +95,7 @@ IDLE = {"cause": pl.String, "who": pl.String, "host_event": pl.UInt32, "us": pl.
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """The step of one rank: the slowest, as the others wait for it. Times are µs a step.
+    """The step of one rank: the slowest, as the others wait for it. Times are µs per step.
 
     Args:
         run, trace: whose step it is.

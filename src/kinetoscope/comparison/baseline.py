@@ -26,10 +26,10 @@ from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
 SCHEMA = "kinetoscope.baseline/1"
-KEPT_STEPS = 2 * SECTIONS  # medians of stretches of the steps: their spread is what an interval needs
+KEPT_STEPS = 2 * SECTIONS  # medians of intervals of the steps: their spread is what an interval needs
 KEPT_KERNELS = 60
 MOST = 16 << 20  # bytes of the file: it is read in reviews
-# A step's time (µs) that a clock can have told: from a picosecond to thirty years.
+# A step's time (µs) that a clock can show: from a picosecond to thirty years.
 PLAUSIBLE_US = (1e-6, 1e15)
 BASES = ("as it runs", "as recorded")
 # What a check fails on where nothing else is asked for: growth of what is exact, time beyond doubt.
@@ -43,8 +43,8 @@ ON_THE_HOST = "ops > 0"  # where no device worked, its ops are the program's wor
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """One run's counts and step. ``steps_us`` are medians of stretches of its steps, in their order;
-    ``kernels`` are launches a step by short name, those launched most.
+    """One run's counts and step. ``steps_us`` are medians of intervals of its steps, in their order;
+    ``kernels`` are launches per step by short name, those launched most.
     ``cpu`` is the host's, of a program that no device worked for."""
 
     schema: str = SCHEMA
@@ -71,7 +71,7 @@ def of(run: Run) -> Baseline:
         raise InputError(
             f"no baseline is made of an incomplete recording: {'; '.join(lost)}",
             where=", ".join(trace.source.path for trace in run.traces),
-            mend="record it again",
+            hint="record it again",
         )
     found = _of(run)
     if wrong := next(_wrong(found), None):
@@ -90,7 +90,7 @@ def _of(run: Run) -> Baseline:
         devices=sorted(devices),
         kernels={} if own is None else _kernels(own),
         step_basis=None if own is None else own.basis,
-        steps_us=[] if own is None else [_short(us) for us in _stretches(samples_us(own))],
+        steps_us=[] if own is None else [_short(us) for us in _sections(samples_us(own))],
         torch=environment.torch if environment else None,
         cpu=environment.cpu or None if environment and not devices else None,
     )
@@ -108,7 +108,7 @@ def _kernels(own: Account) -> dict[str, float]:
     return found
 
 
-def _stretches(values: list[float]) -> list[float]:
+def _sections(values: list[float]) -> list[float]:
     if len(values) <= KEPT_STEPS:
         return values
     edges = [len(values) * k // KEPT_STEPS for k in range(KEPT_STEPS + 1)]
@@ -139,18 +139,18 @@ def read(path: Path) -> Baseline:
         schema = msgspec.json.decode(content, type=_Versioned).schema
         if schema != SCHEMA:
             what = f"its schema is {schema!r}, and a baseline's is {SCHEMA!r}"
-            raise InputError(what, where=str(path), mend=AGAIN)
+            raise InputError(what, where=str(path), hint=AGAIN)
         found = msgspec.json.decode(content, type=Baseline)
     except OSError as error:
         raise InputError(
             f"cannot read the baseline: {error.strerror or error}",
             where=str(path),
-            mend="write it: kinetoscope check INPUT --against FILE --update",
+            hint="write it: kinetoscope check INPUT --against FILE --update",
         ) from error
     except UNREADABLE as error:
-        raise InputError(f"that is no baseline: {error}", where=str(path), mend=AGAIN) from error
+        raise InputError(f"that is no baseline: {error}", where=str(path), hint=AGAIN) from error
     if wrong := next(_wrong(found), None):
-        raise InputError(f"that is no baseline: {wrong}", where=str(path), mend=AGAIN)
+        raise InputError(f"that is no baseline: {wrong}", where=str(path), hint=AGAIN)
     return found
 
 
@@ -233,7 +233,7 @@ def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: Run) ->
         return judgement
     for full, op_name, op in own.launches.select("name", "op_name", "op").iter_rows():
         if more.get(name := short_name(full)) == most:
-            words = f"{name}, {baseline.kernels.get(name, 0.0):g} → {now.kernels[name]:g} a step"
+            words = f"{name}, {baseline.kernels.get(name, 0.0):g} → {now.kernels[name]:g} per step"
             words += f", called by {op_name}" if op_name != full else ""
             return msgspec.structs.replace(judgement, culprit=words, source=source(own, full, op))
     return judgement

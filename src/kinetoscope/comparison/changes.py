@@ -28,7 +28,7 @@ EXCHANGED = ("exchange", OPTIMIZER, OPTIMIZER)
 
 @dataclass(frozen=True)
 class Work:
-    """Kernels (or ops) of one name in a change: launches and busy µs, a step."""
+    """Kernels (or ops) of one name in a change: launches and busy µs, per step."""
 
     name: str
     launches: float
@@ -46,7 +46,7 @@ class Change:
             host before the launches in it.
         base, new: what ran before, what runs now, most time first.
         ops: what called them.
-        launches: how many a step, before and now.
+        launches: how many per step, before and now.
         per_launch_us: time of one launch before and now, where the same work was done.
         cause, who: why the device idled, and for what, of idle time.
         source: ``file.py:12``, where it is known.
@@ -92,14 +92,14 @@ def is_structural(change: Change) -> bool:
     return change.kind == KERNEL and change.what not in ("slower", "faster")
 
 
-def ranked(found: Sequence[Change], *, told: bool = True) -> list[Change]:
+def ranked(found: Sequence[Change], *, time_known: bool = True) -> list[Change]:
     """Largest first; but what stands first goes the way that the step went.
 
     Args:
-        told: whether the step's time is known to differ. If not, what is known stands first: the changes
-            that a count or a log tells of, then those of what ran, and last those of times alone.
+        time_known: whether the step's time is known to differ. If not, what is known stands first: the
+            changes that a count or a log tells of, then those of what ran, and last those of times alone.
     """
-    if not told:
+    if not time_known:
         return sorted(
             found, key=lambda change: (not change.parts, change.what in OF_TIMES, -abs(change.delta_us))
         )
@@ -305,7 +305,7 @@ def _idle(
 
 
 def by(base: Account, new: Account, key: str) -> list[tuple[str, float, float]]:
-    """Busy µs a step under each value of a column of ``launches``, before and now; differing most first."""
+    """Busy µs per step under each value of a column of ``launches``, before and now; differing most first."""
     sums = [dict(a.launches.group_by(key).agg(pl.col("us").sum()).iter_rows()) for a in (base, new)]
     rows = [(str(name), sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}]
     return sorted(rows, key=lambda row: (-abs(row[2] - row[1]), row[0]))

@@ -37,7 +37,7 @@ class Surroundings:
     """What stands first in a comparison.
 
     ``why`` has a sentence for everything that differs beside the program. Unlike devices: their times say
-    nothing of the program (``none``). Unlike software, settings, clocks: their part cannot be told apart
+    nothing of the program (``none``). Unlike software, settings, clocks: their part cannot be distinguished
     (``limited``).
     """
 

@@ -59,14 +59,14 @@ def _calls(before: Counts, after: Counts) -> Fact | None:
         return None
     if not base:
         return Fact(
-            COMPILED, "added", f"compiled graphs, called {new:g} times a step, in place of eager code"
+            COMPILED, "added", f"compiled graphs, called {new:g} times per step, in place of eager code"
         )
     if not new:
         return Fact(
-            COMPILED, "removed", f"eager code in place of compiled graphs, called {base:g} times a step"
+            COMPILED, "removed", f"eager code in place of compiled graphs, called {base:g} times per step"
         )
     what: What = "more often" if new > base else "less often"
-    return Fact("graph_calls", what, f"compiled graphs are called {new:g} times a step, not {base:g}")
+    return Fact("graph_calls", what, f"compiled graphs are called {new:g} times per step, not {base:g}")
 
 
 def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:

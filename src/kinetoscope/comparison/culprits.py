@@ -94,7 +94,7 @@ def _of_launches(found: Difference, wanted: Callable[[Change], bool]) -> Culprit
 def _of_change(change: Change, accounts: tuple[Account, Account]) -> Culprit:
     words = change.name
     if change.launches[1] != change.launches[0]:
-        words += f", {change.launches[0]:g} → {change.launches[1]:g} a step"
+        words += f", {change.launches[0]:g} → {change.launches[1]:g} per step"
     if callers := [op for op in change.ops if op != change.name]:
         words += f", called by {', '.join(callers[:3])}"
     return Culprit(words, source_of_change(change, *accounts))
@@ -110,4 +110,6 @@ def _of_waits(base: Account, new: Account) -> Culprit | None:
     )
     if times <= before.get(asked_by, (0.0, None))[0]:
         return None
-    return Culprit(f"{short_name(asked_by)} waits for the device {times:g} times a step", source(new, "", op))
+    return Culprit(
+        f"{short_name(asked_by)} waits for the device {times:g} times per step", source(new, "", op)
+    )

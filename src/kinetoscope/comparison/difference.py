@@ -54,7 +54,7 @@ def _layouts(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
     if abs(now - before) <= max(0.5, OFTEN * max(before, now)):
         return None
     often = numbers.count(round(abs(now - before)), "layout conversion")
-    name = f"memory format: {often} a step {'added' if now > before else 'removed'}"
+    name = f"memory format: {often} per step {'added' if now > before else 'removed'}"
     fact = Fact(LAYOUT, "added" if now > before else "removed", name)
     return (
         fact,
@@ -80,7 +80,7 @@ def _waits(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
     if not askers:
         return None
     often = numbers.count(round(abs(now - before)), "synchronization")
-    name = f"{often} a step {'added' if added else 'removed'}: {', '.join(map(short_name, askers[:3]))}"
+    name = f"{often} per step {'added' if added else 'removed'}: {', '.join(map(short_name, askers[:3]))}"
 
     def belongs(change: Change) -> bool:
         if change.kind == SYNC:
@@ -104,7 +104,7 @@ Sums = list[tuple[str, float, float]]
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """What changed from ``base`` to ``new``; times are µs a step.
+    """What changed from ``base`` to ``new``; times are µs per step.
 
     Args:
         step: None where one of them recorded nothing but its compiling.
@@ -196,7 +196,7 @@ def _middle(accounts: Sequence[Account]) -> Account:
 
 def _changes(chosen: tuple[Account, Account], compiled: Sequence[Fact], step: StepTime) -> list[Change]:
     of_program = gathered(claimed(parts.changes(*chosen), compiled), *chosen)
-    found = ranked(of_program, told=step.verdict in ("faster", "slower"))
+    found = ranked(of_program, time_known=step.verdict in ("faster", "slower"))
     located = [
         replace(change, source=source_of_change(change, *chosen)) if place < LOCATED else change
         for place, change in enumerate(found)
@@ -226,7 +226,7 @@ def _idle(base: Account, new: Account) -> Sums:
 
 
 def _findings(runs: tuple[Run, Run]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Those of either run alone, by rule and subject; numbers inside of a subject are not told apart."""
+    """Those of either run alone, by rule and subject; numbers inside of a subject are not distinguished."""
     found = [[one for one in find(run) if one.severity != "info"] for run in runs]
     known = [{_key(one) for one in side} for side in found]
     gone = tuple(one for one in found[0] if _key(one) not in known[1])

@@ -62,12 +62,12 @@ def parse(text: str) -> Gate:
         raise UsageError(
             f"{text[:LONGEST]!r} is no gate",
             where="--fail-on",
-            mend="NAME > NUMBER or NAME >= NUMBER, of digits and one point at most, with a unit or %: "
+            hint="NAME > NUMBER or NAME >= NUMBER, of digits and one point at most, with a unit or %: "
             "'launches > 0', 'step_time > 3%', 'copied_bytes > 1.5MB'",
         )
     name, unit = re.sub("[ -]", "_", match[1]), match[4]
     if name not in names:
-        raise UsageError(f"nothing is called {name!r}", where=f"--fail-on {text!r}", mend=meant(name, names))
+        raise UsageError(f"nothing is called {name!r}", where=f"--fail-on {text!r}", hint=meant(name, names))
     measured = _TIMES if name == STEP_TIME else _SIZES if COUNTED[name].unit == "B" else set[str]()
     if unit not in ("", "%") and unit not in measured:
         raise UsageError(f"{name} is not measured in {unit}", where=f"--fail-on {text!r}")

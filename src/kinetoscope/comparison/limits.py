@@ -61,7 +61,7 @@ def broken(run: Run, wanted: Mapping[str, object]) -> list[Broken]:
     found: list[Broken] = []
     for limit, given in wanted.items():
         if limit not in NAMES:
-            raise UsageError(f"there is no limit {limit!r}", mend=meant(limit, NAMES))
+            raise UsageError(f"there is no limit {limit!r}", hint=meant(limit, NAMES))
         if limit == PAGEABLE and not given:
             continue
         name = "pageable_copies" if limit == PAGEABLE else limit.removeprefix("max_")
@@ -82,7 +82,7 @@ def amount(limit: str, given: object) -> float:
     """
     match = _AMOUNT.fullmatch(str(given))
     if isinstance(given, bool) or match is None or match[2] not in UNITS:
-        raise UsageError(f"{given!r} is no amount", where=limit, mend='a number, or "2GB", "3 ms"')
+        raise UsageError(f"{given!r} is no amount", where=limit, hint='a number, or "2GB", "3 ms"')
     return float(match[1]) * UNITS[match[2]]
 
 

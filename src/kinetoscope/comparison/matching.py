@@ -55,7 +55,7 @@ def _coded(base: pl.DataFrame, new: pl.DataFrame, level: tuple[str, ...]) -> Cod
 def _refine(
     codes: list[Codes], level: int, ours: range, theirs: range, pairs: list[Pair], blocks: list[Block]
 ) -> None:
-    """Match two stretches at a level, and what lies between the matches at the next."""
+    """Match two intervals at a level, and what lies between the matches at the next."""
     if not ours and not theirs:
         return
     if not ours or not theirs:
@@ -99,7 +99,7 @@ def _rows(runs: Sequence[Run]) -> tuple[int, ...]:
 
 
 def _alike(ours: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
-    """Places that hold the same, in order. Of very long stretches: the n-th of a kind is the n-th, as far as
+    """Places that hold the same, in order. Of very long intervals: the n-th of a kind is the n-th, as far as
     that keeps their order."""
     if len(ours) * len(theirs) <= MOST_PAIRS:
         return aligned(tuple(ours), tuple(theirs))

@@ -14,7 +14,7 @@ from kinetoscope.comparison.changes import Change, by
 from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.sources.run import Run
 
 NOWHERE = "no line known"
@@ -26,7 +26,7 @@ def source(account: Account, name: str, op: int | None) -> str | None:
         return generated[name]
     if op is None or not has_stacks(account.trace):
         return None
-    return evidence.source(Scene(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
+    return evidence.source(RankView(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
 
 
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:
@@ -40,7 +40,7 @@ def source_of_change(change: Change, base: Account, new: Account) -> str | None:
 
 
 def by_line(base: Account, new: Account) -> list[tuple[str, float, float]]:
-    """Busy µs a step by the line of the program; empty where neither recording knows lines."""
+    """Busy µs per step by the line of the program; empty where neither recording knows lines."""
     before, after = _with_lines(base), _with_lines(new)
     if {*before, *after} == {NOWHERE}:
         return []

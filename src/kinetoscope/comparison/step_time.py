@@ -1,4 +1,4 @@
-"""By how much the step differs, and whether that can be told."""
+"""By how much the step differs, and whether that is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.comparison.account import Account
 from kinetoscope.sources.run import Run
-from kinetoscope.statistics.intervals import Ratio, Stands, compare_apart, compare_groups, stands, wandering
+from kinetoscope.statistics.intervals import (
+    Ratio,
+    Stands,
+    between_runs_noise,
+    compare_apart,
+    compare_groups,
+    stands,
+)
 
 # Runs of one program vary by so much (a standard deviation) for reasons that no step of them shows (clocks,
 # where memory lies, what else runs): docs/compare.md has what was measured. Folders of repeats measure it.
@@ -73,7 +80,7 @@ def _ratio(base: Sequence[Account], new: Sequence[Account]) -> tuple[Ratio, floa
 def of_one_run_each(before: Sequence[float], after: Sequence[float]) -> tuple[Ratio, float]:
     """The ratio of two runs' steps, and what was allowed for runs that differ on their own: never less than
     they wander themselves."""
-    allowance = math.hypot(BETWEEN_RUNS, wandering(before, after))
+    allowance = math.hypot(BETWEEN_RUNS, between_runs_noise(before, after))
     return compare_apart(before, after).widened(allowance), allowance
 
 

@@ -28,8 +28,8 @@ from kinetoscope.compilation.model import (
     Graph,
     Kernel,
     LogSource,
+    PhaseSpan,
     Recompilation,
-    Stretch,
 )
 from kinetoscope.recording.manifest import UNREADABLE
 
@@ -131,8 +131,8 @@ class _Rows:
         index = len(self.frames)
         frame = frames.frame_row(draft, index, log.names, function_of, skips)
         self.frames.append(frame)
-        ran = phases.stretches(phases.regions(draft.events))
-        self.stretches += [(index, *stretch) for stretch in ran]
+        ran = phases.spans(phases.regions(draft.events))
+        self.stretches += [(index, *span) for span in ran]
         self.fx.update(draft.fx_cache)
         self.aot.update(draft.aot_cache)
         self.texts.update({(index, name): Text(draft.log, record) for name, record in draft.texts.items()})
@@ -189,16 +189,16 @@ class _Rows:
                 yield f"{source.path}: {words.get(code, code)} ({count})"
 
 
-def _from_the_first(stretches: list[tuple[int, str, float, float]]) -> tuple[Stretch, ...]:
-    origin = min((start for _, _, start, _ in stretches), default=0.0)
+def _from_the_first(spans: list[tuple[int, str, float, float]]) -> tuple[PhaseSpan, ...]:
+    origin = min((start for _, _, start, _ in spans), default=0.0)
     return tuple(
-        Stretch(
+        PhaseSpan(
             frame=frame,
             phase=phase,
             start_s=round((start - origin) / 1e6, 6),
             duration_s=round((end - start) / 1e6, 6),
         )
-        for frame, phase, start, end in stretches
+        for frame, phase, start, end in spans
     )
 
 

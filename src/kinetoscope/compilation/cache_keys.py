@@ -36,7 +36,7 @@ def changed(before: Compilation, after: Compilation) -> tuple[KeyChange, ...]:
 
 
 def _components(compilation: Compilation, graph: Graph) -> dict[str, tuple[str, str]]:
-    """Name to hash and value. A repeated name is told apart by its position among its like."""
+    """Name to hash and value. A repeated name is distinguished by its position among its like."""
     text = compilation.cache_records.get(graph.index)
     decoded = text.log.json(text.record, records.cache_components) if text else None
     found: dict[str, tuple[str, str]] = {}

@@ -164,7 +164,7 @@ class Frame(Row, frozen=True, kw_only=True):
     costed_us: float | None = None
 
 
-class Stretch(Row, frozen=True, kw_only=True):
+class PhaseSpan(Row, frozen=True, kw_only=True):
     """When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs."""
 
     frame: int
@@ -440,7 +440,7 @@ class Compilation:
     torch: str | None = None
     sources: tuple[LogSource, ...] = ()
     frames: tuple[Frame, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[PhaseSpan, ...] = ()
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     failures: tuple[Failure, ...] = ()

@@ -90,10 +90,10 @@ def seconds(found: Iterable[Region]) -> dict[str, float]:
     return total
 
 
-def stretches(found: Iterable[Region]) -> list[tuple[str, float, float]]:
+def spans(found: Iterable[Region]) -> list[tuple[str, float, float]]:
     """When each phase ran, without what ran inside of it: phase, start and end in microseconds, by start.
 
-    Stretches of one phase that follow each other within a millisecond are one.
+    Spans of one phase that follow each other within a millisecond are one.
     """
     pieces: list[tuple[str, float, float]] = sorted(
         ((region.phase, *piece) for region in found for piece in _own(region)), key=lambda piece: piece[1]

@@ -58,7 +58,7 @@ def load(*inputs: str | Path) -> Compilation:
         raise InputError(
             "no compile log in it",
             where=", ".join(map(str, inputs)),
-            mend="record one with `kinetoscope run`, or with TORCH_TRACE=folder set before torch is imported",
+            hint="record one with `kinetoscope run`, or with TORCH_TRACE=folder set before torch is imported",
         )
     return build.build(found)
 

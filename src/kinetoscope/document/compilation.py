@@ -20,9 +20,9 @@ from kinetoscope.compilation.model import (
     Kernel,
     LineTime,
     LogSource,
+    PhaseSpan,
     Recompilation,
     Row,
-    Stretch,
 )
 from kinetoscope.compilation.model import Guard as Guard
 from kinetoscope.compilation.model import KeyChange as KeyChange
@@ -104,7 +104,7 @@ class Compilation(Row, frozen=True, kw_only=True):
     torch: str | None
     sources: tuple[LogSource, ...]
     frames: tuple[Frame, ...]
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[PhaseSpan, ...]
     graph_breaks: tuple[GraphBreak, ...]
     recompilations: tuple[Recompilation, ...]
     graphs: tuple[Graph, ...]

@@ -40,7 +40,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Kernels (or ops) of one name: launches and busy time, a step."""
+    """Kernels (or ops) of one name: launches and busy time, per step."""
 
     name: str
     short_name: str
@@ -90,7 +90,7 @@ class CountChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SumChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Time under one name before and now, µs a step."""
+    """Time under one name before and now, µs per step."""
 
     name: str
     base_us: float

@@ -8,7 +8,7 @@ from kinetoscope.analysis.memory.headroom import Fits
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of the recording: the most that was allocated and reserved in it."""
+    """An interval of the recording: the most that was allocated and reserved in it."""
 
     start_us: float
     allocated_bytes: int
@@ -85,7 +85,7 @@ class HolderRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment of a stretch of the history when most was held."""
+    """The moment of an interval of the history when most was held."""
 
     time_us: float
     reserved_bytes: int

@@ -9,7 +9,7 @@ import msgspec
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting, and
-    why it was late (null: cannot be told): slow kernel | clocks | more work | more data | compute | host |
+    why it was late (null: unknown): slow kernel | clocks | more work | more data | compute | host |
     data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
     wait."""
 
@@ -37,7 +37,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s;
     ``skew`` from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times``
-    of ``told`` meetings in which that can be told. ``incomplete`` meetings lack ranks. ``share_of_link``: bus
+    of ``told`` meetings in which that is known. ``incomplete`` meetings lack ranks. ``share_of_link``: bus
     bandwidth over what a device's links move in one direction, where all are of one host and kind. ``uneven``
     (of all-to-alls; null where all move as much): the most loaded rank's bytes over the mean, at the median,
     and ``heaviest_rank``, which it is most often; ``bytes`` are that rank's.
@@ -112,7 +112,7 @@ class AlikeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Why ranks were late, over all of them; ``rank`` null: it cannot be told whose doing it was."""
+    """Why ranks were late, over all of them; ``rank`` null: whose doing it was is unknown."""
 
     rank: int | None
     cause: str | None
@@ -147,7 +147,7 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Meeting(msgspec.Struct, frozen=True, kw_only=True):
+class CollectiveInstance(msgspec.Struct, frozen=True, kw_only=True):
     """A collective: when each rank came and left, on one clock, from the first on, and of that what it waited
     for the others.
     """
@@ -163,7 +163,7 @@ class Meeting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ranks that are blamed most cost the others, by step: a row a rank, a column a step."""
+    """What the ranks that are blamed most cost the others, by step: a row a rank, a column per step."""
 
     ranks: list[int]
     steps: list[str]
@@ -215,11 +215,11 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     spread: list[SpreadRow]
     alike: list[AlikeRow]
     ideal: IdealRow | None
-    longest: Meeting | None
+    longest: CollectiveInstance | None
     """The collective that was waited in most."""
     lateness: Lateness
     paces: Paces
-    meetings: list[Meeting] = []
+    meetings: list[CollectiveInstance] = []
     """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []
     """All of them, by rank: where they are few, or were asked for."""

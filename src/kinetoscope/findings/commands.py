@@ -6,17 +6,17 @@ import shlex
 from pathlib import PurePath
 
 from kinetoscope.findings.model import Proof
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.recording.manifest import Manifest
 
 
-def tune(scene: Scene, mode: str | None = None, *, matmul_precision: str | None = None) -> Proof | None:
+def tune(view: RankView, mode: str | None = None, *, matmul_precision: str | None = None) -> Proof | None:
     """`kinetoscope tune` of the recorded program under one setting; None where a launcher started it.
 
     Args:
         mode: of torch.compile; None leaves the program's own calls of it as they are.
     """
-    manifest, folder = scene.run.manifest, scene.run.folder
+    manifest, folder = view.run.manifest, view.run.folder
     words = program(manifest) if manifest else None
     if words is None or folder is None:
         return None
@@ -29,18 +29,18 @@ def tune(scene: Scene, mode: str | None = None, *, matmul_precision: str | None 
     )
 
 
-def bench(scene: Scene, kernel: str) -> Proof | None:
+def bench(view: RankView, kernel: str) -> Proof | None:
     """`kinetoscope bench` of every configuration of a kernel that Inductor generated; None for others."""
-    folder = scene.run.folder
+    folder = view.run.folder
     if folder is None or not kernel.startswith("triton_"):
         return None
-    launches = scene.work.filter(scene.work["name"] == kernel)
+    launches = view.work.filter(view.work["name"] == kernel)
     options = [str(folder), "--kernel", kernel, "--max-autotune", "--apply"]
     return Proof(
         f"kinetoscope bench {shlex.join(options)}",
         kernel=kernel,
-        kernel_us=scene.us_of(launches),
-        launches=scene.per_step(len(launches)),
+        kernel_us=view.us_of(launches),
+        launches=view.per_step(len(launches)),
     )
 
 

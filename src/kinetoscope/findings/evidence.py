@@ -1,4 +1,4 @@
-"""What a finding shows: events of the trace, stretches of idle time, lines of the program."""
+"""What a finding shows: events of the trace, intervals of idle time, lines of the program."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.findings.model import Evidence
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 
 
-def of(scene: Scene, text: str, events: pl.DataFrame) -> Evidence:
+def of(view: RankView, text: str, events: pl.DataFrame) -> Evidence:
     """Evidence that spans events (``event``, ``start_ns``, ``duration_ns``); without any, the steps."""
-    start, end = scene.bounds
+    start, end = view.bounds
     if len(events):
         start = events.select(pl.min("start_ns")).item()
         end = events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item()
     return Evidence(text, start / 1000, end / 1000, tuple(events["event"].head(SHOWN_EVENTS).to_list()))
 
 
-def of_gaps(scene: Scene, gaps: pl.DataFrame) -> list[Evidence]:
-    """One piece of evidence for each row of ``scene.gaps``."""
-    gaps = gaps.with_columns(scene.trace.host_events["event"].gather(gaps["host_event"]).alias("event"))
+def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
+    """One piece of evidence for each row of ``view.gaps``."""
+    gaps = gaps.with_columns(view.trace.host_events["event"].gather(gaps["host_event"]).alias("event"))
     return [
         Evidence(
             f"idle {numbers.time((end - start) / 1000)}: {text}",
@@ -38,9 +38,9 @@ def of_gaps(scene: Scene, gaps: pl.DataFrame) -> list[Evidence]:
     ]
 
 
-def source(scene: Scene, ops: pl.Series) -> str | None:
+def source(view: RankView, ops: pl.Series) -> str | None:
     """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that tells it."""
-    host = scene.trace.host_events
+    host = view.trace.host_events
     for row in ops.drop_nulls().head(4).to_list():
         stack = host["call_stack"][row]
         for frame in stack.split(";") if stack else _frames(host, row):

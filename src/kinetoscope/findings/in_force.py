@@ -12,7 +12,7 @@ from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.compilation.model import Failure
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 
 A_TENTH = 0.1
 LISTED = 3  # ops that are launched one by one
@@ -30,26 +30,26 @@ class Remedy:
     mode: str | None = None
 
 
-def compiles(scene: Scene) -> bool:
+def compiles(view: RankView) -> bool:
     """Compiled code launches a tenth of the work or more; a library's one compiled helper is none."""
-    launches = scene.trace.device_events["launch"].drop_nulls().n_unique()
-    return len(compiled(scene.trace)) >= max(1, A_TENTH * launches)
+    launches = view.trace.device_events["launch"].drop_nulls().n_unique()
+    return len(compiled(view.trace)) >= max(1, A_TENTH * launches)
 
 
-def captures(scene: Scene) -> bool:
+def captures(view: RankView) -> bool:
     """Some work is launched by replaying a graph."""
-    return bool(matching(scene.trace.host_events, "name", GRAPH_LAUNCH).any())
+    return bool(matching(view.trace.host_events, "name", GRAPH_LAUNCH).any())
 
 
-def trains(scene: Scene) -> bool:
+def trains(view: RankView) -> bool:
     """A larger batch makes training faster; of what is served it makes the single answer slower."""
-    return bool(matching(scene.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
+    return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
 
 
-def blocked(scene: Scene) -> tuple[Failure, ...]:
+def blocked(view: RankView) -> tuple[Failure, ...]:
     """The functions that torch.compile gave up, so that they run eagerly; beyond its limit of recompilations
     is another matter."""
-    compilation = scene.run.compilation
+    compilation = view.run.compilation
     if compilation is None:
         return ()
     done = {(f.function, f.file) for f in compilation.frames if f.status == "ok" and f.dynamo_ops}
@@ -61,26 +61,26 @@ def blocked(scene: Scene) -> tuple[Failure, ...]:
     )
 
 
-def fewer_launches(scene: Scene) -> Remedy:
+def fewer_launches(view: RankView) -> Remedy:
     """What gives the device more behind each launch, of what the program does not do yet."""
-    if gave_up := blocked(scene):
+    if gave_up := blocked(view):
         return Remedy(f"torch.compile gave up on {gave_up[0].function}: remove what blocks it first.")
-    larger = "larger batches, " if trains(scene) else ""
-    if maker(scene.trace) not in WITH_GRAPHS:
+    larger = "larger batches, " if trains(view) else ""
+    if maker(view.trace) not in WITH_GRAPHS:
         return Remedy(f"Put more work behind each launch ({larger}torch.compile).")
-    if captures(scene):
-        return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(scene)}.")
+    if captures(view):
+        return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(view)}.")
     mode = "reduce-overhead"
     snippet = f'model = torch.compile(model, mode="{mode}")'
-    if why := _skipped_graphs(scene):
+    if why := _skipped_graphs(view):
         return Remedy(f"CUDA graphs were asked for and skipped: remove the reason ({why}).")
-    if compiles(scene):
+    if compiles(view):
         return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, mode)
-    waits = scene.per_step(_waits(scene))
+    waits = view.per_step(_waits(view))
     fixed = "if its shapes are fixed"
     if round(waits):
         called = numbers.count(round(waits), "call")
-        fixed += f" and nothing in it waits for the device ({called} a {scene.unit} now)"
+        fixed += f" and nothing in it waits for the device ({called} per {view.unit} now)"
     advice = (
         f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
         f"{fixed}."
@@ -88,24 +88,24 @@ def fewer_launches(scene: Scene) -> Remedy:
     return Remedy(advice, snippet, mode)
 
 
-def _waits(scene: Scene) -> int:
+def _waits(view: RankView) -> int:
     """The ops that wait for the device, such as ``nonzero``: no graph can hold them."""
-    host = scene.trace.host_events
-    calls = scene.inside(scene.host(SYNCHRONIZATION))
+    host = view.trace.host_events
+    calls = view.inside(view.host(SYNCHRONIZATION))
     asking = host.select("name")[calls["parent"].drop_nulls()]
     return int(matching(asking, "name", "^aten::").sum())
 
 
-def _outside_graphs(scene: Scene) -> str:
+def _outside_graphs(view: RankView) -> str:
     """The ops that launch most of what no graph does."""
-    host = scene.trace.host_events
-    launched = scene.work.drop_nulls("launch")
+    host = view.trace.host_events
+    launched = view.work.drop_nulls("launch")
     by_graph = matching(host, "name", GRAPH_LAUNCH).gather(launched["launch"])
     ops = launched.filter(~by_graph).drop_nulls("op_name").group_by(pl.col("op_name").cast(pl.String)).len()
     names = ops.sort("len", "op_name", descending=[True, False])
     return ", ".join(names["op_name"].head(LISTED)) or "little"
 
 
-def _skipped_graphs(scene: Scene) -> str | None:
-    frames = scene.run.compilation.frames if scene.run.compilation else ()
+def _skipped_graphs(view: RankView) -> str | None:
+    frames = view.run.compilation.frames if view.run.compilation else ()
     return next((frame.cudagraphs_skipped for frame in frames if frame.cudagraphs_skipped), None)

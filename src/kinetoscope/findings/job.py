@@ -8,7 +8,7 @@ from functools import cached_property
 
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.replay import job
-from kinetoscope.findings.scene import Scene, scenes
+from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.sources.run import Run
 
 Changes = Mapping[int, Change]  # by rank
@@ -16,18 +16,18 @@ Changes = Mapping[int, Change]  # by rank
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The ranks' scenes, one at the least."""
+    """The ranks' views, one at the least."""
 
     run: Run
 
     @cached_property
-    def scenes(self) -> dict[int, Scene]:
+    def views(self) -> dict[int, RankView]:
         """By rank."""
-        return {scene.rank: scene for scene in scenes(self.run)}
+        return {view.rank: view for view in views(self.run)}
 
     @cached_property
-    def slowest(self) -> Scene:
-        return max(self.scenes.values(), key=lambda scene: scene.own_step_us)
+    def slowest(self) -> RankView:
+        return max(self.views.values(), key=lambda view: view.own_step_us)
 
     @property
     def step_us(self) -> float:
@@ -41,7 +41,7 @@ class Job:
     @cached_property
     def _critical_us(self) -> dict[int, float]:
         """By rank, how much of the critical path is its own."""
-        own = dict.fromkeys(self.scenes, 0.0)
+        own = dict.fromkeys(self.views, 0.0)
         joint = job(self.run)
         for part in () if joint is None else joint.critical_path():
             own[part.rank] += part.us
@@ -52,9 +52,9 @@ class Job:
         or else with the longest step."""
 
         def slow(rank: int) -> tuple[float, float, int]:
-            return self._critical_us[rank], self.scenes[rank].own_step_us, -rank
+            return self._critical_us[rank], self.views[rank].own_step_us, -rank
 
-        return max(self.scenes.keys() - changes.keys(), key=slow, default=None)
+        return max(self.views.keys() - changes.keys(), key=slow, default=None)
 
     def saves(self, changes: Changes) -> float:
         """By how much the job's step gets shorter, µs. Ranks that meet nowhere are replayed each by itself:
@@ -66,8 +66,8 @@ class Job:
             # What a recording takes longer than its ranks do once they go on was paid once.
             return saved * min(1.0, self.step_us / max(joint.step_us, 1e-9))
         saved = (
-            scene.saves(changes.get(scene.rank, NOTHING)) + (self.step_us - scene.own_step_us)
-            for scene in self.scenes.values()
+            view.saves(changes.get(view.rank, NOTHING)) + (self.step_us - view.own_step_us)
+            for view in self.views.values()
         )
         return min(saved)
 

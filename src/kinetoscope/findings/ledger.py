@@ -26,7 +26,7 @@ from kinetoscope.sources.run import Run
 EXPLAINS = 0.5
 # … and a finding belongs to another where so much of what it saves by itself is gone after that.
 OWNED = 0.5
-# Gains that are alike are not told apart by how sums were rounded.
+# Gains that are alike are not distinguished by how sums were rounded.
 ALIKE_US = 0.01
 
 
@@ -60,7 +60,7 @@ def _one_for_all_ranks(job: Job, found: Iterable[Finding]) -> list[Finding]:
         ranks = tuple(sorted({finding.rank for finding in same}))
         saving = replace(worst.saving, together=_changes(job, same))
         one = replace(worst, saving=saving, ranks=ranks if len(ranks) > 1 else worst.ranks)
-        merged.append(_of_job(job, one, worst.saving.together is not None) if len(job.scenes) > 1 else one)
+        merged.append(_of_job(job, one, worst.saving.together is not None) if len(job.views) > 1 else one)
     return merged
 
 
@@ -172,7 +172,7 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         if not claims(finding)
     ]
     book, ordered = _Book(job), list[Finding]()
-    of_some = [finding for finding in worth if job.scenes.keys() - (finding.saving.together or {}).keys()]
+    of_some = [finding for finding in worth if job.views.keys() - (finding.saving.together or {}).keys()]
     gains = {id(finding): finding.saving.us for finding in worth}
     gains |= {id(finding): book.gain(finding) for finding in of_some}
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
@@ -193,7 +193,7 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
     kept = [_graded(job, finding) for finding in ordered + others]
     # A program that ran out of memory has to fit before it can be fast. Those that save nothing more come
     # last, the most serious first.
-    fits = [one for one in kept if job.scenes[one.rank].ran_out and one.saving_bytes > 0]
+    fits = [one for one in kept if job.views[one.rank].ran_out and one.saving_bytes > 0]
     fits.sort(key=lambda one: (-one.saving_bytes, one.rule, one.subject))
     kept = [finding for finding in kept if finding not in fits]
     first = fits + [finding for finding in kept if roles.get(finding.rule) == "root"]
@@ -260,11 +260,11 @@ def _device_floor_us(job: Job, findings: Iterable[Finding]) -> float:
     claimed: Changes = {}
     for finding in findings:
         claimed = both(claimed, finding.saving.together or {})
-    for rank, scene in job.scenes.items():
+    for rank, view in job.views.items():
         device = claimed.get(rank, NOTHING).device
-        gone = pl.concat([device, waits(job.run, scene.trace).select(device.columns)], how="vertical_relaxed")
+        gone = pl.concat([device, waits(job.run, view.trace).select(device.columns)], how="vertical_relaxed")
         gone = gone.group_by("id").agg(pl.col("saved_ns").max())
-        floors.append(scene.own_busy_us - scene.us_of(gone, "saved_ns"))
+        floors.append(view.own_busy_us - view.us_of(gone, "saved_ns"))
     return max(floors)
 
 

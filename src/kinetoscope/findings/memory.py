@@ -10,7 +10,7 @@ from kinetoscope.analysis.memory.histories import RankHistory
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 
 # Of what was reserved at the peak: less is not worth a line, so much is worth more than information.
 LEAST, MUCH = 0.02, 0.1
@@ -19,7 +19,7 @@ REPLAYED = "the history of allocations, played again without them"
 
 
 def finding(
-    scene: Scene, one: RankHistory, freed: int, *, title: str, advice: str, basis: str = REPLAYED,
+    view: RankView, one: RankHistory, freed: int, *, title: str, advice: str, basis: str = REPLAYED,
     snippet: str | None = None, source: str | None = None, subject: str = "", seen: str = "",
 ) -> Finding | None:  # fmt: skip
     """The finding that a change frees so many bytes at the peak; None: it is not worth a line."""
@@ -32,33 +32,33 @@ def finding(
         title=title,
         saving=savings.nothing(basis),
         saving_bytes=freed,
-        evidence=[Evidence(text, *_moment_us(scene, one))],
+        evidence=[Evidence(text, *_moment_us(view, one))],
         advice=advice,
-        at_least=_severity(scene, share),
+        at_least=_severity(view, share),
         snippet=snippet,
         source=source,
         subject=f"{one.history.device} {subject}".strip(),
     )
 
 
-def _moment_us(scene: Scene, one: RankHistory) -> tuple[float, float]:
+def _moment_us(view: RankView, one: RankHistory) -> tuple[float, float]:
     """When that was by the trace's clock; the recorded steps where the trace does not say what its clock
     counts from, or is of another time."""
-    start_us, end_us = (ns / 1000 for ns in scene.bounds)
-    base_ns = scene.trace.metadata.get(BASE)
+    start_us, end_us = (ns / 1000 for ns in view.bounds)
+    base_ns = view.trace.metadata.get(BASE)
     at_us = one.history.time_us - base_ns / 1000 if isinstance(base_ns, int) else start_us
     return (at_us, at_us) if start_us <= at_us <= end_us else (start_us, end_us)
 
 
-def without(scene: Scene, one: RankHistory, absent: pl.DataFrame, **words: str) -> Finding | None:
+def without(view: RankView, one: RankHistory, absent: pl.DataFrame, **words: str) -> Finding | None:
     """Likewise, where allocations are not there for a while (see ``peak_without``)."""
     freed = saves(one.history, absent.select("bytes", "start", "end"))
     words["title"] = words["title"].replace("{freed}", numbers.size(freed))
-    return finding(scene, one, freed, **words)
+    return finding(view, one, freed, **words)
 
 
-def _severity(scene: Scene, share: float) -> Severity:
+def _severity(view: RankView, share: float) -> Severity:
     """Memory is no trouble before it runs out: then the largest parts come first."""
-    if scene.ran_out:
+    if view.ran_out:
         return "high" if share >= MUCH else "medium"
     return "low" if share >= MUCH else "info"

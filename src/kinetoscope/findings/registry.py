@@ -13,8 +13,8 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Role
+from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import severity
-from kinetoscope.findings.scene import Scene, scenes
 from kinetoscope.sources.run import Run
 
 SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
@@ -25,13 +25,13 @@ class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
     The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own;
-    its ``find(scene)`` yields what there is to find on one rank. ``ROLE`` is its place among others.
+    its ``find(view)`` yields what there is to find on one rank. ``ROLE`` is its place among others.
     """
 
     slug: str
     summary: str
     sections: dict[str, str]
-    find: Callable[[Scene], Iterable[Finding]]
+    find: Callable[[RankView], Iterable[Finding]]
     role: Role = "cause"
 
 
@@ -66,12 +66,12 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 def find(run: Run) -> list[Finding]:
     """All findings of all rules, in the order to act on them (see ``ledger``)."""
     found = [
-        replace(finding, rule=rule.slug, rank=scene.rank)
+        replace(finding, rule=rule.slug, rank=view.rank)
         for rule in rules().values()
-        for scene in scenes(run)
-        for finding in rule.find(scene)
+        for view in views(run)
+        for finding in rule.find(view)
         if severity(finding.saving, finding.at_least, finding.at_most) is not None
     ]
     settled = settle(run, found, {rule.slug: rule.role for rule in rules().values()})
-    scenes.forget(run)  # only rules look at them
+    views.forget(run)  # only rules look at them
     return settled

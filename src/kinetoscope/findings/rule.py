@@ -1,4 +1,4 @@
-"""What rules are written with: the scene they look at, what they find, its evidence, savings and commands."""
+"""What rules are written with: the view they look at, what they find, its evidence, savings and commands."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,25 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.findings import commands, evidence, savings
 from kinetoscope.findings.model import Evidence, Finding, Saving, Severity
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.savings import HIGH, LOW, MEDIUM
-from kinetoscope.findings.scene import Scene
 
 Findings = Iterable[Finding]
 
 __all__ = [
-    "HIGH", "LOW", "MEDIUM", "Evidence", "Finding", "Findings", "Saving", "Scene", "Severity", "commands",
-    "evidence", "matching", "numbers", "savings", "short_name",
+    "HIGH",
+    "LOW",
+    "MEDIUM",
+    "Evidence",
+    "Finding",
+    "Findings",
+    "RankView",
+    "Saving",
+    "Severity",
+    "commands",
+    "evidence",
+    "matching",
+    "numbers",
+    "savings",
+    "short_name",
 ]  # fmt: skip

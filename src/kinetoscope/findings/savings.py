@@ -17,7 +17,7 @@ from kinetoscope.analysis.replay.change import (
     without_idle,
 )
 from kinetoscope.findings.model import SEVERITIES, Saving, Severity
-from kinetoscope.findings.scene import Scene, launches
+from kinetoscope.findings.rank_view import RankView, launches
 
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do;
 # below three hundredths it disappears in the noise from run to run; below half a hundredth nobody should read
@@ -59,86 +59,86 @@ def not_predicted(most: Saving, why: str) -> Saving:
 OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pay this")
 
 
-def of(scene: Scene, change: Change, basis: str) -> Saving:
+def of(view: RankView, change: Change, basis: str) -> Saving:
     """What a change of the recorded steps saves."""
-    us = scene.saves(change)
-    if scene.unprofiled_us is not None:
+    us = view.saves(change)
+    if view.unprofiled_us is not None:
         basis += "; of the step's time without the profiler"
-    return Saving(us, basis, True, us / scene.own_step_us, change=change)
+    return Saving(us, basis, True, us / view.own_step_us, change=change)
 
 
-def beside(scene: Scene, us: float, basis: str) -> Saving:
+def beside(view: RankView, us: float, basis: str) -> Saving:
     """What no replay of the recorded steps can show: paid once, or measured without the profiler."""
-    us = min(us, scene.own_step_us)
-    return Saving(us, basis, us > 0, us / scene.own_step_us, beside_us=us)
+    us = min(us, view.own_step_us)
+    return Saving(us, basis, us > 0, us / view.own_step_us, beside_us=us)
 
 
-def once(scene: Scene, us: float, basis: str) -> Saving:
+def once(view: RankView, us: float, basis: str) -> Saving:
     """What a recording paid once: the program's own steps, where they were timed, do not."""
-    return beside(scene, us, basis) if scene.unprofiled_us is None else nothing(basis)
+    return beside(view, us, basis) if view.unprofiled_us is None else nothing(basis)
 
 
-def device(scene: Scene, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
+def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
     """What is saved if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
     shorter = events.select("id", saved_ns=saved)
-    freed = scene.us_of(shorter, "saved_ns")
-    if freed < LOW * scene.step_us:  # no severity asks for more: the replay is spared
+    freed = view.us_of(shorter, "saved_ns")
+    if freed < LOW * view.step_us:  # no severity asks for more: the replay is saved
         return nothing(basis)
-    change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(scene, shorter)
-    us = scene.saves(change)
+    change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(view, shorter)
+    us = view.saves(change)
     part = "all"
     if us < 0.95 * freed:
-        part = f"{numbers.time(freed)} of device time per {scene.unit}, {numbers.time(us)}"
+        part = f"{numbers.time(freed)} of device time per {view.unit}, {numbers.time(us)}"
     basis = f"{basis}; {part} of it on the critical path"
-    freed_share = freed / max(scene.busy_us, 1e-9)
-    most = max(us, freed_share * scene.own_busy_us)
-    return Saving(us, basis, us >= 0.25 * freed, us / scene.own_step_us, freed_share, change, most_us=most)
+    freed_share = freed / max(view.busy_us, 1e-9)
+    most = max(us, freed_share * view.own_busy_us)
+    return Saving(us, basis, us >= 0.25 * freed, us / view.own_step_us, freed_share, change, most_us=most)
 
 
-def _launches(scene: Scene, shorter: pl.DataFrame) -> Change:
+def _launches(view: RankView, shorter: pl.DataFrame) -> Change:
     """Calls that launch nothing but what is gone."""
-    device = scene.trace.device_events
+    device = view.trace.device_events
     gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
     if gone.is_empty():
         return NOTHING
-    spared = launches(device["launch"].gather(gone)).join(scene.launched, on=["launch", "launched"])
-    return without_host(scene.trace.host_events[spared["launch"].sort()])
+    saved = launches(device["launch"].gather(gone)).join(view.launched, on=["launch", "launched"])
+    return without_host(view.trace.host_events[saved["launch"].sort()])
 
 
-def host(scene: Scene, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
+def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
     """What is saved if ``share`` of host events' time goes away; the events' own ``share``, where they have
     such a column."""
-    return of(scene, without_host(events, share), basis)
+    return of(view, without_host(events, share), basis)
 
 
-def idle(scene: Scene, stretches: pl.DataFrame, basis: str) -> Saving:
-    """What is saved if the host does not keep the device waiting in these stretches of its idle time."""
-    return of(scene, without_idle(scene.trace, stretches), basis)
+def idle(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
+    """What is saved if the host does not keep the device waiting in these intervals of its idle time."""
+    return of(view, without_idle(view.trace, intervals), basis)
 
 
-def captured(scene: Scene, stretches: pl.DataFrame, basis: str) -> Saving:
-    """What is saved if a CUDA graph does the launches of these stretches of idle time."""
-    return of(scene, without_idle(scene.trace, stretches) | at_once(GRAPH_PAUSE_NS), basis)
+def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
+    """What is saved if a CUDA graph does the launches of these intervals of idle time."""
+    return of(view, without_idle(view.trace, intervals) | at_once(GRAPH_PAUSE_NS), basis)
 
 
-def fused(scene: Scene, chains: pl.DataFrame, basis: str) -> Saving:
+def fused(view: RankView, chains: pl.DataFrame, basis: str) -> Saving:
     """What is saved if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
-    freed = device(scene, chains, basis)
-    launched = merge_launches(scene.trace, chains.select("id", group="chain"))
-    return freed if freed.change.is_empty else both(scene, freed, of(scene, launched, "their launches"))
+    freed = device(view, chains, basis)
+    launched = merge_launches(view.trace, chains.select("id", group="chain"))
+    return freed if freed.change.is_empty else both(view, freed, of(view, launched, "their launches"))
 
 
-def both(scene: Scene, freed: Saving, waited: Saving) -> Saving:
+def both(view: RankView, freed: Saving, waited: Saving) -> Saving:
     """A saving of device time and one of idle time, together."""
     change = freed.change | waited.change
-    us = max(freed.us, waited.us, scene.saves(change))
+    us = max(freed.us, waited.us, view.saves(change))
     basis = f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})"
-    share = us / scene.own_step_us
+    share = us / view.own_step_us
     return Saving(us, basis, True, share, freed.freed_share, change, most_us=max(us, freed.most_us))
 
 
 def heaviest(
-    scene: Scene, events: pl.DataFrame, *by: str, basis: str
+    view: RankView, events: pl.DataFrame, *by: str, basis: str
 ) -> Iterator[tuple[pl.DataFrame, Saving]]:
     """The groups of device events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` at most, and
     what each saves; one kernel of many, beside the critical path, is left out."""
@@ -147,6 +147,6 @@ def heaviest(
     kept = events.join(top, on=list(by), maintain_order="left")
     kept = kept.sort("together_ns", descending=True, maintain_order=True)
     for group in kept.partition_by(*by, maintain_order=True) if len(kept) else ():
-        saving = device(scene, group, basis)
+        saving = device(view, group, basis)
         if severity(saving) not in (None, "info"):
             yield group, saving

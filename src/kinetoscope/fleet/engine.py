@@ -67,7 +67,7 @@ class _Worker:
                 continue
             self._done += 1
             return answer
-        return InputError(f"{ATTEMPTS} workers died of it", where=trace.url, mend="is there memory enough?")
+        return InputError(f"{ATTEMPTS} workers died of it", where=trace.url, hint="is there memory enough?")
 
     def close(self) -> None:
         process, self._process, self._done = self._process, None, 0
@@ -86,7 +86,7 @@ def on_ray(traces: Sequence[TraceFile]) -> Iterator[Answer]:
         import ray
     except ImportError as error:
         raise MissingDependencyError(
-            "Ray is not installed", where="--engine ray", mend="pip install 'kinetoscope[ray]'"
+            "Ray is not installed", where="--engine ray", hint="pip install 'kinetoscope[ray]'"
         ) from error
     if not ray.is_initialized():
         ray.init(log_to_driver=False, runtime_env={"env_vars": SETTINGS})

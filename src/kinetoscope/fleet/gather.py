@@ -1,4 +1,4 @@
-"""Parts of all the ranks of a run, from wherever their traces stand: mapped, recalled, told apart."""
+"""Parts of all the ranks of a run, from wherever their traces stand: mapped, recalled, distinguished."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def gather(
             progress(done, len(found.traces))
     if not parts and (failures or not (found.dumps or found.logs)):
         raise (
-            failures[0] if failures else InputError("there is no trace in it", mend="name a folder of traces")
+            failures[0] if failures else InputError("there is no trace in it", hint="name a folder of traces")
         )
     chosen, left_out = one_a_rank(parts)
     return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]

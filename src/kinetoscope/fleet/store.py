@@ -62,11 +62,11 @@ def decode(data: bytes, where: str) -> Part:
         tables = {name: pl.read_ipc(io.BytesIO(_unpacked(stored.tables[name]))) for name in _TABLES}
     except _UNREADABLE as error:
         raise InputError(
-            "it is not a part, or half of one", where=where, mend="map its trace again"
+            "it is not a part, or half of one", where=where, hint="map its trace again"
         ) from error
     alike = all(dict(tables[name].schema) == columns for name, columns in _schemas().items())
     if stored.format != FORMAT or not alike:
-        raise InputError("the part is of another version", where=where, mend="map its trace again")
+        raise InputError("the part is of another version", where=where, hint="map its trace again")
     return Part(stored.facts, **tables)
 
 

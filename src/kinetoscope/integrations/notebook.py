@@ -44,7 +44,7 @@ class _Arguments(argparse.ArgumentParser):
     """A parser that does not end the process: it is the notebook's."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, mend=self.format_usage().removeprefix("usage: ").strip())
+        raise UsageError(message, hint=self.format_usage().removeprefix("usage: ").strip())
 
 
 def load(shell: Shell) -> None:
@@ -95,7 +95,7 @@ class Magics:
 
         words = shlex.split(line)
         if len(words) not in (1, 2):
-            raise UsageError("name one or two runs", mend="%kinetoscope_diff BASE [NEW]")
+            raise UsageError("name one or two runs", hint="%kinetoscope_diff BASE [NEW]")
         base, new = words[0], (words[1] if len(words) > 1 else NAME)
         return diff(self._found(base), self._found(new))
 

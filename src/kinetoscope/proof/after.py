@@ -76,7 +76,7 @@ def _steps_us(run: Run) -> Sequence[float]:
         raise InputError(
             "the time of a step without the profiler is not known here",
             where=str(run.folder) if run.folder else None,
-            mend="record both programs with `kinetoscope run`",
+            hint="record both programs with `kinetoscope run`",
         )
     return [seconds * 1e6 for seconds in max(timed, key=_mean)]
 

@@ -143,7 +143,7 @@ def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
     ratio = intervals.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
     before_us, after_us = (written.step_s or 0.0) * 1e6, (row.step_s or 0.0) * 1e6
     basis = (
-        f"tune on {tuning.device}: {numbers.time(before_us)} a step as written ({written.label}), "
+        f"tune on {tuning.device}: {numbers.time(before_us)} per step as written ({written.label}), "
         f"{numbers.time(after_us)} under {row.label}, {numbers.count(common, 'round')}"
     )
     differs = row.agrees is False

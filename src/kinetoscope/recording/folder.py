@@ -77,7 +77,7 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
             raise UsageError(
                 "the folder is not empty, and a recording never overwrites anything",
                 where=str(out),
-                mend="name another folder with --out, or leave --out away",
+                hint="name another folder with --out, or leave --out away",
             )
         return out.resolve()
     stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
@@ -118,7 +118,7 @@ def _begin_hosts(out: Path) -> None:
         raise UsageError(
             "the folder is not empty, and a recording never overwrites anything",
             where=str(out),
-            mend="name another folder with --out, the same on all hosts",
+            hint="name another folder with --out, the same on all hosts",
         )
 
 
@@ -255,7 +255,7 @@ def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
         raise UsageError(
             f"cannot begin the recording: {error.strerror or error}",
             where=str(folder),
-            mend="make room, or name a folder on another disk with --out",
+            hint="make room, or name a folder on another disk with --out",
         ) from error
     try:
         (folder / RESERVE).write_bytes(os.urandom(RESERVED_BYTES))  # random: no file system packs it

@@ -70,7 +70,7 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Consecutive steps, each timed from one boundary to the next; seconds, one figure a step.
+    """Consecutive steps, each timed from one boundary to the next; seconds, one figure per step.
 
     Attributes:
         step_s: by ``clock``; the device's is read at events that lie where the host marks its boundaries.
@@ -227,7 +227,7 @@ def read(folder: Path) -> Manifest:
         raise InputError(
             f"cannot read the recording's manifest: {error.strerror or error}",
             where=str(path),
-            mend="name a folder that `kinetoscope run` wrote, or a trace file",
+            hint="name a folder that `kinetoscope run` wrote, or a trace file",
         ) from error
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
@@ -239,7 +239,7 @@ def read(folder: Path) -> Manifest:
         raise InputError(
             f"the recording has schema {manifest.schema!r}; this kinetoscope reads {SCHEMA!r}",
             where=str(path),
-            mend="upgrade kinetoscope",
+            hint="upgrade kinetoscope",
         )
     check(folder, manifest.ranks)
     return manifest
@@ -263,7 +263,7 @@ def check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
                 raise InputError(
                     f"the manifest names a file outside of its recording, {path!r}, which is not opened",
                     where=where,
-                    mend="if you trust it, copy that file into the recording and name it there",
+                    hint="if you trust it, copy that file into the recording and name it there",
                 )
 
 

@@ -22,12 +22,12 @@ def check(path: Path, inputs: Sequence[str]) -> Path:
     where = f"-o {path}"
     if not path.parent.is_dir():
         raise UsageError(
-            "the folder to write into does not exist", where=where, mend=f"mkdir -p {path.parent}"
+            "the folder to write into does not exist", where=where, hint=f"mkdir -p {path.parent}"
         )
     if path.is_dir():
-        raise UsageError("a folder stands there", where=where, mend="name a file")
+        raise UsageError("a folder stands there", where=where, hint="name a file")
     if path.exists() and any(_holds(Path(item), path) for item in inputs):
-        raise UsageError("that would overwrite the input", where=where, mend="write to another name")
+        raise UsageError("that would overwrite the input", where=where, hint="write to another name")
     return path
 
 
@@ -56,10 +56,10 @@ def make_folder(path: Path) -> None:
     """
     if not path.absolute().parent.is_dir():
         raise UsageError(
-            "the folder to write into does not exist", where=f"-o {path}", mend=f"mkdir -p {path.parent}"
+            "the folder to write into does not exist", where=f"-o {path}", hint=f"mkdir -p {path.parent}"
         )
     if path.exists() and not path.is_dir():
-        raise UsageError("a file stands there", where=f"-o {path}", mend="name a folder")
+        raise UsageError("a file stands there", where=f"-o {path}", hint="name a folder")
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:

@@ -84,6 +84,6 @@ def renderer(path: Path, suffixes: Sequence[str] = ALL) -> Callable[[View], str]
         raise UsageError(
             f"cannot tell a format from {path.suffix or 'a name without a suffix'}",
             where=f"-o {path}",
-            mend=f"end the name in {', '.join(suffixes)}",
+            hint=f"end the name in {', '.join(suffixes)}",
         )
     return FORMATS[suffix]

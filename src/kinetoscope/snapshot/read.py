@@ -94,7 +94,7 @@ def _read(data: bytes | mmap.mmap, path: Path) -> Snapshot:
         raise InputError(
             f"the pickle is no snapshot of torch's allocator: {type(error).__name__}",
             where=str(path),
-            mend="name what torch.cuda.memory._dump_snapshot wrote",
+            hint="name what torch.cuda.memory._dump_snapshot wrote",
         ) from error
 
 

@@ -104,7 +104,7 @@ class RowReader(Protocol):
         ...
 
 
-class Stretch(NamedTuple):
+class FrameRun(NamedTuple):
     """Bytes of a pickle without the heads of its frames, and where each piece was: its beginning in ``data``
     and in the pickle, and the end of its frame."""
 
@@ -119,10 +119,10 @@ class Stretch(NamedTuple):
         return at + offset - self.begins[number], end
 
 
-def stretch(data: Any, at: int, frame_end: int, most: int) -> Stretch:
+def frame_run(data: Any, at: int, frame_end: int, most: int) -> FrameRun:
     """``most`` bytes of a pickle; ``frame_end`` is where its frame ends, 0: there are none."""
     parts: list[bytes] = []
-    found = Stretch(b"", [], [])
+    found = FrameRun(b"", [], [])
     begin, last = 0, min(len(data), at + most)
     while at < last:
         is_framed = at < frame_end
@@ -164,7 +164,7 @@ class Rows:
         """
         if at == self.misfit or data[at : at + len(self.opening)] != self.opening:
             return None
-        found = stretch(data, at, frame_end, self.window)
+        found = frame_run(data, at, frame_end, self.window)
         *parts, rest = found.data.split(self.opening)[1:]
         tables, fit = self._alike(parts)
         end = len(found.data) - len(rest) - len(self.opening)

@@ -64,7 +64,7 @@ def read(path: Path) -> Timeline:
         raise InputError(
             f"it is no memory timeline: {error}",
             where=str(path),
-            mend="name what export_memory_timeline wrote as .json, .json.gz or .raw.json.gz",
+            hint="name what export_memory_timeline wrote as .json, .json.gz or .raw.json.gz",
         ) from error
     if table.is_empty():
         raise InputError("the memory timeline holds no change", where=str(path))

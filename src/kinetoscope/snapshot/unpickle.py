@@ -69,7 +69,7 @@ def load(data: bytes | mmap, where: str, reader: Reader) -> object:
         if isinstance(error, ForeignError):
             what = f"the pickle holds more than plain data, and is not opened: opcode {error}"
         raise InputError(
-            what, where=where, mend="name what torch.cuda.memory._dump_snapshot wrote"
+            what, where=where, hint="name what torch.cuda.memory._dump_snapshot wrote"
         ) from error
 
 

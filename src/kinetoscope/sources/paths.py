@@ -75,7 +75,7 @@ def find(inputs: Iterable[str | Path]) -> Found:
         else:
             matched = [Path(name) for name in glob.glob(text, recursive=True)]
             if not matched:
-                raise InputError("it does not exist, and nothing fits it", where=text, mend="check the path")
+                raise InputError("it does not exist, and nothing fits it", where=text, hint="check the path")
             for path in matched:
                 _sort(found, _local(path))
     found.traces.sort(key=lambda one: (one.rank is None, one.rank or 0, natural(one.url)))
@@ -165,7 +165,7 @@ def file_system(url: str) -> tuple[Any, str]:
         raise MissingDependencyError(
             f"reading {url.partition('://')[0]}:// needs a library that is not installed",
             where=url,
-            mend=f"pip install 'kinetoscope[remote]' ({error})",
+            hint=f"pip install 'kinetoscope[remote]' ({error})",
         ) from error
     except ValueError as error:
         raise InputError(f"no such kind of place: {error}", where=url) from error
@@ -184,7 +184,7 @@ def standard_input() -> Generator[Path, None, None]:
     """
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
-            "there is nothing on standard input", where="-", mend="zcat trace.json.gz | kinetoscope report -"
+            "there is nothing on standard input", where="-", hint="zcat trace.json.gz | kinetoscope report -"
         )
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         path = Path(folder) / NAME

@@ -334,7 +334,7 @@ def _no_events(
         raise InputError(
             "there is no trace, recording or compile log in it",
             where=", ".join(map(str, inputs)),
-            mend="name a trace, or a folder that holds traces itself",
+            hint="name a trace, or a folder that holds traces itself",
         )
     tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
     return Trace(source, devices=(), metadata={}, **tables)

@@ -131,7 +131,7 @@ def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 
     Nothing pairs their samples: each is resampled by itself, in blocks as long as it remembers. The interval
     is widened, as in ``compare``, to that of six consecutive sections of each (Welch's interval of their
     medians). Of fewer than two samples a section, Welch's interval of the samples alone stands. How processes
-    differ from each other is not in it: see ``wandering`` and ``compare_groups``.
+    differ from each other is not in it: see ``between_runs_noise`` and ``compare_groups``.
     """
     ratio = median(other) / median(base)
     if min(len(base), len(other)) < 2 * SECTIONS:
@@ -157,7 +157,7 @@ def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:
     return _around(math.exp(centre), margin, margin)
 
 
-def wandering(base: Sequence[float], other: Sequence[float]) -> float:
+def between_runs_noise(base: Sequence[float], other: Sequence[float]) -> float:
     """How far apart two runs may be for no other reason than that each wanders: half of the interval (of the
     logarithm) of their difference; 0 of fewer than two samples a section.
 

@@ -49,7 +49,7 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
         raise InputError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
     if not magic:
         raise NotATraceError(
-            "the file is empty", where=str(path), mend="was the profiler stopped before it was exported?"
+            "the file is empty", where=str(path), hint="was the profiler stopped before it was exported?"
         )
     packed = next((name for name, start in COMPRESSED.items() if magic.startswith(start)), None)
     if packed is None:
@@ -58,7 +58,7 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
         return FileSupply(path, moved)
     unpack = {"gzip": _gunzip, "zstd": _unzstd}.get(packed)
     if unpack is None:
-        raise InputError(f"the file is packed with {packed}", where=str(path), mend="unpack it first")
+        raise InputError(f"the file is packed with {packed}", where=str(path), hint="unpack it first")
     supply = StreamSupply(_limited(path, unpack, moved))
     refuse_content(path, supply.window(0, 4096))
     return supply
@@ -71,12 +71,12 @@ def refuse_no_file(path: Path) -> None:
         InputError: it is a folder, a pipe, a socket or a device.
     """
     if path.is_dir():
-        raise InputError("this is a folder, not a trace", where=str(path), mend="name the trace inside it")
+        raise InputError("this is a folder, not a trace", where=str(path), hint="name the trace inside it")
     if path.exists() and not path.is_file():
         raise InputError(
             "this is a pipe, socket or device, not a file",
             where=str(path),
-            mend="let kinetoscope read it as standard input: kinetoscope report - < IT",
+            hint="let kinetoscope read it as standard input: kinetoscope report - < IT",
         )
 
 
@@ -102,7 +102,7 @@ def _limited(
                     f"the file unpacks to more than {total >> 20} MiB from {read >> 10} KiB: "
                     f"stopped at {'the limit' if total > limit else f'{total // read} times its size'}",
                     where=str(path),
-                    mend=f"if it is a real trace, set {LIMIT_VARIABLE}={max(2 * total, LARGEST) >> 30}G",
+                    hint=f"if it is a real trace, set {LIMIT_VARIABLE}={max(2 * total, LARGEST) >> 30}G",
                 )
             yield block
 
@@ -187,6 +187,6 @@ def _zstd_reader(file: BinaryIO) -> tuple[Reader, tuple[type[Exception], ...]]:
         raise MissingDependencyError(
             "the file is packed with zstd, and nothing installed here unpacks it",
             where=str(getattr(file, "name", "")),
-            mend="pip install zstandard",
+            hint="pip install zstandard",
         ) from None
     return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True), (zstandard.ZstdError,)

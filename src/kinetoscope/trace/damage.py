@@ -54,7 +54,7 @@ def counts_bytes(code: str) -> bool:
 
 
 def is_loss(code: str) -> bool:
-    """Whether a damage of this code takes something of the recording away (else it was mended)."""
+    """Whether a damage of this code takes something of the recording away (else it was repaired)."""
     return DAMAGES[code][1]
 
 
@@ -69,7 +69,7 @@ _BUSY = 0.05  # part of all events that a lane must have for its silence to mean
 
 
 class Gap(NamedTuple):
-    """A stretch of so many bytes before the event at a position of the file."""
+    """A run of so many bytes before the event at a position of the file."""
 
     event: int
     bytes: int

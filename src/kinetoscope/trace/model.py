@@ -43,9 +43,9 @@ class Source:
     """The file a trace was read from.
 
     Args:
-        events: elements of ``traceEvents``, lost ones included where they could be told apart.
+        events: elements of ``traceEvents``, lost ones included where they could be distinguished.
         complete: nothing of the recording was lost between the profiler and here.
-        damages: what was lost or mended, with counts.
+        damages: what was lost or repaired, with counts.
         lost_share: part of the file's bytes, unpacked, that could not be read.
         lost_ns: time of the recording that those bytes may span.
         unused: events that no table holds (counters, marks), counted by ``ph cat``.

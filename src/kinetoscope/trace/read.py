@@ -21,7 +21,7 @@ from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.workers import Workers, cores
 
 Progress = Callable[[int, int], None]
-_MEND = "was it changed or copied badly? Record it again, or copy it again"
+_HINT = "was it changed or copied badly? Record it again, or copy it again"
 _LONGEST_NAME = 256  # characters of a device's
 IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it saves
 
@@ -66,7 +66,7 @@ def _read(path: Path, progress: Progress | None) -> Trace:
         unpacked = supply.end()
     if not assembly.holds_a_trace:
         if (bad := assembly.damages["bad-event"]) > 1:
-            raise NotATraceError(f"none of its {bad:,} events can be read", where=str(path), mend=_MEND)
+            raise NotATraceError(f"none of its {bad:,} events can be read", where=str(path), hint=_HINT)
         _refuse_empty(path, start, metadata)
     if moved is not None:
         moved(size)
@@ -109,7 +109,7 @@ def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, object]) -> N
         raise NotATraceError(
             "the trace holds no events",
             where=str(path),
-            mend="was the profiler active? With a schedule, p.step() must be called often enough",
+            hint="was the profiler active? With a schedule, p.step() must be called often enough",
         )
     refuse_document(path, start)
 

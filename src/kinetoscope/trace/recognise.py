@@ -1,4 +1,4 @@
-"""Files that are no Kineto trace, told apart by their first bytes, and what to do with each."""
+"""Files that are no Kineto trace, distinguished by their first bytes, and what to do with each."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def refuse_name(path: Path, start: bytes) -> None:
 
 def refuse_content(path: Path, start: bytes) -> None:
     """Raise if the first bytes are those of something known that is no Chrome JSON."""
-    for magic, what, mend in _BY_MAGIC:
+    for magic, what, hint in _BY_MAGIC:
         if start.startswith(magic):
-            _refuse(path, what, mend)
+            _refuse(path, what, hint)
     if len(start) > 1 and start[0] == 0x80 and start[1] in range(2, 6):
         if path.suffix == ".pickle" or b"segments" in start or b"device_traces" in start:
             _refuse(path, *_SNAPSHOT)
@@ -114,5 +114,5 @@ def refuse_document(path: Path, start: bytes) -> NoReturn:
     _refuse(path, what, _EXPORT)
 
 
-def _refuse(path: Path, what: str, mend: str) -> NoReturn:
-    raise NotATraceError(f"the file is {what}", where=str(path), mend=mend)
+def _refuse(path: Path, what: str, hint: str) -> NoReturn:
+    raise NotATraceError(f"the file is {what}", where=str(path), hint=hint)

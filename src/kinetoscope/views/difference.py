@@ -85,7 +85,7 @@ def _place(side: ComparedRun) -> str:
 
 
 def headline(found: Difference) -> str:
-    """By how much the step differs, or why it cannot be told, as of an incomplete recording."""
+    """By how much the step differs, or why that is unknown, as of an incomplete recording."""
     step = found.step
     if found.lost:
         return f"Nothing can be judged: {found.lost[0]}"
@@ -133,12 +133,12 @@ def did(change: ChangePart) -> str:
     before, after = change.launches
     each = change.per_launch_us
     if change.kind not in ("kernel", "op"):
-        return f"{_times(before)} → {_times(after)} launches a step" if before != after else change.what
+        return f"{_times(before)} → {_times(after)} launches per step" if before != after else change.what
     if change.what in ("slower", "faster") and each is not None:
         return f"{change.what} at the same work: {numbers.time(each[0])} → {numbers.time(each[1])} each"
     if change.what in ("slower", "faster"):
-        return f"{change.what}: {numbers.time(_us(change, 0))} → {numbers.time(_us(change, 1))} a step"
-    return f"{change.what}: {_times(before)} → {_times(after)} a step"
+        return f"{change.what}: {numbers.time(_us(change, 0))} → {numbers.time(_us(change, 1))} per step"
+    return f"{change.what}: {_times(before)} → {_times(after)} per step"
 
 
 def _us(change: ChangePart, side: int) -> float:
@@ -318,7 +318,7 @@ def _findings(found: Difference, most: int) -> Iterable[Block]:
 
 
 def _sums(heading: str, rows: list[SumChange], most: int) -> Iterable[Block]:
-    yield Heading(heading, "a step")
+    yield Heading(heading, "per step")
     yield table(
         rows,
         field("", "name", "name"),

@@ -26,9 +26,9 @@ from kinetoscope.render.sarif import Result
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = 3
-ALIKE = 0.25  # savings that differ by less are not told apart
+ALIKE = 0.25  # savings that differ by less are not distinguished
 EVENTS = 4  # event numbers that a line of evidence shows
-# A finding's saving is told otherwise where so much of it is another's, or only comes with others'.
+# A finding's saving is worded differently where so much of it is another's, or only comes with others'.
 OWNED, WORTH = 0.5, 0.005
 UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 
@@ -94,7 +94,7 @@ def listing(found: FindingsListing) -> Iterable[Block]:
 
 def _after(after: After) -> str:
     together = numbers.count(len(after.gone), "finding")
-    promised = f"{together} gone, which promised {numbers.time(after.predicted_us)} a step"
+    promised = f"{together} gone, which promised {numbers.time(after.predicted_us)} per step"
     return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"
 
 
@@ -192,7 +192,7 @@ def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
         return (f"frees {freed(row)}",)
     if row.saving_us <= 0 and not row.also and row.paced_by is None:
         return ()
-    of = " a step" if report.steps else ""
+    of = " per step" if report.steps else ""
     alone = numbers.time(row.saving_alone_us)
     if row.paced_by is not None:
         more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""

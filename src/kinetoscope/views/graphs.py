@@ -150,7 +150,8 @@ def _breaks(compilation: Compilation) -> Iterable[Block]:
 
 
 def _crossed(row: GraphBreak) -> str:
-    """How often it was crossed, and what that took: ``crossed 12 times, 24 extra launches (8 a step; …)``."""
+    """How often it was crossed, and what that took: ``crossed 12 times, 24 extra launches (8 per step;
+    …)``."""
     if row.crossings is None:
         return ""
     text = f"  crossed {numbers.count(row.crossings, 'time')}, "
@@ -163,7 +164,7 @@ def _crossed(row: GraphBreak) -> str:
         "CUDA graphs": row.graph_launches,
         "not fused": row.fusable_launches,
     }
-    details = [f"{step:.3g} a step"] if step else []
+    details = [f"{step:.3g} per step"] if step else []
     details += [f"{number} {what}" for what, number in kinds.items() if number]
     return f"{text} ({'; '.join(details)})" if details else text
 

@@ -109,7 +109,7 @@ def lines(report: Report, most: int) -> list[str]:
         split = ", ".join(f"{part.part} {numbers.size(part.bytes)}" for part in parts)
         found.append(f"{title} {basis}: {split}")
         found += [
-            f"grows by {numbers.size(row.bytes_per_step)} a step: {row.line or row.owner}"
+            f"grows by {numbers.size(row.bytes_per_step)} per step: {row.line or row.owner}"
             for row in peak.growth[:2]
         ]
     return found
@@ -177,7 +177,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
         yield Heading("What grows", "with every recorded step")
         yield table(
             peak.growth,
-            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} a step"),
+            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} per step"),
             field("", "text", lambda row: place(row.line)),
             field("", "name", "owner"),
             field("", "words", lambda row: ", ".join(row.names), "dim"),

@@ -57,7 +57,7 @@ STEPS = 6
 SEEN = 0.0005  # of the window: 0.1 %, as it is written
 WORTH_WORDS = 0.05  # of the window, unexplained
 
-# Without colour the uses of time are still told apart, by their fill.
+# Without colour the uses of time are still distinguished, by their fill.
 FILLS = {COMPUTE: "█", COMMUNICATION: "▓", COPY: "▒", IDLE: "░"}
 # What a segment stands for: communication counts only where nothing computes, copies where neither runs.
 USES = {COMPUTE: "compute", COMMUNICATION: "exposed communication", COPY: "exposed copies", IDLE: "idle"}
@@ -176,7 +176,7 @@ def device_bars(report: Report) -> list[Bar]:
 
 
 def step_bars(report: Report) -> list[Bar]:
-    """One bar a step: busy and idle; a step's busy time is added up over the devices of its rank."""
+    """One bar per step: busy and idle; a step's busy time is added up over the devices of its rank."""
     bars: list[Bar] = []
     for row in report.steps:
         available = row.duration_us * sum(device.rank == row.rank for device in report.devices)

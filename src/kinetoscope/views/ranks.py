@@ -42,7 +42,7 @@ def verdict(ranks: Ranks) -> str:
     found = ranks.verdict
     if found.status == "straggler":
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
-        why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": why cannot be told"
+        why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": the cause is unknown"
         share = numbers.percent(found.share_of_waiting)
         return f"Rank {found.rank} is waited for{why}; {share} of the waiting is its doing."
     if found.status == "turns":
@@ -53,7 +53,7 @@ def verdict(ranks: Ranks) -> str:
     if found.status == "even":
         how = "hardly wait for each other" if not found.why else f"wait for each other, but {found.why}"
         return f"Ranks {how}."
-    return f"Who is waited for cannot be told: {found.why}."
+    return f"Who is waited for is unknown: {found.why}."
 
 
 WHY = {
@@ -122,7 +122,7 @@ def _staged(ranks: Ranks) -> str:
     if found is None or not (found.steps or found.why):
         return ""
     if found.why:
-        return f"By stage and operation it cannot be told: {found.why}."
+        return f"By stage and operation it is unknown: {found.why}."
     stage, most = max(found.by_stage.items(), key=lambda one: one[1])
     number = list(found.by_stage).index(stage)
     operation, longest = max(found.by_operation.items(), key=lambda one: one[1])
@@ -152,7 +152,7 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
             "Why ranks were late", "what the others waited for it",
             ("rank", "cause", "waited", "collectives", ""),
             [
-                ("?" if row.rank is None else str(row.rank), row.cause or "cannot be told",
+                ("?" if row.rank is None else str(row.rank), row.cause or "unknown",
                  numbers.time(row.waited_us), numbers.count(row.meetings), names.shorten(row.detail, 40))
                 for row in ranks.late[:most]
             ],

@@ -62,7 +62,7 @@ def drift(report: Report) -> str:
     if own is None or not own.drift or own.before_us is None or own.after_us is None:
         return ""
     return (
-        f"Its pace drifts: {numbers.time(own.before_us)} a step before the recording "
+        f"Its pace drifts: {numbers.time(own.before_us)} per step before the recording "
         f"({own.n_before} steps), {numbers.time(own.after_us)} after it ({own.n_after})."
     )
 
@@ -182,7 +182,7 @@ def judged(report: Report) -> str:
     if late is None or late.on_idle_device < LATE * late.launches:
         return ""
     many = len(report.launching) > 1
-    often = "" if late.launches_per_step is None else f" of {_plain(late.launches_per_step)} a step"
+    often = "" if late.launches_per_step is None else f" of {_plain(late.launches_per_step)} per step"
     return (
         f"launches come late{f' on rank {late.rank}' if many else ''}: "
         f"{numbers.percent(late.on_idle_device / late.launches)}{often} found the device idle"
@@ -213,7 +213,7 @@ def _launches(row: LaunchRow) -> str:
     often = (
         f"{numbers.count(row.launches)} in all"
         if row.launches_per_step is None
-        else f"{_plain(row.launches_per_step)} a step"
+        else f"{_plain(row.launches_per_step)} per step"
     )
     parts = [f"{often}, {numbers.time(row.host_median_us)} a call"]
     if row.host_us_per_launch is not None:

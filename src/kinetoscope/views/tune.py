@@ -190,7 +190,7 @@ def verdict(found: VersionsCompared) -> str:
 
 
 def what_would_tell(found: VersionsCompared) -> Iterable[str]:
-    """Why nothing could be told, where the load is the reason, and the budget that would tell."""
+    """Why nothing could be concluded, where the load is the reason, and the budget that would tell."""
     if found.verdict != "cannot tell":
         return
     if found.load is not None and found.cores and found.load > found.cores + 1:  # one is the program itself

@@ -1,4 +1,4 @@
-"""Each layer's activation norm is read back with .item(): the host waits sixteen times a step."""
+"""Each layer's activation norm is read back with .item(): the host waits sixteen times per step."""
 
 import torch
 

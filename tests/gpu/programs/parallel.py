@@ -101,7 +101,7 @@ def hold_back(own: str, more: torch.Tensor) -> None:
 
 
 def pipeline(rank: int, world: int, steps: int, way: str, own: str, more: torch.Tensor) -> None:
-    """One stage a rank, eight microbatches a step; all forward before all backward, or by turns."""
+    """One stage a rank, eight microbatches per step; all forward before all backward, or by turns."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
     stage_module = Block().cuda().bfloat16()

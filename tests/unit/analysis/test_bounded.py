@@ -26,7 +26,7 @@ TRACE = Path(__file__).parents[2] / "fixtures" / "h200_breaks" / "breaks.json.gz
 def test_what_the_engine_gives_up_on_is_an_error(sql: str) -> None:
     with pytest.raises(UsageError, match="cannot be run") as refused:
         query(load(TRACE), sql)
-    assert refused.value.mend
+    assert refused.value.hint
 
 
 def test_the_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

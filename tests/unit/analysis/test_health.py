@@ -179,7 +179,7 @@ def test_what_was_not_recorded(trace_of: Make, events: list[Event], code: str, g
         ("truncated", 1, "degraded"),
         ("bad-event", 50, "unreliable"),  # of 201
         ("bad-event", 1, "degraded"),
-        ("invalid-utf8", 50, "degraded"),  # mended, but a quarter of all
+        ("invalid-utf8", 50, "degraded"),  # fixed, but a quarter of all
         ("invalid-utf8", 2, "info"),
         ("trailing-junk", 50, "info"),  # bytes
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from kinetoscope.analysis.memory.owners import owned
 from kinetoscope.analysis.memory.peak import devices, owner
-from kinetoscope.analysis.memory.stacks import Told, tell
+from kinetoscope.analysis.memory.stacks import StackOwner, stack_owner
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Frame
 from kinetoscope.snapshot.read import read
@@ -156,12 +156,12 @@ LAYER = (
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ((), Told(backward=True)),
-        (LAYER, Told("model.py:33", "forward", "linear", forward=True)),
-        (LAYER[2:], Told("model.py:33", "forward", "forward (model.py:33)", forward=True)),
+        ((), StackOwner(backward=True)),
+        (LAYER, StackOwner("model.py:33", "forward", "linear", forward=True)),
+        (LAYER[2:], StackOwner("model.py:33", "forward", "forward (model.py:33)", forward=True)),
         (
             (LAYER[0], f"{SITE}../accelerate/hooks.py:166:new_forward", *LAYER[1:]),
-            Told("model.py:33", "forward", "linear", forward=True),
+            StackOwner("model.py:33", "forward", "linear", forward=True),
         ),
         (
             (
@@ -170,41 +170,43 @@ LAYER = (
                 f"{SITE}_functorch/_aot_autograd/runtime_wrappers.py:7:backward",
                 f"{SITE}autograd/function.py:9:apply",
             ),
-            Told(graph="cabdefghijklmnopqrstuvwx", graph_line=77, backward=True, forward=True),
+            StackOwner(graph="cabdefghijklmnopqrstuvwx", graph_line=77, backward=True, forward=True),
         ),
         (
             (f"{SITE}nn/modules/module.py:9:_apply", "/home/u/train.py:9:<module>"),
-            Told("train.py:9", "<module>", built=True),
+            StackOwner("train.py:9", "<module>", built=True),
         ),
         (
             (f"{SITE}optim/adam.py:1:step", "/home/u/train.py:9:<module>"),
-            Told("train.py:9", "<module>", optimizer=True),
+            StackOwner("train.py:9", "<module>", optimizer=True),
         ),
         (
             (f"{SITE}distributed/c10d.py:1:all_reduce", "/home/u/train.py:9:<module>"),
-            Told("train.py:9", "<module>", communication=True),
+            StackOwner("train.py:9", "<module>", communication=True),
         ),
         (  # DDP calls the model, and allocates none of what it does
             (*LAYER[:-1], f"{SITE}nn/parallel/distributed.py:1:forward", LAYER[1], LAYER[-1]),
-            Told("model.py:33", "forward", "linear", forward=True),
+            StackOwner("model.py:33", "forward", "linear", forward=True),
         ),
         (
             (f"{SITE}distributed/fsdp/_flat_param.py:1:unshard", *LAYER[1:]),
-            Told("model.py:33", "forward", "unshard (_flat_param.py:1)", forward=True, communication=True),
+            StackOwner(
+                "model.py:33", "forward", "unshard (_flat_param.py:1)", forward=True, communication=True
+            ),
         ),
         (  # a closure
             (*LAYER[:-1], f"{SITE}optim/lbfgs.py:1:step", LAYER[-1]),
-            Told("model.py:33", "forward", "linear", forward=True),
+            StackOwner("model.py:33", "forward", "linear", forward=True),
         ),
         (  # the program's own optimizer
             ("/home/u/own.py:4:step", f"{SITE}optim/optimizer.py:1:wrapper", LAYER[-1]),
-            Told("own.py:4", "step", optimizer=True),
+            StackOwner("own.py:4", "step", optimizer=True),
         ),
         (
             ("D:/u/.venv/Lib/site-packages/torch/functional.py:4:f", "D:/u/train.py:5:<module>"),
-            Told("train.py:5", "<module>"),
+            StackOwner("train.py:5", "<module>"),
         ),
     ],
 )
-def test_a_stack_says_whose_it_is(lines: tuple[str, ...], expected: Told):
-    assert tell(tuple(map(frame, lines))) == expected
+def test_a_stack_says_whose_it_is(lines: tuple[str, ...], expected: StackOwner):
+    assert stack_owner(tuple(map(frame, lines))) == expected

@@ -12,7 +12,7 @@ import pytest
 import overlap_sets
 from kinetoscope.analysis.ranks.comparison import Comparison, compare
 from kinetoscope.analysis.ranks.parts import part
-from kinetoscope.analysis.replay.ranks import punctual
+from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.findings.job import Job as Replayed
 from kinetoscope.sources.run import Run
@@ -68,7 +68,7 @@ def test_the_cost_of_a_slow_rank_is_within_a_quarter_of_the_truth(job: Job) -> N
     from_parts = 1 - ideal.without[job.slow] / ideal.replayed_ns
     assert share / WITHIN < from_parts < share * WITHIN
     replayed = Replayed(run)
-    from_events = replayed.saves({job.slow: punctual(run)[job.slow]}) / replayed.step_us
+    from_events = replayed.saves({job.slow: without_lateness(run)[job.slow]}) / replayed.step_us
     assert share / WITHIN < from_events < share * WITHIN
     said = without_stragglers(run)
     assert said is not None

@@ -20,8 +20,8 @@ from kinetoscope.analysis.ranks.chance import cold_steps, lengths
 from kinetoscope.analysis.ranks.comparison import Comparison, compare, comparison, culprit
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.document.collect.ranks import ranks
+from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.rules import straggler
-from kinetoscope.findings.scene import scenes
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.read import read
 from kinetoscope.views import ranks as rank_lines
@@ -107,7 +107,7 @@ def test_starts_on_one_host_tell_the_same_to_the_microsecond(shared_data: Path) 
 
 
 def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Path) -> None:
-    """Rank 1 sleeps 20 ms a step, before it begins. Without it is as the same job that was recorded without
+    """Rank 1 sleeps 20 ms per step, before it begins. Without it is as the same job that was recorded without
     the sleep: its steps take 16.2 ms less, since rank 0's host was later in some of them."""
     compared, _ = together("h200-dist/ddp_straggler_rank{}.json.gz", shared_data)
     verdict, ideal = compared.verdict, compared.ideal
@@ -152,7 +152,7 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     share = numbers.percent(verdict.share)
     assert f"{share} of the waiting is its doing" in rank_lines.verdict(said)
     assert said.verdict.share_of_waiting == verdict.share
-    titles = [one.title for scene in scenes(run) for one in straggler.find(scene)]
+    titles = [one.title for view in views(run) for one in straggler.find(view)]
     assert titles
     assert all(f"its doing in {verdict.share:.0%} of the waiting" in title for title in titles)
 
@@ -183,8 +183,8 @@ def test_a_host_that_is_slower_at_all_it_does_makes_no_straggler(recorded: Calla
 
 
 def test_a_pipeline_that_sends_in_batches_is_known_pass_by_pass(recorded: Callable[[str], Path]) -> None:
-    """Torch's own GPipe on two devices: eight microbatches a step, each sent in a batch of one, whose kernel
-    has no arguments. Stage 1 has the loss too, and a slower host."""
+    """Torch's own GPipe on two devices: eight microbatches per step, each sent in a batch of one, whose
+    kernel has no arguments. Stage 1 has the loss too, and a slower host."""
     paths = [recorded(f"h200-dist/pipeline_none_rank{rank}.json.gz") for rank in range(2)]
     compared = pair(*paths)
     assert compared.paired.clocks.keys() == {0, 1}  # by what was sent both ways

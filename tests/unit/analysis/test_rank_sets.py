@@ -119,7 +119,7 @@ def longest(job: Job) -> float:
 
 @pytest.mark.parametrize("name", ["pipeline", "pipeline, in batches"])
 def test_a_pipeline_without_its_late_host_is_one_that_never_had_it(name: str) -> None:
-    """Rank 2 waits for its device four times a step."""
+    """Rank 2 waits for its device four times per step."""
     job = next(job for job in JOBS if (job.name, job.fault) == (name, Fault(2, "sync")))
     found = compare(parts_of(job)).ideal
     assert found is not None
@@ -229,7 +229,8 @@ def test_where_nothing_is_wrong_nobody_is_blamed() -> None:
 
 
 def test_a_rank_of_another_group_is_sped_up_and_the_replay_of_all_gets_shorter(tmp_path: Path) -> None:
-    """Rank 3 tokenizes 2.5 ms a step; rank 0 meets it in no group, but its peers do. Without, the loop's step
+    """Rank 3 tokenizes 2.5 ms per step; rank 0 meets it in no group, but its peers do. Without, the loop's
+    step
     is 1,289 µs shorter: what the replay promises is no more, and was nothing when groups were not joined."""
     traces: list[Trace] = []
     for rank, content in rank_sets.recorded(Job("both", 4, 2, fault=Fault(3, "host"))):

@@ -20,7 +20,7 @@ from kinetoscope.analysis.replay.change import (
 )
 from kinetoscope.analysis.replay.effects import gone_until, larger, shares
 from kinetoscope.analysis.replay.replay import Replay, replay, replays
-from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.sources.run import Run as Recording
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
@@ -235,8 +235,8 @@ def test_threads_that_hand_over_are_one_strand_and_those_that_overlap_are_not() 
             traces.kernel("k", begun + 5, 3, 2),
         ]
 
-    assert strands(traces.trace(mark, *forward, *backward(30)))["strand"].to_list() == [0, 0]
-    assert strands(traces.trace(mark, *forward, *backward(10)))["strand"].to_list() == [0, 1]
+    assert logical_threads(traces.trace(mark, *forward, *backward(30)))["thread"].to_list() == [0, 0]
+    assert logical_threads(traces.trace(mark, *forward, *backward(10)))["thread"].to_list() == [0, 1]
 
 
 HELD = 1_000.0  # host time behind the waits below, so that the host is what the recording takes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import traces
 from kinetoscope.analysis.replay.change import Change, shorten, without_host
 from kinetoscope.analysis.replay.engine import growth, matrix
-from kinetoscope.analysis.replay.graph import NO_MEETINGS, Graph, RankSpans, build
+from kinetoscope.analysis.replay.graph import NO_COLLECTIVES, Graph, RankSpans, build
 from kinetoscope.analysis.replay.numbers import changed, recorded
 from kinetoscope.analysis.replay.ranks import pace_ns
 from kinetoscope.analysis.replay.replay import Replay
@@ -96,7 +96,7 @@ def together(recorded: Sequence[Trace], programs: Sequence[Program]) -> tuple[Gr
         met = [row for row, place in enumerate(places) if isinstance(programs[trace.rank][place], Meet)]
         transfers = [one.ns for one in programs[trace.rank] if isinstance(one, Meet)] * STEPS
         meetings += [(n, trace.rank, row, transfers[n]) for n, row in enumerate(met)]
-    table = pl.DataFrame(meetings, schema=NO_MEETINGS.schema, orient="row")
+    table = pl.DataFrame(meetings, schema=NO_COLLECTIVES.schema, orient="row")
     parts = [RankSpans(trace, own) for trace, own in zip(recorded, within, strict=True)]
     return build(parts, table), within[0]
 

@@ -58,8 +58,8 @@ def test_slowdowns_by_operation_stage_and_rank_are_theirs(job: Job) -> None:
 
 
 def test_what_is_the_last_stages_doing_and_the_slowest_ranks_is_theirs(job: Job) -> None:
-    def share(is_mended: Callable[[Op], bool]) -> float:
-        return (RECORDED - job.step(is_mended)) / (RECORDED - IDEAL)
+    def share(is_fixed: Callable[[Op], bool]) -> float:
+        return (RECORDED - job.step(is_fixed)) / (RECORDED - IDEAL)
 
     assert share(lambda op: op.stage == 3) == pytest.approx(MS, abs=1e-5)
     assert share(lambda op: (op.dp, op.stage) == (1, 3)) == pytest.approx(MW, abs=1e-5)

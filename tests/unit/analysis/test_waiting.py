@@ -80,7 +80,7 @@ def test_two_collectives_that_wait_at_once_wait_once(trace_of: Make) -> None:
 
 
 def test_a_held_back_rank_is_the_one_waited_for(shared_data: Path) -> None:
-    """Rank 1 sleeps 20 ms a step; rank 0 waits for it in every gradient bucket, and never the other way."""
+    """Rank 1 sleeps 20 ms per step; rank 0 waits for it in every gradient bucket, and never the other way."""
     traces = tuple(read(shared_data / f"h200-dist/ddp_straggler_rank{rank}.json.gz") for rank in (0, 1))
     table = waiting(Run(traces)).filter(pl.col("basis") == "ranks")
     waited = dict(table.group_by("rank").agg(pl.col("waiting_ns").sum()).rows())

@@ -251,7 +251,7 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
     ]
     text, lines = results.recommend(rows, None)
     assert text.startswith("default: 1.23×")
-    assert "max-autotune cannot be told from it and costs 60 s more" in text
+    assert "max-autotune cannot be distinguished from it and costs 60 s more" in text
     assert lines == ("torch.compile(…)",)
 
 

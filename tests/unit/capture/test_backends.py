@@ -52,7 +52,7 @@ def test_a_release_without_what_torch_calls_is_not_enough(packages: Path) -> Non
     assert tvm.installed
 
 
-def test_what_torch_registers_no_more_cannot_be_mended() -> None:
+def test_what_torch_registers_no_more_cannot_be_fixed() -> None:
     gone = backends.known("onnxrt")
     assert gone is not None
     assert not gone.installed

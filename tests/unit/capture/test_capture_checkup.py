@@ -18,7 +18,7 @@ def test_without_torch_it_says_what_still_works(
     assert cli.main(["doctor", "--json"]) == 0
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert checks["torch"]["state"] == "missing"
-    assert "pip install torch" in checks["torch"]["mend"]
+    assert "pip install torch" in checks["torch"]["hint"]
     assert checks["polars"]["state"] == "ok"
     assert "kineto" not in checks
     assert checks["disk"]["state"] == "ok"
@@ -30,13 +30,13 @@ def test_variables_that_falsify_timings_are_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TORCH_LOGS", "")
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "0")
     notes = [check for check in checkup.checkup() if check.name == "variable"]
-    assert [note.mend for note in notes] == ["unset CUDA_LAUNCH_BLOCKING", "unset TORCH_LOGS"]
+    assert [note.hint for note in notes] == ["unset CUDA_LAUNCH_BLOCKING", "unset TORCH_LOGS"]
 
 
 def test_everything_missing_comes_with_what_mends_it(monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.chdir(tmp_path)
-    assert all(check.mend for check in checkup.checkup() if check.state == "missing")
+    assert all(check.hint for check in checkup.checkup() if check.state == "missing")
 
 
 def test_the_text_has_a_line_a_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -44,4 +44,4 @@ def test_the_text_has_a_line_a_check(monkeypatch: pytest.MonkeyPatch, capsys: py
     cli.main(["doctor"])
     out = capsys.readouterr().out
     assert out.startswith("ok       python")
-    assert "mend: pip install torch" in out
+    assert "hint: pip install torch" in out

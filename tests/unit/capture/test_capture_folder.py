@@ -16,10 +16,10 @@ from kinetoscope.capture.process.summary import summarize
 from kinetoscope.errors import UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.recording import meeting
+from kinetoscope.recording import rendezvous
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
-from kinetoscope.recording.meeting import meet
+from kinetoscope.recording.rendezvous import agree_on_folder
 from kinetoscope.sources.paths import find
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -48,7 +48,7 @@ def test_hosts_that_share_a_disk_have_a_folder_each(tmp_path: Path, monkeypatch:
     made: dict[str, Path] = {}
     for name, ranks in (("node-7.rack", (0, 1)), ("node 8", (2, 3))):
         monkeypatch.setattr(platform, "node", lambda name=name: name)
-        made[name], first = meet("train", tmp_path / "run", None, folders.host())
+        made[name], first = agree_on_folder("train", tmp_path / "run", None, folders.host())
         assert first
         folders.begin(made[name], ("torchrun",), Options())
         for rank in ranks:
@@ -93,7 +93,7 @@ def test_hosts_of_a_job_that_has_a_name_share_a_folder_unasked(
     made: list[Path] = []
     for host in ("node-7", "node-8", "node-7", "node-8"):
         out = folders.of_job("train", "job/42", host)
-        made.append(meet("train", out, None, host)[0])
+        made.append(agree_on_folder("train", out, None, host)[0])
     paths = [folder.relative_to(tmp_path / "recordings").as_posix() for folder in made]
     assert paths == [f"train-job-42{n}/{host}" for n in ("", "-2") for host in ("node-7", "node-8")]
     assert folders.agreements(made[0]) == folders.agreements(made[1]) != folders.agreements(made[2])
@@ -108,20 +108,20 @@ def test_hosts_of_a_job_that_has_a_name_share_a_folder_unasked(
 
 
 def test_ranks_of_two_hosts_meet_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each rank runs kinetoscope itself. What a run left that never ended is nobody's meeting place."""
+    """Each rank runs kinetoscope itself. What a run left that never ended is nobody's rendezvous place."""
     monkeypatch.chdir(tmp_path)
     for name, value in (("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "n7"),
                         ("MASTER_PORT", "29500")):  # fmt: skip
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    folder, first = meet("train", None, 0)
+    folder, first = agree_on_folder("train", None, 0)
     monkeypatch.setattr(os, "getppid", lambda: 2)
     assert first
-    assert meet("train", None, 2) == (folder, False)
-    monkeypatch.setattr(meeting, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(meeting, "STALE_S", -1.0)
+    assert agree_on_folder("train", None, 2) == (folder, False)
+    monkeypatch.setattr(rendezvous, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(rendezvous, "STALE_S", -1.0)
     monkeypatch.setattr(platform, "node", lambda: "node-8")
-    alone, first = meet("train", None, 3)
+    alone, first = agree_on_folder("train", None, 3)
     assert first
     assert re.fullmatch(r"train-node-8-rank3-\d{8}-\d{6}", alone.name)
 

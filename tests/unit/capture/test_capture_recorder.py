@@ -135,7 +135,7 @@ def test_what_steps_waited_for_is_theirs():
 
 
 def test_the_device_s_clock_counts_where_the_host_runs_ahead():
-    """The host takes 1 ms a step, or 100 where its queue is full; the device takes 10 ms for each."""
+    """The host takes 1 ms per step, or 100 where its queue is full; the device takes 10 ms for each."""
     device = FakeDevice()
     program = Program(device=device)
     steps = 0

@@ -4,7 +4,7 @@ import pytest
 
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
 from kinetoscope.capture.steps.steady import calm, recorded_steps, recovered, settled, waiting
-from kinetoscope.capture.steps.stopwatch import Lap, Moment
+from kinetoscope.capture.steps.stopwatch import Moment, StepTime
 from kinetoscope.capture.steps.timing import timed_steps
 
 
@@ -28,41 +28,48 @@ def test_settled(seconds: list[float], expected: bool):
     assert settled(seconds) is expected
 
 
-def laps(seconds: float, *waited_s: float) -> list[Lap]:
+def times(seconds: float, *waited_s: float) -> list[StepTime]:
     """Steps of so many seconds, each of which waits for its loader so long."""
     return [
-        Lap(Moment(0.0, Waited(0, 0, 0), None), Moment(seconds, Waited(round(w * 1e9), 0, 0), None), False)
+        StepTime(
+            Moment(0.0, Waited(0, 0, 0), None), Moment(seconds, Waited(round(w * 1e9), 0, 0), None), False
+        )
         for w in waited_s
     ]
 
 
 def test_long_steps_are_timed_less_often():
-    steps = [timed_steps(laps(s, 0.0), Prefetch()) for s in (0.0, 0.0001, 0.15, 0.9, 60.0)]
+    steps = [timed_steps(times(s, 0.0), Prefetch()) for s in (0.0, 0.0001, 0.15, 0.9, 60.0)]
     assert steps == [20, 20, 14, 3, 3]
     assert timed_steps([], Prefetch()) == 20
-    assert timed_steps(laps(0.5, 0.4), Prefetch(8, 16)) == 8
+    assert timed_steps(times(0.5, 0.4), Prefetch(8, 16)) == 8
 
 
 def test_bursts_are_calm_where_their_rounds_are():
-    bursts = [lap for _ in range(3) for lap in (*laps(0.4, 0.39), *laps(0.01, 0.0, 0.0, 0.0))]
+    bursts = [step for _ in range(3) for step in (*times(0.4, 0.39), *times(0.01, 0.0, 0.0, 0.0))]
     assert calm(bursts, Prefetch(4, 8))
     assert not calm(bursts[:4], Prefetch(4, 8))
-    assert not calm([*laps(0.8, 0.7), *bursts[1:8]], Prefetch(4, 8))
+    assert not calm([*times(0.8, 0.7), *bursts[1:8]], Prefetch(4, 8))
 
 
 def test_short_steps_are_recorded_more_often():
-    assert [recorded_steps(laps(s, 0.0), Prefetch()) for s in (1.0, 0.002, 0.00001, 0.0)] == [3, 5, 10, 10]
+    assert [recorded_steps(times(s, 0.0), Prefetch()) for s in (1.0, 0.002, 0.00001, 0.0)] == [
+        3,
+        5,
+        10,
+        10,
+    ]
     assert recorded_steps([], Prefetch()) == 3
 
 
 def test_steps_that_wait_for_a_loader_are_recorded_in_rounds_of_its_workers():
-    assert recorded_steps(laps(1.0, 0.5), Prefetch(4, 8)) == 4
-    assert recorded_steps(laps(1.0, 0.0), Prefetch(4, 8)) == 3
+    assert recorded_steps(times(1.0, 0.5), Prefetch(4, 8)) == 4
+    assert recorded_steps(times(1.0, 0.0), Prefetch(4, 8)) == 3
 
 
 def test_waiting_is_a_mean_since_batches_come_in_bursts():
-    assert waiting(laps(0.1, 0.08, 0.0, 0.0, 0.0)) == pytest.approx(0.02)
-    assert waiting(laps(0.1, 0.004, 0.004)) is None
+    assert waiting(times(0.1, 0.08, 0.0, 0.0, 0.0)) == pytest.approx(0.02)
+    assert waiting(times(0.1, 0.004, 0.004)) is None
     assert waiting([]) is None
 
 
@@ -76,13 +83,13 @@ def test_waiting_is_a_mean_since_batches_come_in_bursts():
     ],
 )
 def test_recovered_when_it_waits_as_it_did(waited_s: tuple[float, ...], expected: bool):
-    assert recovered(laps(0.1, *waited_s, *waited_s), 0.02, Prefetch(4, 8)) is expected
+    assert recovered(times(0.1, *waited_s, *waited_s), 0.02, Prefetch(4, 8)) is expected
 
 
 def test_less_than_four_steps_do_not_show_what_is_waited_for():
-    assert not recovered(laps(0.1, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
-    assert recovered(laps(0.1, 0.02, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
-    assert recovered(laps(0.1, 0.0, 0.0), None, Prefetch(1, 2))
+    assert not recovered(times(0.1, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
+    assert recovered(times(0.1, 0.02, 0.02, 0.02, 0.02), 0.02, Prefetch(1, 2))
+    assert recovered(times(0.1, 0.0, 0.0), None, Prefetch(1, 2))
     assert recovered(
-        laps(0.1, 0.0, 0.0), 0.02, Prefetch()
+        times(0.1, 0.0, 0.0), 0.02, Prefetch()
     )  # nothing is loaded ahead that could have to drain

@@ -133,7 +133,7 @@ def test_an_added_wait_owns_the_idle_time_behind_it() -> None:
     new = run(("aten::mm", "a", 10, 30), ("aten::mm", "b", 90, 10), waits=5)
     found = difference([base], [new]).changes
     (wait,) = [change for change in found if change.kind == "sync"]
-    assert wait.name == "1 synchronization a step added: aten::item"
+    assert wait.name == "1 synchronization per step added: aten::item"
     assert {part.kind for part in wait.parts} <= {"sync", "idle"}
     assert sum(part.delta_us for part in wait.parts) == pytest.approx(wait.delta_us)
     assert found[0] is wait
@@ -150,7 +150,7 @@ def test_a_memory_format_owns_its_conversions_and_the_kernels_for_it() -> None:
         ("aten::mm", "gemm", 50, 5),
     )
     found = {change.name: change for change in difference([base], [new]).changes}
-    layout = found["memory format: 1 layout conversion a step removed"]
+    layout = found["memory format: 1 layout conversion per step removed"]
     assert (layout.kind, layout.busy_us) == ("layout", pytest.approx(-25))
     assert found["gemm"].busy_us == pytest.approx(-5), "a product has no memory format"
 
@@ -180,8 +180,8 @@ def _optimizer(step: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
 def test_what_is_counted_stands_first_where_time_cannot_tell() -> None:
     noise = Change(kind="kernel", what="slower", name="noise", delta_us=9.0)
     known = Change(kind="graph_break", what="added", name="break", delta_us=-2.0, parts=(noise,))
-    assert ranked([noise, known], told=True)[0] is noise
-    assert ranked([noise, known], told=False)[0] is known
+    assert ranked([noise, known], time_known=True)[0] is noise
+    assert ranked([noise, known], time_known=False)[0] is known
 
 
 def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
@@ -260,5 +260,5 @@ def test_where_the_time_cannot_be_told_what_ran_stands_before_what_took_longer()
     slower = Change(kind="op", what="slower", name="aten::mm", delta_us=90)
     added = Change(kind="op", what="added", name="aten::cat", delta_us=2)
     counted = Change(kind="sync", what="added", name="1 synchronization", delta_us=1, parts=(added,))
-    assert ranked([slower, added, counted], told=False) == [counted, added, slower]
+    assert ranked([slower, added, counted], time_known=False) == [counted, added, slower]
     assert ranked([slower, added, counted]) == [slower, added, counted]

@@ -192,7 +192,7 @@ def test_generated_kernels_of_a_training_step_reach_their_lines(shared_data: Pat
     forward, backward = joined.compilation.graphs
     assert (forward.direction, forward.calls) == ("forward", 2)
     assert (backward.direction, backward.calls) == ("backward", 2)
-    # 14 kernels of the backward have a namesake in the forward: they are told apart.
+    # 14 kernels of the backward have a namesake in the forward: they are distinguished.
     names = [{k.name for k in joined.compilation.kernels if k.graph == g.index} for g in (forward, backward)]
     assert len(names[0] & names[1]) == 14
     for kernel in joined.compilation.kernels:

@@ -145,7 +145,7 @@ def test_what_is_no_log_is_refused_with_a_way_out(tmp_path: Path) -> None:
     path.write_text("hello\n")
     with pytest.raises(InputError) as refused:
         load(path)
-    assert refused.value.mend
+    assert refused.value.hint
 
 
 def test_the_same_id_after_a_reset_is_another_frame(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.compilation.log.records import Event
-from kinetoscope.compilation.phases import PHASE_OF, regions, seconds, stretches
+from kinetoscope.compilation.phases import PHASE_OF, regions, seconds, spans
 
 NAMES = sorted(name for name, phase in PHASE_OF.items() if phase != "backward")
 
@@ -43,7 +43,7 @@ def test_stretches_follow_each_other_and_add_up_to_the_phases(events: list[Event
         if opened:
             expected[PHASE_OF[opened[-1]]] += round((after.ts - event.ts) / 1000)
     found = regions(events)
-    ran = stretches(found)
+    ran = spans(found)
     summed: Counter[str] = Counter()
     for phase, start, end in ran:
         summed[phase] += round((end - start) / 1000)

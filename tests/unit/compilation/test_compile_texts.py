@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinetoscope.compilation import aten, breaks, bytecode, fusion, fx, guards, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
 from kinetoscope.compilation.log.records import Arguments, Event
-from kinetoscope.compilation.phases import regions, seconds, stretches
+from kinetoscope.compilation.phases import regions, seconds, spans
 
 PRINT_BREAK = """\
 Graph break in user code at /home/user/a.py:14
@@ -352,7 +352,7 @@ def test_phases_are_exclusive_and_complete() -> None:
             event("never opened", 15, "E"),
         ]
     )
-    assert [(phase, start / 1e6, end / 1e6) for phase, start, end in stretches(found)] == [
+    assert [(phase, start / 1e6, end / 1e6) for phase, start, end in spans(found)] == [
         ("dynamo", 0, 2), ("aot", 2, 3), ("inductor", 3, 4), ("codegen", 4, 6), ("triton", 6, 7),
         ("codegen", 7, 8), ("inductor", 8, 9), ("backward", 9, 12), ("dynamo", 12, 14),
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from kinetoscope.compilation import recompiles
 from kinetoscope.compilation.model import Recompilation
 from kinetoscope.findings import in_force, savings
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import (
     allocator_churn,
     cold_start_step,
@@ -33,18 +34,17 @@ from kinetoscope.findings.rules import (
     sync_in_step,
     unfused_attention,
 )
-from kinetoscope.findings.scene import Scene
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace
 
 H200 = DeviceProperties(index=0, name="NVIDIA H200", properties={})
 
 
-def scene(*events: traces.Event, device: DeviceProperties | None = None) -> Scene:
+def view(*events: traces.Event, device: DeviceProperties | None = None) -> RankView:
     trace: Trace = traces.trace(*events)
     if device is not None:
         trace = replace(trace, devices=(device,))
-    return Scene(Run((trace,)), trace)
+    return RankView(Run((trace,)), trace)
 
 
 def launched(
@@ -80,8 +80,8 @@ def only(found: Iterable[Finding]) -> Finding:
 
 
 def test_larger_batches_are_for_training() -> None:
-    served = scene(*launched("aten::mm", "gemm", 1, 2))
-    trained = scene(
+    served = view(*launched("aten::mm", "gemm", 1, 2))
+    trained = view(
         *launched("aten::mm", "gemm", 1, 2, around="autograd::engine::evaluate_function: MmBackward0")
     )
     assert "larger batches" not in in_force.fewer_launches(served).advice
@@ -100,21 +100,21 @@ def test_no_graph_holds_what_waits_for_the_device() -> None:
     ]
     flush = traces.call("cudaDeviceSynchronize", 400, 10, 0)
     events = *launched("aten::mm", "gemm", 1, 2), *launched("aten::mm", "gemm", 5, 2)
-    waiting = in_force.fewer_launches(scene(traces.step(1, 0, 600), *events, *waits, flush))
-    assert "nothing in it waits for the device (2 calls a step now)" in waiting.advice
-    assert in_force.fewer_launches(scene(traces.step(1, 0, 600), *events, flush)).advice.endswith("fixed.")
+    waiting = in_force.fewer_launches(view(traces.step(1, 0, 600), *events, *waits, flush))
+    assert "nothing in it waits for the device (2 calls per step now)" in waiting.advice
+    assert in_force.fewer_launches(view(traces.step(1, 0, 600), *events, flush)).advice.endswith("fixed.")
 
 
 def test_what_is_compiled_is_not_told_to_compile() -> None:
     region = traces.host("Torch-Compiled Region: 0/0", 90, 60)
-    remedy = in_force.fewer_launches(scene(region, *launched("aten::mm", "gemm", 1, 2)))
+    remedy = in_force.fewer_launches(view(region, *launched("aten::mm", "gemm", 1, 2)))
     assert remedy.advice.startswith("Replay the compiled code as a CUDA graph")
 
 
 def test_one_compiled_helper_is_no_compiled_program() -> None:
     region = traces.host("Torch-Compiled Region: 0/0", 90, 60)
     eager = flat(launched("aten::mm", "gemm", number, 2) for number in range(2, 20))
-    remedy = in_force.fewer_launches(scene(region, *launched("aten::add", "triton_poi", 1, 2), *eager))
+    remedy = in_force.fewer_launches(view(region, *launched("aten::add", "triton_poi", 1, 2), *eager))
     assert remedy.advice.startswith("Put more work behind each launch (torch.compile)")
 
 
@@ -140,7 +140,7 @@ def test_products_that_fill_the_device_need_another_kernel_not_more_tiles(side: 
     )
     event[-1]["args"] |= {"grid": [side, side, 1], "block": [256, 1, 1]}
     device = replace(H200, multiprocessors=132)
-    finding = only(low_flops.find(scene(*event, device=device)))
+    finding = only(low_flops.find(view(*event, device=device)))
     assert advice in finding.advice
 
 
@@ -148,7 +148,7 @@ def test_making_the_device_s_context_is_a_cold_start() -> None:
     """A recording of a program's beginning: 30 s of one call, of which nothing was said."""
     found = only(
         cold_start_step.find(
-            scene(
+            view(
                 *launched("aten::add", "add", 1, 2),
                 traces.call("cudaDeviceGetStreamPriorityRange", 200, 30_000, None),
                 *launched("aten::mm", "gemm", 400, 2),
@@ -161,7 +161,7 @@ def test_making_the_device_s_context_is_a_cold_start() -> None:
 
 def test_what_is_captured_is_not_told_to_capture() -> None:
     graph = [traces.call("cudaGraphLaunch", 20, 5, 99), traces.kernel("gemm", 40, 5, 99)]
-    remedy = in_force.fewer_launches(scene(*graph, *launched("aten::add", "add", 1, 2)))
+    remedy = in_force.fewer_launches(view(*graph, *launched("aten::add", "add", 1, 2)))
     assert remedy.advice == "Graphs are replayed already; launched one by one: aten::add."
     assert remedy.mode is None
 
@@ -171,7 +171,7 @@ def test_no_graphs_for_makers_without_them() -> None:
         {**e, "cat": "mtia_runtime"} if "Launch" in e["name"] else e
         for e in launched("aten::mm", "gemm", 1, 2)
     ]
-    assert "graph" not in in_force.fewer_launches(scene(*calls)).advice
+    assert "graph" not in in_force.fewer_launches(view(*calls)).advice
 
 
 # Optimizers.
@@ -189,7 +189,7 @@ def test_a_fused_optimizer_is_advised_where_there_is_one(name: str, snippet: str
     around = f"Optimizer.step#{name}.step"
     step = traces.host(around, 90, 4000, "user_annotation")
     kernels = flat(launched("aten::mul_", "void elementwise_kernel<f>(int)", i, 5) for i in range(1, 36))
-    assert only(optimizer_not_fused.find(scene(step, *kernels))).snippet == snippet
+    assert only(optimizer_not_fused.find(view(step, *kernels))).snippet == snippet
 
 
 # Recompilations.
@@ -220,9 +220,9 @@ def test_the_limit_is_the_configuration_s_own() -> None:
 
 def busy_calls(
     op: str, kernel: str, dims: list[list[int]], took_us: float, around: str | None = None
-) -> Scene:
+) -> RankView:
     arguments: dict[str, Any] = {"Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)}
-    return scene(
+    return view(
         *flat(launched(op, kernel, i, took_us, around=around, **arguments) for i in range(1, 6)), device=H200
     )
 
@@ -245,7 +245,7 @@ def test_slow_convolutions_are_not_concatenated() -> None:
     }
     op = "aten::cudnn_convolution"
     calls = flat(launched(op, "conv2d_fprop", i, 9000, **arguments) for i in range(1, 6))
-    found = only(low_flops.find(scene(*calls, device=H200)))
+    found = only(low_flops.find(view(*calls, device=H200)))
     assert found.snippet == "torch.backends.cudnn.benchmark = True"
 
 
@@ -254,10 +254,10 @@ def test_slow_convolutions_are_not_concatenated() -> None:
 
 def converting(
     channels: int, weight: list[int], maker: str = "cuda", kernel: str = "nchwToNhwcKernel"
-) -> Scene:
+) -> RankView:
     dims = [[64, channels, 56, 56], weight]
     op = "aten::cudnn_convolution" if maker == "cuda" else "aten::miopen_convolution"
-    return scene(
+    return view(
         *flat(launched(op, kernel, i, 40, maker, **{"Input Dims": dims}) for i in range(1, 6)),
     )
 
@@ -307,15 +307,15 @@ def allocating(start_up: int, in_steps: int) -> list[traces.Event]:
 
 
 def test_an_allocation_counts_once_and_start_up_does_not() -> None:
-    assert not list(allocator_churn.find(scene(*allocating(start_up=50, in_steps=0))))
-    found = only(allocator_churn.find(scene(*allocating(start_up=50, in_steps=3))))
-    assert found.title.startswith("3 driver allocations and frees a step")
+    assert not list(allocator_churn.find(view(*allocating(start_up=50, in_steps=0))))
+    found = only(allocator_churn.find(view(*allocating(start_up=50, in_steps=3))))
+    assert found.title.startswith("3 driver allocations and frees per step")
 
 
 # Causes.
 
 
-def selecting(parts: int) -> Scene:
+def selecting(parts: int) -> RankView:
     """The backward of so many selections: each fills a whole tensor, and from the second on one is added."""
     events: list[traces.Event] = [traces.step(1, 0, 100_000)]
     number = 0
@@ -335,7 +335,7 @@ def selecting(parts: int) -> Scene:
                 traces.call("cudaLaunchKernel", at + offset + 5, 5, number),
                 traces.kernel(name, at + offset + 15, 12, number),
             ]
-    return scene(*events)
+    return view(*events)
 
 
 def test_selections_fill_and_add_whole_tensors() -> None:
@@ -349,7 +349,7 @@ def test_copies_are_the_op_s_that_makes_them() -> None:
     inside = launched("aten::copy_", "direct_copy_kernel_cuda", 1, 50, around="aten::mm")
     written = launched("aten::copy_", "direct_copy_kernel_cuda", 2, 50, around="aten::contiguous")
     driver = launched("aten::addmm", "Memcpy DtoD (Device -> Device)", 3, 50)
-    table = copies_inside_ops.inside_ops(scene(*inside, *written, *driver))
+    table = copies_inside_ops.inside_ops(view(*inside, *written, *driver))
     assert table.select("maker", "duration_ns").rows() == [("aten::mm", 50_000)]
 
 
@@ -366,24 +366,24 @@ def test_short_ops_on_the_cpu_add_up_where_one_line_calls_them() -> None:
             events.append(traces.host(name, at + 100 * i + 10, took))
     steps = [traces.step(1, -1, 1000), traces.step(2, 999, 1001)]
     last = launched("aten::mm", "gemm", 19, 20)
-    found = list(host_op_stall.find(scene(*steps, *events, *last)))
+    found = list(host_op_stall.find(view(*steps, *events, *last)))
     assert [(one.subject, one.source, one.title) for one in found] == [
         (
             "aten::div",
             "/p/train.py:7",
-            "The device waits 150 µs a step while aten::div, aten::sub compute on the CPU",
+            "The device waits 150 µs per step while aten::div, aten::sub compute on the CPU",
         ),
         (
             "aten::rand",
             "/p/train.py:9",
-            "The device waits 40.0 µs a step while aten::rand computes on the CPU",
+            "The device waits 40.0 µs per step while aten::rand computes on the CPU",
         ),
     ]
 
 
-def uploaded(kind: str) -> Scene:
+def uploaded(kind: str) -> RankView:
     """A blocking copy of the batch, as ``tensor.to(device)`` makes it, between two products."""
-    return scene(
+    return view(
         traces.step(1, 0, 2000),
         *launched("aten::mm", "gemm", 1, 400),
         traces.host("aten::copy_", 200, 400),
@@ -406,7 +406,7 @@ def test_a_blocking_copy_from_pinned_memory_need_not_block() -> None:
     pinned = uploaded("Pinned")
     assert not list(pageable_copy.find(pinned))
     (finding,) = sync_in_step.find(pinned)
-    assert "waits for the device once a step" in finding.title
+    assert "waits for the device once per step" in finding.title
     assert "non_blocking=True" in finding.advice
     assert finding.snippet == "x = x.to(device, non_blocking=True)"
 
@@ -418,7 +418,7 @@ def test_a_blocking_copy_from_pinned_memory_need_not_block() -> None:
 def test_what_asks_for_the_wait_says_what_to_write(op: str, advised: str) -> None:
     """Masks are no losses."""
     (finding,) = sync_in_step.find(
-        scene(
+        view(
             traces.step(1, 0, 2000),
             *launched("aten::mm", "gemm", 1, 400),
             traces.host(op, 200, 400),
@@ -458,7 +458,7 @@ def test_casts_that_the_program_asks_for_go_whole(around: str | None, length: fl
         traces.call("cudaLaunchKernel", 520, 10, 9),
         traces.kernel("FusedAdamMathFunctor", 540, 20, 9),
     ]
-    (finding,) = dtype_casts.find(scene(traces.step(1, -1, 601), *calls, *optimizer))
+    (finding,) = dtype_casts.find(view(traces.step(1, -1, 601), *calls, *optimizer))
     assert finding.saving.change.device["saved_ns"].to_list() == [share * 5000] * 4
     whole = finding.saving.change.host.filter(pl.col("end_ns") - pl.col("start_ns") == 1000 * length)
     assert whole["share"].to_list() == [share] * 4
@@ -474,7 +474,7 @@ def test_written_out_attention_takes_its_calls_along() -> None:
         ("aten::bmm", "ampere_sgemm_128x64_tn"),
     ]
     events = [event for i, (op, name) in enumerate(kernels, 1) for event in launched(op, name, i, 10)]
-    (finding,) = unfused_attention.find(scene(traces.step(1, 0, 500), *events))
+    (finding,) = unfused_attention.find(view(traces.step(1, 0, 500), *events))
     stretch = finding.saving.change.host.filter(pl.col("share") < 1)
     assert stretch.select("start_ns", "end_ns").rows() == [(100_000, 420_000)]
     assert stretch["share"].item() == pytest.approx(1 - 20 / 320)
@@ -492,7 +492,7 @@ def test_nobody_is_told_to_cut_what_a_library_cut(name: str, advised: str) -> No
     event = launched("aten::op", name, 1, 400)
     event[-1]["args"] |= {"grid": [32, 1, 1], "block": [512, 1, 1]}
     device = replace(H200, multiprocessors=132)
-    finding = only(small_grid.find(scene(traces.step(1, 0, 600), *event, device=device)))
+    finding = only(small_grid.find(view(traces.step(1, 0, 600), *event, device=device)))
     assert advised in finding.advice
     assert (finding.snippet is not None) == (advised == "channels_last")
 
@@ -501,7 +501,7 @@ def test_nobody_is_told_to_cut_what_a_library_cut(name: str, advised: str) -> No
     ("options", "begins"), [({"stacks": True, "shapes": False}, "Record without --stacks. "), ({}, "What is")]
 )
 def test_less_can_only_be_recorded_where_more_was(options: dict[str, bool], begins: str) -> None:
-    inflated = scene(traces.step(1, 0, 600), *launched("aten::mm", "gemm", 1, 2))
+    inflated = view(traces.step(1, 0, 600), *launched("aten::mm", "gemm", 1, 2))
     inflated = replace(inflated, run=replace(inflated.run, manifest=SimpleNamespace(options=options)))
     vars(inflated)["as_it_runs"] = SimpleNamespace(inflation=2.0, recorded_us=600.0, step_us=300.0)
     assert only(profiler_inflation.find(inflated)).advice.startswith(begins)
@@ -510,7 +510,7 @@ def test_less_can_only_be_recorded_where_more_was(options: dict[str, bool], begi
 def test_a_fused_chain_spares_its_launches_where_the_host_sets_the_pace() -> None:
     """Four kernels of 5 µs, one every 100 µs: shorter ones alone would save nothing."""
     kernels = flat(launched("aten::mul", "vectorized_elementwise_kernel", i, 5) for i in range(1, 5))
-    slow = scene(traces.step(1, 0, 600), *kernels)
+    slow = view(traces.step(1, 0, 600), *kernels)
     chain = slow.work.select(
         "id", chain=pl.lit(0), saved_ns=pl.when(pl.col("id") > 0).then(4000).otherwise(0)
     )

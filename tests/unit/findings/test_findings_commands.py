@@ -9,15 +9,15 @@ import pytest
 
 from kinetoscope import cli
 from kinetoscope.findings import commands
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.sources.run import Run
 from traces import kernel, trace
 
 
-def scene(*command: str, folder: Path | None = Path("my rec"), name: str = "k") -> Scene:
+def view(*command: str, folder: Path | None = Path("my rec"), name: str = "k") -> RankView:
     recorded = trace(kernel(name, 10, 5), kernel(name, 20, 7), kernel("other", 30, 1))
-    return Scene(Run((recorded,), Manifest(command=command), None, folder), recorded)
+    return RankView(Run((recorded,), Manifest(command=command), None, folder), recorded)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def scene(*command: str, folder: Path | None = Path("my rec"), name: str = "k") 
     ],
 )
 def test_tune_runs_the_program_not_its_interpreter(command: tuple[str, ...], line: str) -> None:
-    proof = commands.tune(scene(*command), mode="reduce-overhead")
+    proof = commands.tune(view(*command), mode="reduce-overhead")
     assert proof is not None
     assert proof.command == f"kinetoscope tune --out 'my rec' --modes reduce-overhead {line}"
 
@@ -39,30 +39,30 @@ def test_tune_runs_the_program_not_its_interpreter(command: tuple[str, ...], lin
     "command", [("/venv/bin/torchrun", "--nproc-per-node", "2", "train.py"), (), ("python",)]
 )
 def test_what_tune_cannot_start_has_no_command(command: tuple[str, ...]) -> None:
-    assert commands.tune(scene(*command), mode="default") is None
-    assert commands.tune(scene("python", "train.py", folder=None), mode="default") is None
+    assert commands.tune(view(*command), mode="default") is None
+    assert commands.tune(view("python", "train.py", folder=None), mode="default") is None
 
 
 def test_a_change_beside_the_programs_own_calls_needs_no_mode() -> None:
-    proof = commands.tune(scene("python", "t.py"), matmul_precision="high")
+    proof = commands.tune(view("python", "t.py"), matmul_precision="high")
     assert proof is not None
     assert "--modes eager --matmul-precision high -- t.py" in proof.command
 
 
 def test_bench_is_for_kernels_that_inductor_generated() -> None:
-    proof = commands.bench(scene(name="triton_poi_0"), "triton_poi_0")
+    proof = commands.bench(view(name="triton_poi_0"), "triton_poi_0")
     assert proof is not None
     assert proof.command == "kinetoscope bench 'my rec' --kernel triton_poi_0 --max-autotune --apply"
     assert (proof.kernel_us, proof.launches) == (12.0, 2.0)
-    assert commands.bench(scene(), "k") is None
-    assert commands.bench(scene(name="triton_poi_0", folder=None), "triton_poi_0") is None
+    assert commands.bench(view(), "k") is None
+    assert commands.bench(view(name="triton_poi_0", folder=None), "triton_poi_0") is None
 
 
 def test_the_commands_are_understood() -> None:
     made = [
-        commands.tune(scene("python", "t.py", "--x"), matmul_precision="high"),
-        commands.tune(scene("python", "-m", "t", "--x"), mode="max-autotune"),
-        commands.bench(scene(name="triton_poi_0"), "triton_poi_0"),
+        commands.tune(view("python", "t.py", "--x"), matmul_precision="high"),
+        commands.tune(view("python", "-m", "t", "--x"), mode="max-autotune"),
+        commands.bench(view(name="triton_poi_0"), "triton_poi_0"),
     ]
     for proof in made:
         assert proof is not None

@@ -7,13 +7,13 @@ import pytest
 
 import traces
 from kinetoscope.findings import evidence
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.sources.run import Run
 
 
-def scene(*events: traces.Event) -> Scene:
+def view(*events: traces.Event) -> RankView:
     trace = traces.trace(*events)
-    return Scene(Run((trace,)), trace)
+    return RankView(Run((trace,)), trace)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_only_the_programs_own_lines_are_sources(frame: str, line: str | None) -
 
 
 def test_a_source_is_the_nearest_line_of_the_program_around_an_op() -> None:
-    shown = scene(
+    shown = view(
         traces.host("train.py(3): main", 0, 100, "python_function"),
         traces.host("train.py(9): step", 5, 80, "python_function"),
         traces.host("torch/nn/modules/module.py(1): _call_impl", 10, 60, "python_function"),
@@ -51,7 +51,7 @@ def test_a_place_is_named_as_far_as_it_is_known() -> None:
 
 
 def test_evidence_spans_its_events_and_lists_the_first_of_them() -> None:
-    shown = scene(*(traces.kernel("k", 10 * number, 4) for number in range(20)))
+    shown = view(*(traces.kernel("k", 10 * number, 4) for number in range(20)))
     seen = evidence.of(shown, "all", shown.work)
     assert (seen.start_us, seen.end_us, seen.events) == (0, 194, tuple(range(12)))
     start, end = shown.bounds
@@ -60,7 +60,7 @@ def test_evidence_spans_its_events_and_lists_the_first_of_them() -> None:
 
 
 def test_gaps_say_how_long_and_why_the_device_idled() -> None:
-    shown = scene(
+    shown = view(
         traces.call("cudaLaunchKernel", 0, 2, 1),
         traces.kernel("k", 5, 5, 1),
         traces.call("cudaLaunchKernel", 40, 2, 2),

@@ -13,14 +13,14 @@ import traces
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
-from kinetoscope.analysis.replay.ranks import punctual
+from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.findings import savings
 from kinetoscope.findings.job import Job
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules import straggler
-from kinetoscope.findings.scene import scenes
 from kinetoscope.sources.run import Run, load
 from kinetoscope.trace.model import Trace
 
@@ -67,12 +67,12 @@ def finding(rule: str, saving: Saving, rank: int = 0) -> Finding:
 
 def faster(run: Run, rank: int, op: str, share: float) -> Saving:
     """The saving if an op takes so much less of its time on one rank."""
-    scene = next(scene for scene in scenes(run) if scene.rank == rank)
-    return savings.of(scene, without_host(scene.host(f"^{op}$"), share), "")
+    view = next(view for view in views(run) if view.rank == rank)
+    return savings.of(view, without_host(view.host(f"^{op}$"), share), "")
 
 
 def test_what_holds_the_late_rank_back_is_saved_once(late_job: Run) -> None:
-    waiting, _ = scenes(late_job)
+    waiting, _ = views(late_job)
     (late,) = straggler.find(waiting)
     stall = faster(late_job, 1, "aten::tokenize", LATE_US / (OWN_US / 2 + LATE_US - 2))
     found = settle(late_job, [replace(late, rule="straggler"), finding("stall", stall, 1)])
@@ -97,8 +97,8 @@ def test_what_shortens_the_way_of_a_rank_that_waits_saves_nothing(late_job: Run)
     assert both.remaining.us == pytest.approx(OWN_US / 2, rel=NEAR)
 
 
-def test_a_rank_is_the_critical_one_once_the_late_one_is_mended(late_job: Run) -> None:
-    (late,) = straggler.find(scenes(late_job)[0])
+def test_a_rank_is_the_critical_one_once_the_late_one_is_fixed(late_job: Run) -> None:
+    (late,) = straggler.find(views(late_job)[0])
     own = finding("own", faster(late_job, 0, "aten::forward", 1.0))
     peer = finding("own", faster(late_job, 1, "aten::forward", 1.0), 1)
     found = settle(late_job, [own, peer, replace(late, rule="straggler")])
@@ -117,11 +117,11 @@ def test_all_rules_together_save_what_the_late_rank_loses_and_what_all_do(late_j
 
 
 def test_what_waits_in_a_collective_does_not_work(late_job: Run) -> None:
-    early, late = scenes(late_job)
+    early, late = views(late_job)
     assert early.busy_share > 0.4
-    for scene in (early, late):
-        assert scene.working_us == pytest.approx(MOVES_US, rel=NEAR)
-    alone = scenes(Run(late_job.traces[:1]))[0]
+    for view in (early, late):
+        assert view.working_us == pytest.approx(MOVES_US, rel=NEAR)
+    alone = views(Run(late_job.traces[:1]))[0]
     assert alone.working_share == alone.busy_share
 
 
@@ -135,7 +135,7 @@ def test_of_many_ranks_those_stand_for_all_that_tell(monkeypatch: pytest.MonkeyP
     assert 2 in joined[1]
     assert len(joined[1]) == 2
     for one in (whole, some):
-        assert one.saves(punctual(one.run)) == pytest.approx(LATE_US, rel=NEAR)
+        assert one.saves(without_lateness(one.run)) == pytest.approx(LATE_US, rel=NEAR)
 
 
 def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:
@@ -147,9 +147,7 @@ def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:
         for number, own in ((0, 20), (1, 80))
     )  # fmt: skip
     run = Run((quick, slow))
-    first = savings.of(
-        scenes(run)[0], without_host(quick.host_events.filter(pl.col("name") == "aten::a")), ""
-    )
+    first = savings.of(views(run)[0], without_host(quick.host_events.filter(pl.col("name") == "aten::a")), "")
     (found,) = settle(run, [finding("own", first)])
     assert (first.us, found.remaining.us, found.saving.us) == (pytest.approx(20), 0, pytest.approx(20))
 
@@ -158,5 +156,5 @@ def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:
 def test_nobody_is_called_a_straggler_whom_the_comparison_of_ranks_clears(name: str) -> None:
     run = load(*(FIXTURES / f"{name}_rank{number}.json.gz" for number in range(2)))
     assert comparison(run).verdict.rank is None
-    assert [finding for scene in scenes(run) for finding in straggler.find(scene)] == []
+    assert [finding for view in views(run) for finding in straggler.find(view)] == []
     assert find(run)[0].rule == "overhead-bound"

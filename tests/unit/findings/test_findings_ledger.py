@@ -17,7 +17,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience, savings
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
-from kinetoscope.findings.scene import scenes
+from kinetoscope.findings.rank_view import views
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -41,8 +41,8 @@ def finding(rule: str, saving: Saving, rank: int = 0, subject: str = "") -> Find
 
 def test_what_two_findings_see_is_counted_once() -> None:
     run = Run((late(),))
-    (scene,) = scenes(run)
-    all_gaps, some = savings.idle(scene, scene.gaps, ""), savings.idle(scene, scene.gaps[3:6], "")
+    (view,) = views(run)
+    all_gaps, some = savings.idle(view, view.gaps, ""), savings.idle(view, view.gaps[3:6], "")
     assert some.us < all_gaps.us
     first, second = settle(run, [finding("some", some), finding("all", all_gaps)])
     assert (first.rule, first.remaining.us, first.remaining.owner) == ("all", pytest.approx(all_gaps.us), "")
@@ -54,11 +54,11 @@ def test_what_two_findings_see_is_counted_once() -> None:
 
 def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> None:
     run = Run((late(),))
-    (scene,) = scenes(run)
-    symptom = finding("symptom", savings.idle(scene, scene.gaps, ""))
-    whole = intervals.union(scene.gaps)
+    (view,) = views(run)
+    symptom = finding("symptom", savings.idle(view, view.gaps, ""))
+    whole = intervals.union(view.gaps)
     for pieces, order in ((14, ["cause", "symptom"]), (5, ["symptom", "cause"])):
-        cause = finding("cause", savings.idle(scene, whole.head(pieces), ""))
+        cause = finding("cause", savings.idle(view, whole.head(pieces), ""))
         found = settle(run, [symptom, cause], {"symptom": "symptom"})
         assert [one.rule for one in found] == order
         assert sum(one.remaining.us for one in found) == pytest.approx(symptom.saving.us, rel=0.02)
@@ -66,10 +66,10 @@ def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> Non
 
 def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
     run = Run((late(),))
-    (scene,) = scenes(run)
+    (view,) = views(run)
     root = replace(finding("root", savings.nothing("")), at_least="high")
-    small = finding("small root", savings.idle(scene, intervals.union(scene.gaps)[3:6], ""))
-    every = finding("all", savings.idle(scene, scene.gaps, ""))
+    small = finding("small root", savings.idle(view, intervals.union(view.gaps)[3:6], ""))
+    every = finding("all", savings.idle(view, view.gaps, ""))
     found = settle(run, [every, small, root], {"root": "root", "small root": "root"})
     assert [one.rule for one in found] == ["small root", "root", "all"]
     assert found[2].remaining.us == pytest.approx(every.saving.us - small.saving.us, rel=0.02)
@@ -79,9 +79,9 @@ def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(experience.MEASURED, "risky", (-0.5, 1.2))
     monkeypatch.setitem(experience.MEASURED, "tried", (0.8, 1.1))
     run = Run((late(),))
-    (scene,) = scenes(run)
-    risky = finding("risky", savings.idle(scene, scene.gaps, ""))
-    tried = finding("tried", savings.idle(scene, scene.gaps.head(4), ""))
+    (view,) = views(run)
+    risky = finding("risky", savings.idle(view, view.gaps, ""))
+    tried = finding("tried", savings.idle(view, view.gaps.head(4), ""))
     first, second = settle(run, [risky, tried])
     assert (first.rule, second.rule) == ("tried", "risky")
     assert first.remaining.low_us == pytest.approx(0.8 * first.remaining.us)
@@ -91,20 +91,20 @@ def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch
 
 def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> None:
     run = Run((late(),))
-    (scene,) = scenes(run)
-    most = savings.beside(scene, 0.9 * scene.own_step_us, "")
-    found = settle(run, [finding("measured", most), finding("idle", savings.idle(scene, scene.gaps, ""))])
+    (view,) = views(run)
+    most = savings.beside(view, 0.9 * view.own_step_us, "")
+    found = settle(run, [finding("measured", most), finding("idle", savings.idle(view, view.gaps, ""))])
     assert [one.rule for one in found] == ["measured", "idle"]
     # The device still has to do its work, half of the step.
-    assert sum(one.remaining.us for one in found) == pytest.approx(0.5 * scene.own_step_us, rel=0.05)
+    assert sum(one.remaining.us for one in found) == pytest.approx(0.5 * view.own_step_us, rel=0.05)
 
 
 def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
     run = Run((late(0), late(1)))
     found = [
-        finding(rule, savings.idle(scene, scene.gaps, ""), scene.rank, subject)
-        for scene in scenes(run)
-        for rule, subject in (("same", ""), ("own", f"{scene.rank}"))
+        finding(rule, savings.idle(view, view.gaps, ""), view.rank, subject)
+        for view in views(run)
+        for rule, subject in (("same", ""), ("own", f"{view.rank}"))
     ]
     found = settle(run, found)
     assert sorted((one.rule, one.ranks or (one.rank,)) for one in found) == [
@@ -113,27 +113,27 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
         ("same", (0, 1)),
     ]
     # What the devices have to do remains, whatever else is saved.
-    first = scenes(run)[0]
+    first = views(run)[0]
     assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
 
 
 def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None:
     run = Run((late(),))
-    (scene,) = scenes(run)
-    half = savings.device(scene, scene.work, "", saved=pl.col("duration_ns") / 2)
+    (view,) = views(run)
+    half = savings.device(view, view.work, "", saved=pl.col("duration_ns") / 2)
     (hidden,) = settle(run, [finding("hidden", half)])
-    assert hidden.remaining.us < 0.1 * scene.busy_us
-    assert hidden.remaining.high_us == pytest.approx(scene.busy_us / 2)
+    assert hidden.remaining.us < 0.1 * view.busy_us
+    assert hidden.remaining.high_us == pytest.approx(view.busy_us / 2)
 
 
 def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Run((late(kernel_us=19),))
-    (scene,) = scenes(run)
-    quicker = savings.of(scene, what_if.host(run, 0.4).changes[0], "")
+    (view,) = views(run)
+    quicker = savings.of(view, what_if.host(run, 0.4).changes[0], "")
     freed = [
-        savings.device(scene, scene.work.slice(0, 4 + 4 * n), "", saved=pl.col("duration_ns") * 0.1 * (n + 1))
+        savings.device(view, view.work.slice(0, 4 + 4 * n), "", saved=pl.col("duration_ns") * 0.1 * (n + 1))
         for n in range(4)
     ]
     found = [
@@ -152,8 +152,8 @@ def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
 
 def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() -> None:
     run = Run((late(),))
-    (scene,) = scenes(run)
-    idle = savings.idle(scene, scene.gaps, "")
+    (view,) = views(run)
+    idle = savings.idle(view, view.gaps, "")
     unsure = replace(finding("unsure", savings.not_predicted(idle, "who knows")), at_least="low")
     first, second = settle(run, [unsure, finding("sure", idle)])
     assert (first.rule, first.remaining.us) == ("sure", pytest.approx(idle.us))
@@ -176,21 +176,21 @@ def test_findings_add_up_to_what_all_save_together(
 ) -> None:
     trace = late(kernel_us=kernel_us)
     run = Run((trace,))
-    (scene,) = scenes(run)
+    (view,) = views(run)
     together = Change()
     found: list[Finding] = []
     for number, (first, length, share, idle) in enumerate(changes):
-        if idle and len(scene.gaps):
-            change = without_idle(trace, scene.gaps.slice(first, length))
+        if idle and len(view.gaps):
+            change = without_idle(trace, view.gaps.slice(first, length))
         else:
-            events = scene.work.slice(first, length)
+            events = view.work.slice(first, length)
             change = shorten(events["id"], events["duration_ns"] * share)
         together = together | change
-        found.append(finding("rule", savings.of(scene, change, ""), subject=f"{number}"))
+        found.append(finding("rule", savings.of(view, change, ""), subject=f"{number}"))
     settled = settle(run, found)
     claimed = sum(one.remaining.us for one in settled)
-    assert claimed <= scene.own_step_us + 1e-6
-    assert claimed <= scene.saves(together) + 1e-6
+    assert claimed <= view.own_step_us + 1e-6
+    assert claimed <= view.saves(together) + 1e-6
     # Those that are not worth a line are dropped with what they save.
-    assert claimed >= scene.saves(together) - len(changes) * savings.LOW * scene.own_step_us - 1e-6
+    assert claimed >= view.saves(together) - len(changes) * savings.LOW * view.own_step_us - 1e-6
     assert all(one.remaining.us >= 0 for one in settled)

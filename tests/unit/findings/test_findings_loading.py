@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.rules.data_loading_stall import find
-from kinetoscope.findings.scene import scenes
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import Run
 from traces import host, step, trace
@@ -17,8 +17,8 @@ def found(cores: int, workers: int) -> list[Finding]:
     record = RankRecord(rank=0, steps=StepTimings(before=before, loader_workers=workers))
     steps = [step(i, 1000 * i, 1000) for i in range(3)]
     manifest = Manifest(ranks=(record,), environment=Environment(cpu_count=cores))
-    (scene,) = scenes(Run((trace(*steps, host("aten::mm", 500, 400)),), manifest))
-    return list(find(scene))
+    (view,) = views(Run((trace(*steps, host("aten::mm", 500, 400)),), manifest))
+    return list(find(view))
 
 
 @pytest.mark.parametrize(("cores", "saved_us"), [(1, None), (2, 200), (4, 300), (0, 400)])

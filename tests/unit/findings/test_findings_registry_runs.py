@@ -9,8 +9,8 @@ import pytest
 import traces
 from kinetoscope.findings import registry
 from kinetoscope.findings.model import Finding, Saving
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.registry import Rule, find
-from kinetoscope.findings.scene import Scene
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -50,20 +50,20 @@ def test_ranks_that_show_the_same_become_one_finding() -> None:
     assert len(found) == 1
     assert found[0].ranks == (0, 1)
     assert found[0].rank == 1  # the one that would save most
-    # Ten launches a step, each 38 of 40 µs idle; the first gap of all starts with the window.
+    # Ten launches per step, each 38 of 40 µs idle; the first gap of all starts with the window.
     assert 340 <= found[0].saving.us <= 400
 
 
 def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def made_up(scene: Scene) -> Iterable[Finding]:
+    def made_up(view: RankView) -> Iterable[Finding]:
         for share in (0.2, 0.001):
             saving = Saving(200 * share, "", True, share, beside_us=200 * share)
             yield Finding(subject=f"{share}", title="", saving=saving, evidence=[], advice="")
         saving = Saving(100, "", True, 0.5, beside_us=100)
         yield Finding(subject="capped", title="", saving=saving, evidence=[], advice="", at_most="low")
-        if scene.first:
+        if view.first:
             saving = Saving(0, "", False, 0)
             yield Finding(
                 subject="of one rank", title="", saving=saving, evidence=[], advice="", at_least="medium"

@@ -8,7 +8,7 @@ import pytest
 import traces
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Saving
-from kinetoscope.findings.scene import Scene
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 from kinetoscope.sources.run import Run
 
@@ -41,7 +41,7 @@ def test_severity_is_kept_between_what_a_rule_allows() -> None:
     assert savings.severity(large, at_least="low", at_most="low") == "low"
 
 
-def scene(every_us: float, kernel_us: float, unprofiled_us: float | None = None) -> Scene:
+def view(every_us: float, kernel_us: float, unprofiled_us: float | None = None) -> RankView:
     """One step of ten launches, one every so often, of a kernel of some length."""
     events = [traces.step(1, 0, 10 * every_us)]
     for number in range(10):
@@ -51,19 +51,17 @@ def scene(every_us: float, kernel_us: float, unprofiled_us: float | None = None)
         events.append(traces.kernel(f"k{number % 6}", start, kernel_us, number + 1))
     trace = traces.trace(*events)
     timings = StepTimings(unprofiled_s=() if unprofiled_us is None else (unprofiled_us / 1e6,))
-    return Scene(Run((trace,), Manifest(ranks=(RankRecord(rank=0, steps=timings),))), trace)
+    return RankView(Run((trace,), Manifest(ranks=(RankRecord(rank=0, steps=timings),))), trace)
 
 
-def between(scene: Scene, first: int, last: int) -> pl.DataFrame:
+def between(view: RankView, first: int, last: int) -> pl.DataFrame:
     """The idle time after some of its kernels."""
-    ends = scene.work.select(end=pl.col("start_ns") + pl.col("duration_ns"))["end"]
-    return pl.DataFrame(
-        {"start_ns": ends[first:last], "end_ns": scene.work["start_ns"][first + 1 : last + 1]}
-    )
+    ends = view.work.select(end=pl.col("start_ns") + pl.col("duration_ns"))["end"]
+    return pl.DataFrame({"start_ns": ends[first:last], "end_ns": view.work["start_ns"][first + 1 : last + 1]})
 
 
 def test_shorter_kernels_save_all_of_it_where_the_device_sets_the_pace() -> None:
-    bound = scene(every_us=5, kernel_us=20)
+    bound = view(every_us=5, kernel_us=20)
     saving = savings.device(bound, bound.work, "half", saved=pl.col("duration_ns") / 2)
     assert saving.us == pytest.approx(100, rel=0.01)
     assert saving.share == pytest.approx(saving.us / bound.step_us)
@@ -72,7 +70,7 @@ def test_shorter_kernels_save_all_of_it_where_the_device_sets_the_pace() -> None
 
 
 def test_shorter_kernels_save_little_where_the_host_does() -> None:
-    late = scene(every_us=20, kernel_us=10)
+    late = view(every_us=20, kernel_us=10)
     saving = savings.device(late, late.work, "half", saved=pl.col("duration_ns") / 2)
     assert saving.us == pytest.approx(0)  # a step that is followed by the next has no end to move
     assert saving.freed_share == pytest.approx(0.5)
@@ -83,19 +81,19 @@ def test_shorter_kernels_save_little_where_the_host_does() -> None:
 def test_without_the_profiler_the_device_may_set_the_pace() -> None:
     # Recorded, the host takes 12 µs a launch; without the profiler it keeps up, by how much is not known:
     # 0.45 of that is usual, and what kernels of 5 µs would leave the step with.
-    late = scene(every_us=12, kernel_us=10, unprofiled_us=101)
+    late = view(every_us=12, kernel_us=10, unprofiled_us=101)
     saving = savings.device(late, late.work, "", saved=pl.col("duration_ns") / 2)
     assert saving.us == pytest.approx(101 - 0.45 * 120 * 1.01, abs=0.5)
 
 
 def test_what_is_next_to_nothing_is_nothing() -> None:
-    late = scene(every_us=20, kernel_us=10)
+    late = view(every_us=20, kernel_us=10)
     assert savings.device(late, late.work, "basis", saved=pl.lit(1)) == savings.nothing("basis")
     assert savings.device(late, late.work.clear(), "basis", saved="duration_ns").us == 0
 
 
 def test_host_work_saved_is_idle_time_saved() -> None:
-    late = scene(every_us=20, kernel_us=10)
+    late = view(every_us=20, kernel_us=10)
     calls = late.host("Launch")
     assert savings.host(late, calls, "").us == pytest.approx(10)  # a launch of 1 µs every 20
     assert savings.host(late, calls, "", share=0.5).us == pytest.approx(5)
@@ -104,7 +102,7 @@ def test_host_work_saved_is_idle_time_saved() -> None:
 
 
 def test_idle_time_is_scaled_to_the_step_without_the_profiler() -> None:
-    recorded, faster = scene(20, 10), scene(20, 10, unprofiled_us=150)
+    recorded, faster = view(20, 10), view(20, 10, unprofiled_us=150)
     four = between(recorded, 2, 6)
     saving = savings.idle(recorded, four, "basis")
     assert (saving.us, saving.basis) == (pytest.approx(40), "basis")
@@ -115,7 +113,7 @@ def test_idle_time_is_scaled_to_the_step_without_the_profiler() -> None:
 
 
 def test_two_savings_are_at_most_the_step() -> None:
-    late = scene(every_us=20, kernel_us=10)
+    late = view(every_us=20, kernel_us=10)
     waited = savings.idle(late, between(late, 2, 6), "b")
     freed = savings.device(late, late.work, "a", saved="duration_ns")
     together = savings.both(late, freed, waited)
@@ -126,12 +124,12 @@ def test_two_savings_are_at_most_the_step() -> None:
 
 
 def test_the_heaviest_groups_come_first_and_lone_kernels_beside_the_path_do_not() -> None:
-    bound = scene(every_us=5, kernel_us=20)
+    bound = view(every_us=5, kernel_us=20)
     events = bound.work.with_columns(saved_ns=pl.col("duration_ns") / 2)
     groups = list(savings.heaviest(bound, events, "name", basis=""))
     assert [group["name"][0] for group, _ in groups] == ["k0", "k1", "k2", "k3"]  # twice each; k4, k5 once
     assert all(saving.us == pytest.approx(20) for _, saving in groups)
-    late = scene(every_us=100, kernel_us=1)
+    late = view(every_us=100, kernel_us=1)
     events = late.work.with_columns(saved_ns=pl.col("duration_ns") / 100)
     assert list(savings.heaviest(late, events, "name", basis="")) == []
     assert list(savings.heaviest(late, events.clear(), "name", basis="")) == []

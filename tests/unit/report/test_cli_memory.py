@@ -88,7 +88,7 @@ def test_the_page_names_parts_owners_growth_and_what_fits(tmp_path: Path, capsys
     folder = str(recording(tmp_path))
     assert main(["memory", folder, "--limit", "2"]) == 0
     shown = capsys.readouterr().out
-    for words in ("activation", "model.py:33", "+700 kB a step", "times the recorded batch", "owners more"):
+    for words in ("activation", "model.py:33", "+700 kB per step", "times the recorded batch", "owners more"):
         assert words in shown
     assert "which asked for 5.37 GB more in linear at model.py:33" in " ".join(shown.split())
     assert main(["findings", folder]) == 0

@@ -56,7 +56,7 @@ def test_a_pipeline_that_nothing_makes_longer_and_one_of_which_it_is_not_known()
     alike = msgspec.structs.replace(PIPELINE, by_stage={"0": 1.01, "1": 0.99}, by_operation={"forward": 1.0})
     assert any("No stage" in line for line in rank_lines.lines(ranks(ideal=alike)))
     unknown = msgspec.structs.replace(PIPELINE, steps=None, by_stage={}, by_operation={}, why="it is a ring")
-    assert "By stage and operation it cannot be told: it is a ring." in rank_lines.lines(ranks(ideal=unknown))
+    assert "By stage and operation it is unknown: it is a ring." in rank_lines.lines(ranks(ideal=unknown))
     assert not [grid for grid in rank_lines.grids(ranks(ideal=unknown)) if grid.title == "Pipeline"]
 
 

@@ -64,7 +64,7 @@ def test_waiting_inside_collectives_is_no_work():
 
 def test_a_saving_says_of_what():
     (row,) = report().findings
-    assert findings.saving(report(), row) == "saves about 12.6 ms a step"
+    assert findings.saving(report(), row) == "saves about 12.6 ms per step"
     freed = msgspec.structs.replace(row, saving_on_critical_path=False)
     assert findings.saving(report(steps=[]), freed) == "frees about 12.6 ms of device time"
 
@@ -73,14 +73,14 @@ def test_what_a_finding_above_saves_already_is_not_promised_again():
     (row,) = report().findings
     owned = msgspec.structs.replace(row, saving_us=100.0, share_of_step=0.001, also="graph-break")
     assert findings.saving(report(), owned) == (
-        "saves 12.6 ms a step by itself: most of that is what graph-break above saves"
+        "saves 12.6 ms per step by itself: most of that is what graph-break above saves"
     )
     nothing = msgspec.structs.replace(owned, saving_us=0.0)
     assert findings.saving(report(), nothing) == findings.saving(report(), owned)
     part = msgspec.structs.replace(row, saving_us=2_000.0, share_of_step=0.06, also="graph-break")
-    assert findings.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms a step by itself")
+    assert findings.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms per step by itself")
     grown = msgspec.structs.replace(row, saving_alone_us=500.0)  # once those above are followed
-    assert findings.saving(report(), grown) == "saves about 12.6 ms a step (500 µs by itself)"
+    assert findings.saving(report(), grown) == "saves about 12.6 ms per step (500 µs by itself)"
 
 
 def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
@@ -120,7 +120,7 @@ def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
     )
     some = msgspec.structs.replace(paced, saving_us=1_000.0, share_of_step=0.03, ranks=[0, 2])
     assert findings.saving(report(findings=[some]), some) == (
-        "saves 1.00 ms a step, 9.00 ms of these ranks' own steps: rank 1 sets the pace of all"
+        "saves 1.00 ms per step, 9.00 ms of these ranks' own steps: rank 1 sets the pace of all"
     )
 
 
@@ -211,7 +211,7 @@ def test_what_takes_many_times_as_long_is_no_percentage():
 def test_a_pace_that_drifts_is_said():
     drifting = as_it_runs(drift=True, before_us=7_000.0, after_us=9_000.0)
     assert str(headline.timing(report(as_it_runs=drifting))).endswith(
-        "Its pace drifts: 7.00 ms a step before the recording (20 steps), 9.00 ms after it (20)."
+        "Its pace drifts: 7.00 ms per step before the recording (20 steps), 9.00 ms after it (20)."
     )
     assert "drifts" not in str(headline.timing(report(as_it_runs=as_it_runs())))
 

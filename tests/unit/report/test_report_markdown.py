@@ -25,7 +25,7 @@ def test_the_numbers_are_the_reports():
         "| `triton_poi_fused_add_mul_0` | pointwise | 40.0 % | 5.40 ms | 30 | 170 µs | 90.0–410 µs |" in text
     )
     assert "- **high** **The host launches work more slowly than the GPU does it**" in text
-    assert "Saves about 12.6 ms a step." in text
+    assert "Saves about 12.6 ms per step." in text
     assert "(train.py:41)" in text
     assert "kinetoscope kernels runs/trace.json.gz --category pointwise" in text
 

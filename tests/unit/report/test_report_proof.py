@@ -52,7 +52,7 @@ def test_a_setting_is_measured_against_the_program_as_written() -> None:
     low, high = found.interval_us
     assert 1900 < low < 2000 < high < 2100
     assert found.verdict == "faster"
-    assert "10.0 ms a step as written (eager), 8.00 ms under reduce-overhead, 3 rounds" in found.basis
+    assert "10.0 ms per step as written (eager), 8.00 ms under reduce-overhead, 3 rounds" in found.basis
 
 
 def test_a_program_that_compiles_is_not_compared_with_eager() -> None:
@@ -169,7 +169,7 @@ def test_the_whole_graphs_replay_counts_more_but_not_with_other_winners() -> Non
     )
     found = proof.by_bench(bench(tuned(), modules=(replay,)), ASKED)
     assert found is not None
-    # 4 launches a step, 2 a run: two runs of 100 µs less each.
+    # 4 launches per step, 2 a run: two runs of 100 µs less each.
     assert found.saving_us == pytest.approx(200)
     assert "whole graph" in found.basis
     both = proof.by_bench(bench(tuned(), tuned("triton_red_1"), modules=(replay,)), ASKED)

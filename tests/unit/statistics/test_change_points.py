@@ -11,10 +11,10 @@ import pytest
 from kinetoscope.statistics.change_points import change_points
 from kinetoscope.statistics.intervals import (
     Ratio,
+    between_runs_noise,
     compare_apart,
     compare_groups,
     stands,
-    wandering,
     welch_margin,
 )
 
@@ -83,11 +83,13 @@ def test_independent_errors_add_as_squares() -> None:
 
 
 def test_runs_differ_by_more_than_their_own_sections_where_noise_walks() -> None:
-    """Of random walks, each the continuation of the one before, no more are told apart than stated."""
+    """Of random walks, each the continuation of the one before, no more are distinguished than stated."""
     draw, apart, count = random.Random(3), 0, 300
     for _ in range(count):
         level, runs = 0.0, list[list[float]]()
         for _ in range(2):
             runs.append([math.exp(level := level + draw.gauss(0, 0.002)) for _ in range(24)])
-        apart += abs(math.log(statistics.median(runs[1]) / statistics.median(runs[0]))) > wandering(*runs)
+        apart += abs(math.log(statistics.median(runs[1]) / statistics.median(runs[0]))) > between_runs_noise(
+            *runs
+        )
     assert apart <= 0.05 * count  # 13 % by how far one section of either differs

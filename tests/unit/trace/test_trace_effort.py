@@ -55,13 +55,13 @@ def test_the_effort_is_linear(name: str, counting: Counting, tmp_path: Path) -> 
     assert counting.characters < 200 * len(data)  # a KiB for every 8 bytes at worst; squared: 100,000
 
 
-def test_mending_ends_where_nothing_can_be_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_ends_where_nothing_can_be_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bytes] = []
 
-    def mended(piece: bytes, *_: object) -> None:
+    def repaired(piece: bytes, *_: object) -> None:
         tried.append(piece)
 
-    monkeypatch.setattr(salvage, "_mended", mended)
+    monkeypatch.setattr(salvage, "_repaired", repaired)
     found = salvage.salvage(b'{"ph":{}},' * 50_000, salvage.Event, last=True)
     assert 0 < len(tried) < 2000
     assert found.damages["bad-event"] == len(found.events) > 40_000

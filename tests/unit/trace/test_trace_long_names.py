@@ -1,4 +1,4 @@
-"""Names of a megabyte: kept by both ends, told apart, and never many times the file in what is written."""
+"""Names of a megabyte: kept by both ends, distinguished, and never many times the file in what is written."""
 
 from __future__ import annotations
 

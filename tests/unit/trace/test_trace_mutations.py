@@ -242,10 +242,10 @@ def test_a_second_document_is_read_too_and_said(name: str, tmp_path: Path) -> No
 def test_only_what_is_damaged_differs(name: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(in_first_name(b"\x01")(original(name)))
-    whole, mended = undamaged(name), read(path)
-    assert mended.device_events.equals(whole.device_events)
-    assert mended.host_events.drop("name").equals(whole.host_events.drop("name"))
-    assert (mended.host_events["name"] != whole.host_events["name"]).sum() == 1
+    whole, repaired = undamaged(name), read(path)
+    assert repaired.device_events.equals(whole.device_events)
+    assert repaired.host_events.drop("name").equals(whole.host_events.drop("name"))
+    assert (repaired.host_events["name"] != whole.host_events["name"]).sum() == 1
 
 
 @pytest.mark.parametrize("kept", range(0, 2600, 29))

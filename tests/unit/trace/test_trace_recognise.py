@@ -62,7 +62,7 @@ def test_what_is_no_trace_is_refused_by_name(kind: str, tmp_path: Path) -> None:
         read(path)
     assert said in refusal.value.what
     assert refusal.value.where == str(path)
-    assert refusal.value.mend
+    assert refusal.value.hint
 
 
 def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_the_limit_can_be_raised_and_lowered(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(container.LIMIT_VARIABLE, "8K")
     with pytest.raises(TooLargeError, match="limit") as refusal:
         read(packed)
-    assert container.LIMIT_VARIABLE in str(refusal.value.mend)
+    assert container.LIMIT_VARIABLE in str(refusal.value.hint)
     monkeypatch.setenv(container.LIMIT_VARIABLE, "1MB")
     assert read(packed).source.events == 105
 

@@ -27,7 +27,7 @@ LEAST_SHARE = 1 / 3
 # An alignment that pairs such a share of what the best one does is as good. Where a step repeats one
 # collective ten times, a shift by one still pairs nine of ten.
 AS_GOOD = 0.98
-ENOUGH = 6  # pairs, from which a drift can be told from their scatter
+ENOUGH = 6  # pairs, from which a drift can be distinguished from their scatter
 FASTEST = 5e-4  # no clock drifts by more: oscillators are good to 100 ppm
 
 Ends = Sequence[tuple[str, str, int]]  # step, what it is like, end_ns: a group's collectives, in order
@@ -193,20 +193,20 @@ def refined(
         pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
     """
     fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
-    told = {rank: len(own) for rank, own in pairs.items()}
+    counts = {rank: len(own) for rank, own in pairs.items()}
     for host in {hosts.get(rank, "") for rank in pairs} - {""}:
         shared = [rank for rank in pairs if hosts.get(rank) == host]
         pooled = sorted(one for rank in shared for one in pairs[rank])
         fit = _fitted(pooled)
         agreeing = [rank for rank in shared if _spread(pairs[rank], fit[0]) <= SCATTER_NS]
         fits |= dict.fromkeys(agreeing, fit)
-        told |= dict.fromkeys(agreeing, len(pooled))
+        counts |= dict.fromkeys(agreeing, len(pooled))
     coarsest = max((spread for _, spread in fits.values()), default=0.0)
     found: dict[int, tuple[Clock, float | None]] = {}
     for rank, (line, spread) in fits.items():
         ends = min(pairs[rank])[0], max(pairs[rank])[0]
         same = all(abs(line.ahead(at)) <= coarsest for at in ends)
-        found[rank] = Clock() if same else line, spread if told[rank] > 2 else None
+        found[rank] = Clock() if same else line, spread if counts[rank] > 2 else None
     return found
 
 

@@ -39,7 +39,7 @@ def inspected(table: pl.DataFrame) -> pl.DataFrame:
     )
     together = [one.name for one in KINDS if one.semantics == TOGETHER]
     key = ("communicator", "group", "size", "kind", "bytes", "number")
-    meetings = (
+    instances = (
         table.with_columns(kind.alias("kind"))
         .group_by(*key)
         .agg(
@@ -55,7 +55,7 @@ def inspected(table: pl.DataFrame) -> pl.DataFrame:
     known, last = pl.col("known"), pl.col("last_rank")
     measured = ("transfer_ns", "algorithm_gbps", "bus_gbps")
     return (
-        meetings.with_columns(
+        instances.with_columns(
             *(pl.when(known).then(name).alias(name) for name in (*measured, "waiting_ns")),
             pl.when(known & pl.col("alone")).then(last).alias("last_rank"),
         )

@@ -24,7 +24,7 @@ class Paired:
     """Args:
     table: ``collectives`` of all ranks, with ``clock_ns`` (how far its rank's clock is ahead then; null where
         that is not known), ``instance`` (one number for the same collective on every rank; null where none
-        can be told), ``present`` (ranks in the meeting) and ``complete`` (all of the group are).
+        is known), ``present`` (ranks in the collective) and ``complete`` (all of the group are).
     clocks: of each rank, on the time since the first collective of all began.
     residuals: of each rank, ns; None where too few collectives tell.
     """

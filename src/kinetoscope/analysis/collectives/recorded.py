@@ -1,4 +1,4 @@
-"""The collectives of one rank: what each is, how much it moves, among whom, and by which law it waits."""
+"""The collectives of one rank: what each is, how much it moves, among whom, and when ranks may leave it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
-# By which law ranks wait in a collective.
+# When ranks may leave a collective.
 TOGETHER = "together"  # nobody is done before the last has come: all end at one instant
 ARRIVAL = "arrival"  # everybody needs everybody's data, but not all of it at once: ends lie apart
 SENDER = "sender"  # all wait for one, who may leave before they come
@@ -167,8 +167,8 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     counts = [said(f"{side} msg nelems").cast(pl.Int64, strict=False) for side in ("In", "Out")]
     # An all-to-all's shares differ from rank to rank.
     shape = pl.when(kind != "all-to-all").then(pl.max_horizontal(counts)).cast(pl.String).fill_null("")
-    law = kind.replace_strict(SEMANTICS)
-    own = pl.when(law == PAIR).then(pl.lit(OWN)).otherwise(pl.lit(""))
+    semantics = kind.replace_strict(SEMANTICS)
+    own = pl.when(semantics == PAIR).then(pl.lit(OWN)).otherwise(pl.lit(""))
     # Torch counts the other end within the process group (pytorch/pytorch#153819).
     ranks = said("Process Group Ranks").str.extract_all(r"\d+")
     ends = [said(f"{side} Rank") for side in ("Src", "Dst")]
@@ -177,11 +177,11 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
         for end in ends
     ]
     # Of sends and receives each rank counts its own.
-    sequence = pl.when(law != PAIR).then(said("Seq")).fill_null("")
+    sequence = pl.when(semantics != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
         arguments.alias("arguments"),
         kind.alias("kind"),
-        law.alias("semantics"),
+        semantics.alias("semantics"),
         sequence.alias("sequence"),
         (pl.max_horizontal(counts) * element).alias("bytes"),
         pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("signature"),

@@ -141,26 +141,29 @@ def _exposed(
 def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:
     """Adds to a paired table (see ``pairing``) what ranks waited.
 
-    By law (see ``collectives``). Together: all end at one instant, so what a rank's collective took longer
-    than the shortest is waiting, whatever its clock says. A pair's ends too, unless the sender leaves early,
-    and then its end is the shorter. Arrival: until the last rank had come. Sender: until the sender had; it
-    waits for nobody, and is of those that leave first the one that came last.
+    By semantics (see ``collectives``). Together: all end at one instant, so what a rank's collective took
+    longer than the shortest is waiting, whatever its clock says. A pair's ends too, unless the sender leaves
+    early, and then its end is the shorter. Arrival: until the last rank had come. Sender: until the sender
+    had; it waits for nobody, and is of those that leave first the one that came last.
 
-    Of a meeting that lacks ranks nobody can say who came last: one of those may have. What its collectives
+    Where a collective lacks ranks, nobody can say who came last: one of those may have. What its collectives
     take longer than the shortest of their kind in their group is waiting all the same.
 
     Returns:
         ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or nobody waited longer
         than clocks and ends can tell), ``sender`` (of a broadcast or the like; else meaningless), ``skew_ns``
-        (from the first rank's arrival to the last's) and ``basis``: ``ranks``, ``some ranks`` (the meeting
+        (from the first rank's arrival to the last's) and ``basis``: ``ranks``, ``some ranks`` (the collective
         lacks some), ``trace`` (compared with the shortest of its kind on the same rank), or null.
     """
-    law, meeting = pl.col("semantics"), pl.col("instance")
+    semantics, instance = pl.col("semantics"), pl.col("instance")
     arrival = pl.col("start_ns") - pl.col("clock_ns")
     left = pl.col("end_ns") - pl.col("clock_ns")
     table = table.with_columns(
-        # By which of the two a rank's coming is told: the clock's readings, or how long it was there.
-        pl.when(law.is_in([TOGETHER, PAIR])).then(-pl.col("duration_ns")).otherwise(arrival).alias("arrival"),
+        # What shows when a rank arrived: the clock's readings, or how long it was there.
+        pl.when(semantics.is_in([TOGETHER, PAIR]))
+        .then(-pl.col("duration_ns"))
+        .otherwise(arrival)
+        .alias("arrival"),
         pl.col("rank").replace_strict(
             {rank: found or 0.0 for rank, found in residuals.items()}, default=0.0, return_dtype=pl.Float64
         ).max().over("instance").alias("residual"),
@@ -172,19 +175,19 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         .first().over("instance").alias("sender"),
     )  # fmt: skip
     came = (
-        pl.when(law == SENDER)
+        pl.when(semantics == SENDER)
         .then(pl.col("arrival").filter(pl.col("rank") == pl.col("sender")).first().over("instance"))
         .otherwise(pl.col("arrival").max().over("instance"))
     )
-    whole = meeting.is_not_null() & pl.col("complete")
+    whole = instance.is_not_null() & pl.col("complete")
     waited = (came - pl.col("arrival")).clip(0, pl.col("duration_ns"))
     shortest = pl.col("duration_ns").min()
-    some = meeting.is_not_null() & ~pl.col("complete") & (law == TOGETHER)
-    alone = meeting.is_null() & pl.col("recorded") & (pl.len().over("rank", "signature", "group") > 1)
+    some = instance.is_not_null() & ~pl.col("complete") & (semantics == TOGETHER)
+    alone = instance.is_null() & pl.col("recorded") & (pl.len().over("rank", "signature", "group") > 1)
     table = table.with_columns(
         pl.when(whole)
         .then(
-            pl.when(law.is_in([TOGETHER, PAIR]))
+            pl.when(semantics.is_in([TOGETHER, PAIR]))
             .then(shortest.over("instance"))
             .otherwise(pl.col("duration_ns") - waited)
         )
@@ -197,10 +200,14 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         .then(pl.lit("trace")).alias("basis"),
     )  # fmt: skip
     arrivals = pl.col("arrival").sort(descending=True)
-    second = pl.when(law == SENDER).then(pl.col("arrival").min()).otherwise(arrivals.get(1, null_on_oob=True))
+    second = (
+        pl.when(semantics == SENDER)
+        .then(pl.col("arrival").min())
+        .otherwise(arrivals.get(1, null_on_oob=True))
+    )
     apart = (came - second.over("instance")) > pl.max_horizontal(pl.lit(LEAST_NS), "residual")
     latest = (
-        pl.when(law == SENDER)
+        pl.when(semantics == SENDER)
         .then("sender")
         .otherwise(
             pl.col("rank").sort_by("arrival", "rank", descending=[True, False]).first().over("instance")

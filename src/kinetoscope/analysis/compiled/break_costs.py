@@ -40,7 +40,7 @@ def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[Grap
     - ``idle_us``: the device's idle time before the first work of the rest.
     - ``eager_launches``: device work that Python launched between the compiled piece before the break and the
       rest; null where the piece before announces no calls (backends other than Inductor), so that its own
-      work cannot be told from Python's.
+      work cannot be distinguished from Python's.
     - ``graph_launches``: where both sides replay CUDA graphs, the rest's own launch and its copies into the
       graph's inputs: whole, one graph would hold both sides.
     - ``fusable_launches``: crossings, not between CUDA graphs, with generated kernels as the last work before

@@ -65,7 +65,7 @@ def costed(trace: Trace) -> pl.DataFrame:
     calls = calls.with_columns(
         trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
     )
-    # Calls are many and distinct ones few: rows are told apart by a 64-bit hash.
+    # Calls are many and distinct ones few: rows are distinguished by a 64-bit hash.
     calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows().alias("hash"))
     known = _known_costs(calls.unique("hash", maintain_order=True))
     longest = (

@@ -3,7 +3,7 @@
 The rules are those of ``torch/autograd/profiler.py`` (``_parse_kineto_results``) and ``profiler_util.py``
 (``EventList``), checked on PyTorch 2.11 and 2.13:
 
-- rows are told apart by name and by ``kind``; ``ProfilerStep#1``, ``#2`` … are one row, ``ProfilerStep*``;
+- rows are distinguished by name and by ``kind``; ``ProfilerStep#1``, ``#2`` … are one row, ``ProfilerStep*``;
 - an event's children are the events of its thread that it encloses, runtime calls among them; what overlaps
   it only in part is a child of the next event out that encloses it;
 - the profiler's own overhead is a child of what it interrupted. The trace does not say on which thread that

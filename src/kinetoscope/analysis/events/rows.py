@@ -7,7 +7,7 @@ import weakref
 import polars as pl
 
 # The distinct values of a column and their texts, found once a table: dozens of patterns are tried on a
-# trace's names. Tables are told apart by identity, and forgotten when they go.
+# trace's names. Tables are distinguished by identity, and forgotten when they go.
 _DISTINCT: dict[tuple[int, str], tuple[pl.Series, pl.Series]] = {}
 
 

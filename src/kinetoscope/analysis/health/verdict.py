@@ -79,7 +79,7 @@ def _damage_gravity(trace: Trace, damage: Damage) -> str:
         whole = trace.source.bytes if counts_bytes(damage.code) else trace.source.events
         share = damage.count / max(whole, 1)
     # Of what is lost, a part in a thousand changes no figure that is printed, and a part in twenty can turn a
-    # ranking round. What was mended is there.
+    # ranking round. What was fixed is there.
     return gravity(share, 0.001, 0.05) if is_loss(damage.code) else gravity(share, 0.05, NEVER)
 
 

@@ -34,7 +34,7 @@ NAMED = {
     "synchronization": torch_names.SYNCHRONIZATION,
 }
 
-# Which cause names a stretch that several fit. The profiler's own overhead stands before a long op around it.
+# Which cause names an interval that several fit. The profiler's overhead comes before a long op around it.
 PRIORITY = [*NAMED, "overhead", "host-op", "unexplained"]
 
 # A thread that is on its way to a launch records something every few hundred microseconds at the least:
@@ -45,7 +45,7 @@ SILENCE_NS = 1_000_000
 
 @remembered
 def host_causes(trace: Trace) -> pl.DataFrame:
-    """For each thread that launches device work, the stretches in which something keeps it from launching.
+    """For each thread that launches device work, the intervals in which something keeps it from launching.
 
     Returns:
         ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
@@ -106,7 +106,7 @@ def _named(host: pl.DataFrame) -> pl.DataFrame:
 
 
 def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Stretches of ``SILENCE_NS`` or more without a start or end on the thread, with what is around them."""
+    """Intervals of ``SILENCE_NS`` or more without a start or end on the thread, with what is around them."""
     within = window(trace)
     silence = pl.col("end_ns") - pl.col("start_ns") >= SILENCE_NS
     goes_on = pl.col("lane").shift(-1) == pl.col("lane")
@@ -128,26 +128,26 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     ends = opened.join(quiet.drop("event"), on="quiet").filter(
         pl.col("until").is_between("start_ns", "end_ns", "left")
     )
-    stretches = (
+    intervals = (
         pl.concat(
             [quiet.drop("event"), ends.select("quiet", "lane", pl.col("until").alias("start_ns"), "end_ns")]
         )
         .sort("quiet", "start_ns")
         .with_columns(pl.col("start_ns").shift(-1).over("quiet").fill_null(pl.col("end_ns")).alias("end_ns"))
         .filter(silence)
-        .with_row_index("stretch")
+        .with_row_index("interval")
     )
     still_open = (
-        stretches.join(opened, on="quiet")
+        intervals.join(opened, on="quiet")
         .filter(pl.col("until") > pl.col("start_ns"))
-        .sort("stretch", "level")
-        .unique("stretch", keep="first")
-        .select("stretch", host_event="event")
+        .sort("interval", "level")
+        .unique("interval", keep="first")
+        .select("interval", host_event="event")
     )
     nameless = pl.col("host_event").is_null() | pl.col("host_event").is_in(
         trace.steps["host_event"].implode()
     )
-    return stretches.join(still_open, on="stretch", how="left").select(
+    return intervals.join(still_open, on="interval", how="left").select(
         "lane",
         "start_ns",
         "end_ns",

@@ -28,7 +28,7 @@ LAUNCHES = {
 
 
 class QueuePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of the window: launches made in it, and how deep the queue was at them."""
+    """An interval of the window: launches made in it, and how deep the queue was at them."""
 
     start_us: float
     launches: int
@@ -163,18 +163,18 @@ def launch_statistics(run: Run) -> pl.DataFrame:
 
 
 def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
-    """The depth of each device's queue over the window, in ``points`` equal stretches.
+    """The depth of each device's queue over the window, in ``points`` equal intervals.
 
     Returns:
-        ``device``, ``start_ns`` (of the stretch), ``launches`` made in it, ``depth_mean`` and ``depth_max``
-        at them; stretches without a launch are left out.
+        ``device``, ``start_ns`` (of the interval), ``launches`` made in it, ``depth_mean`` and ``depth_max``
+        at them; intervals without a launch are left out.
     """
     within = window(trace)
     width = max(within.length_ns // points, 1)
     inside = launches(trace).filter(pl.col("start_ns").is_between(within.start_ns, within.end_ns, "left"))
-    stretch = (pl.col("start_ns") - within.start_ns) // width * width + within.start_ns
+    interval = (pl.col("start_ns") - within.start_ns) // width * width + within.start_ns
     return (
-        inside.group_by("device", stretch.alias("start_ns"))
+        inside.group_by("device", interval.alias("start_ns"))
         .agg(
             pl.len().alias("launches"),
             pl.col("depth").mean().alias("depth_mean"),

@@ -10,7 +10,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
-# A device is told apart from others by both: every rank may call its own device 0.
+# A device is distinguished from others by both: every rank may call its own device 0.
 DEVICE = ["rank", "device"]
 
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.analysis.memory.stacks import told
+from kinetoscope.analysis.memory.stacks import stack_owners
 from kinetoscope.snapshot.model import MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP
 
 Cause = Literal["room", "empty_cache"]
@@ -66,7 +66,7 @@ def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[G
         .with_columns(pl.col("taken").shift(-1).fill_null(0).alias("again"))
         .filter("given")
     )
-    lines = told(snapshot)["line"].to_list()
+    lines = stack_owners(snapshot)["line"].to_list()
     marks = [ns // 1000 for ns in boundaries_ns]
     may_retry = counters is None or counters.retries + counters.failures > 0
     found: list[GivenBack] = []

@@ -10,13 +10,13 @@ from kinetoscope.trace.schema import whole
 
 
 def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
-    """Bytes that are held at most in the stretch that the peak was looked for in.
+    """Bytes that are held at most in the span that the peak was looked for in.
 
     Args:
         absent: ``bytes`` that are not there from the place ``start`` (null: from the beginning) to the place
             ``end`` (null: to the end). What is absent twice counts twice.
     """
-    first, last = history.stretch
+    first, last = history.span
     absent = absent.select(pl.col("bytes", "start", "end").cast(pl.Int64))
     begun = absent.select(place=pl.col("start").fill_null(-1), change=-pl.col("bytes"))
     ended = absent.select(place="end", change="bytes").drop_nulls()

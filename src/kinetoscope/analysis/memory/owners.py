@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from kinetoscope.analysis.memory.lifetimes import allocations
-from kinetoscope.analysis.memory.stacks import told
+from kinetoscope.analysis.memory.stacks import stack_owners
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Snapshot
 
@@ -86,7 +86,7 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
         tensor, or of the variable that holds it at the snapshot) and what their stacks say.
     """
     known = allocations(snapshot).filter(pl.col("device") == device).with_row_index("allocation")
-    known = known.join(told(snapshot), on="stack", how="left", maintain_order="left")
+    known = known.join(stack_owners(snapshot), on="stack", how="left", maintain_order="left")
     known = _in_steps(_in_passes(known, snapshot, device), held.boundaries_ns if held else ())
     names = _names(known, held.tensors if held else (), device)
     known = known.join(names, on="allocation", how="left", maintain_order="left")
@@ -98,7 +98,7 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
 
 
 def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataFrame:
-    """With the passes that allocations begin and end in: stretches of the history in which the program's own
+    """With the passes that allocations begin and end in: intervals of the history in which the program's own
     threads allocate, or autograd does; and with the place at which the pass first called a module."""
     has_stacks = len(snapshot.stacks) > 1
     begun = known.filter(pl.col("start").is_not_null()).sort("start")

@@ -34,7 +34,7 @@ class DeviceHistory:
     Attributes:
         known: the allocations (``owners.owned``).
         place: the entry of the history after which most was held; of a failure, the last.
-        stretch: the first and the last place of its step; of the history, where no steps are known.
+        span: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
         failed_bytes: what the allocation that failed asked for; 0: none did.
     """
@@ -45,7 +45,7 @@ class DeviceHistory:
     curve: Curve
     place: int
     moment: Moment
-    stretch: tuple[int, int]
+    span: tuple[int, int]
     counters: DeviceMemory | None
     failed_bytes: int = 0
 
@@ -91,13 +91,13 @@ def devices(
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
         table = curve(snapshot, device)
         failure = _failure(snapshot, device, held)
-        place, moment, stretch = _highest(table, held) if failure is None else _at_failure(failure)
+        place, moment, span = _highest(table, held) if failure is None else _at_failure(failure)
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
         known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
         failed = failure["bytes"] if failure else (held and held.failed_bytes) or 0
-        found.append(DeviceHistory(device, snapshot, known, table, place, moment, stretch, counters, failed))
+        found.append(DeviceHistory(device, snapshot, known, table, place, moment, span, counters, failed))
     return found
 
 
@@ -260,7 +260,7 @@ def owner() -> pl.Expr:
 
 
 def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
-    """What each role had, over the history: of ``points`` stretches that last as long, each in which anything
+    """What each role had, over the history: of ``points`` intervals of equal length, each in which anything
     changed, the moment when most was held, and the last.
 
     What is held while the host waits is thereby the last, and not the most, of what came before.
@@ -288,7 +288,7 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     if table.is_empty():
         return table.drop("place", "held")
     since_us = pl.col("time_us") - pl.col("time_us").min()
-    stretches = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)
-    marks = stretches.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
+    intervals = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)
+    marks = intervals.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
     shown = pl.concat([marks["most"], marks["place"]]).unique()
     return table.filter(pl.col("place").is_in(shown.implode())).drop("place", "held")

@@ -32,8 +32,8 @@ CALL = ("_call_impl", "_wrapped_call_impl")
 BEGINNINGS = ("<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_run_code")
 
 
-class Told(NamedTuple):
-    """What one stack says.
+class StackOwner(NamedTuple):
+    """Whose allocations with one stack are.
 
     Attributes:
         line: ``train.py:12`` of the innermost frame that is the user's own; empty where none is.
@@ -67,20 +67,20 @@ SCHEMA = {
 
 
 @remembered
-def told(snapshot: Snapshot) -> pl.DataFrame:
-    """What each stack says, by its number."""
-    rows = [(number, *tell(stack)) for number, stack in enumerate(snapshot.stacks)]
+def stack_owners(snapshot: Snapshot) -> pl.DataFrame:
+    """One row per stack: whose the allocations with it are."""
+    rows = [(number, *stack_owner(stack)) for number, stack in enumerate(snapshot.stacks)]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def tell(stack: Stack) -> Told:
-    """What a stack says. One without a frame is autograd's, where stacks were recorded at all."""
+def stack_owner(stack: Stack) -> StackOwner:
+    """Whose a stack is. One without a frame is autograd's, where stacks were recorded at all."""
     user = next((frame for frame in stack if not _is_library(frame)), None)
     generated = next(((match, frame) for frame in stack if (match := GENERATED.search(frame.file))), None)
     forward = any(frame.name in CALL for frame in stack) or generated is not None
     # What calls modules is not what allocates: DDP's forward, an optimizer that is given a closure.
     inside = [*takewhile(lambda frame: frame.name not in CALL, stack)]
-    return Told(
+    return StackOwner(
         line=f"{PurePath(user.file).name}:{user.line}" if user else "",
         function=user.name if user else "",
         module=_module(stack),

@@ -91,7 +91,7 @@ def dispatches(run: Run, name: str, category: str | None = None) -> list[Dispatc
         of = "" if category is None else f" of category {category!r}"
         raise UsageError(
             f"no device work{of} has a name with {name!r} in it",
-            mend="`kinetoscope kernels INPUT` lists them",
+            hint="`kinetoscope kernels INPUT` lists them",
         )
     total = int(belonging(run)["duration_ns"].sum())
     rows = pl.concat(

@@ -84,13 +84,13 @@ def kernels(run: Run, by: str = "kernel", category: str | None = None) -> pl.Dat
         UsageError: ``by`` or ``category`` is not one there is.
     """
     if by not in BY:
-        raise UsageError(f"kernels cannot be summed by {by!r}", mend=f"one of: {', '.join(BY)}")
+        raise UsageError(f"kernels cannot be summed by {by!r}", hint=f"one of: {', '.join(BY)}")
     table = belonging(run)
     total = int(table["duration_ns"].sum())
     if category is not None:
         present = table["category"].unique().cast(pl.String).sort().to_list()
         if category not in present:
-            raise UsageError(f"no device time of category {category!r} here", mend=meant(category, present))
+            raise UsageError(f"no device time of category {category!r} here", hint=meant(category, present))
         table = table.filter(pl.col("category").cast(pl.String) == category)
     return summed(table, BY[by], total).rename({BY[by]: by} if by != "category" else {})
 

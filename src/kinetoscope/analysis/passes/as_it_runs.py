@@ -31,7 +31,7 @@ DATA = "data-loading"
 
 @dataclass(frozen=True)
 class AsItRuns:
-    """One rank's step without the profiler; times in µs a step.
+    """One rank's step without the profiler; times in µs per step.
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
     ``recorded_us`` is the step as recorded (its median, None where no steps were); ``matched`` the share of
@@ -139,7 +139,7 @@ def _said(joined: Match | None) -> str:
 
 
 def _busy(trace: Trace) -> tuple[int, float] | None:
-    """The device that did most of the steps' work, and how long it was busy with it, µs a step of the phase
+    """The device that did most of the steps' work, and how long it was busy with it, µs per step of the phase
     that takes most time."""
     own = leading_of(trace)["step"]
     launched = work(trace).filter(pl.col("step").is_in(own.implode()))

@@ -14,7 +14,7 @@ from kinetoscope.statistics.distribution import median, quantile
 
 # Of the step: from here on a loop waits for its loader, its steps short and long by rounds of workers.
 WAITS_FOR_DATA = 0.1
-# Steps timed before and after are told apart only where each are enough for an interval.
+# Steps timed before and after are distinguished only where each are enough for an interval.
 FEWEST = 6
 
 

@@ -19,7 +19,7 @@ from kinetoscope.analysis.ranks.lateness import CAUSES, NEGLIGIBLE_NS
 # Of a lateness so much must be one rank's doing, for one cause.
 MOST = 0.5
 START = "recording's start"
-FAR = 1000  # meetings to go back over
+FAR = 1000  # collectives to go back over
 
 ATTRIBUTED = {
     "instance": pl.UInt32,
@@ -77,7 +77,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
     Returns:
         ``instance``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``,
         ``late_ns`` (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null where it
-        cannot be told), ``where`` (the step in which it lost the time), ``cause`` (one of
+        is unknown), ``where`` (the step in which it lost the time), ``cause`` (one of
         ``lateness.CAUSES``; ``START``: what a recording begins with, when ranks wait for each other's
         profilers), ``excess_ns`` (by how much longer the culprit took); ``lost_ns``, by how much longer the
         last one took since its collective before; ``usual_host_ns``, what its peers' hosts took for that.
@@ -106,10 +106,10 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
 def _culprit(
     late: _Collective, found: Mapping[int, _Collective]
 ) -> tuple[int | None, str, str | None, float]:
-    """Rank, step, cause and excess of what made a meeting's last rank late.
+    """Rank, step, cause and excess of what made a collective's last rank late.
 
-    It goes back over the meetings before, from last rank to last rank, until all of the meeting's ranks had
-    met, and the last one's launches were not behind any more.
+    It goes back over the collectives before, from last rank to last rank, until all ranks of this one
+    had met, and the last one's launches were not behind any more.
     """
     excesses: Counter[tuple[int, str, str]] = Counter()
     seen: set[tuple[int, int]] = set()  # ranks and segments
@@ -141,7 +141,7 @@ def _culprit(
 
 
 def _is_level(one: _Collective, late: _Collective, is_explained: bool) -> bool:
-    """Nothing from before this meeting makes a later one late: not on the devices, and on no host."""
+    """Nothing from before this collective makes a later one late: not on the devices, and on no host."""
     if late.is_pair and (is_explained or one.step != late.step):
         return True
     is_behind = one.last == late.last and min(one.behind_ns, late.behind_ns) > NEGLIGIBLE_NS

@@ -102,7 +102,7 @@ def beyond_pace(late: pl.DataFrame, table: pl.DataFrame, rank: int, host: str) -
     """What a rank lost, without what its host loses by being slower at all that it does, by ``PACE`` or less.
 
     Args:
-        late: the meetings into which it came last.
+        late: the collectives into which it came last.
         table: collectives of all ranks, with ``host_ns``.
         host: the cause that is meant.
     """

@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     ``unknown``.
 
     Of a straggler: its ``rank``, its ``share`` of the waiting (what of it its own longer ways made, first
-    collectives and cold steps left out), the ``cause`` (null: cannot be told) and what more is known of it.
+    collectives and cold steps left out), the ``cause`` (null: unknown) and what more is known of it.
     ``why`` it is unknown.
     """
 
@@ -118,8 +118,8 @@ def compare(parts: Sequence[Part], paired: Paired | None = None) -> Comparison:
     table = with_lateness(recorded)
     cold = cold_steps(parts)
     found = _explained(attributed(table, cold), parts)
-    chilled = found.filter(pl.col("where").is_in(cold))["instance"].implode()
-    warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("instance").is_in(chilled).fill_null(False))
+    when_cold = found.filter(pl.col("where").is_in(cold))["instance"].implode()
+    warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False))
     verdict = _standing_out(warm, found, parts, cold, bool(missing))
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.sort("waited_ns", "culprit", descending=[True, False])["culprit"].head(WORST).to_list()
@@ -173,14 +173,14 @@ def _standing_out(
     if verdict.rank is None and verdict.status != "turns":
         return verdict
     chance = 0.0 if verdict.cause in UNLIKE else CHANCE
-    # Into a rank's first collective its way is not known: of the steps that hold one nothing can be told.
+    # Into a rank's first collective its way is not known: of the steps that hold one nothing is known.
     started = found.filter(pl.col("cause") == START)["instance"].implode()
-    untold = pl.col("own_ns").is_null().any().over("instance") | pl.col("instance").is_in(started)
-    own = table.with_columns(untold.alias("untold")).filter(
+    unknown = pl.col("own_ns").is_null().any().over("instance") | pl.col("instance").is_in(started)
+    own = table.with_columns(unknown.alias("unknown")).filter(
         pl.lit(True) if verdict.rank is None else pl.col("rank") == verdict.rank,
         pl.col("instance").is_not_null(),
     )
-    judged = steps.filter(~pl.col("name").is_in(own.filter("untold")["step"].implode()))
+    judged = steps.filter(~pl.col("name").is_in(own.filter("unknown")["step"].implode()))
     steps = judged if len(judged) else steps
     # What it computed the others did as well, if its kernels took no longer.
     late = found.filter(pl.col("cause").ne_missing(COMPUTE))
@@ -239,6 +239,6 @@ def _verdict(table: pl.DataFrame, found: pl.DataFrame, time_ns: int, lacking: bo
 
 
 def _attributable(partial: pl.Expr) -> pl.Expr:
-    """What a culprit cost the others; in a meeting that lacks ranks no more than it itself came late."""
+    """What a culprit cost the others; in a collective that lacks ranks no more than it itself came late."""
     own = pl.min_horizontal("waited_ns", pl.col("late_ns") * (pl.col("present") - 1))
     return pl.when(partial).then(own).otherwise("waited_ns").alias("cost")

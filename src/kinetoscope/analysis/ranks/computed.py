@@ -22,8 +22,8 @@ COMPUTED = {
 }
 
 
-def stretches(trace: Trace) -> pl.DataFrame:
-    """One row a stretch of one sort between whose launches no collective was launched, in that order.
+def segments(trace: Trace) -> pl.DataFrame:
+    """One row a segment of one sort between whose launches no collective was launched, in that order.
 
     Of a rank that sends and receives; of another one nothing is kept. What autograd launches is of a backward
     pass, recomputed activations too; what neither it nor an optimizer does is of a forward pass.
@@ -59,7 +59,7 @@ def stretches(trace: Trace) -> pl.DataFrame:
     table = table.join_asof(launches, on="launched_ns", check_sortedness=False)
     cut = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("step", "what", "met")]
     return (
-        table.group_by(pl.any_horizontal(cut).cum_sum().alias("stretch"), maintain_order=True)
+        table.group_by(pl.any_horizontal(cut).cum_sum().alias("segment"), maintain_order=True)
         .agg(pl.col("step", "what", "launched_ns").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
         .select(pl.col(name).cast(dtype) for name, dtype in COMPUTED.items())
     )

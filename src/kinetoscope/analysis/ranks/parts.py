@@ -18,7 +18,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.computed import COMPUTED, stretches
+from kinetoscope.analysis.ranks.computed import COMPUTED, segments
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.periods import periods
@@ -26,7 +26,7 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
-KERNELS = 40  # names of a rank, those of most time; the rest is one row a step
+KERNELS = 40  # names of a rank, those of most time; the rest is one row per step
 REST = "others"
 # What a rank's device did on its own between two collectives: columns that sum to ``own_ns``.
 APPROACH = ["busy", *CAUSES]
@@ -119,7 +119,7 @@ def part(trace: Trace) -> Part:
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
     met = _approached(trace, lost, overlapped := _overlapped(trace))
-    return Part(facts, met, _kernels(trace), steps, _fewer(overlapped), stretches(trace))
+    return Part(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
 
 
 def renumbered(part: Part, rank: int) -> Part:

@@ -20,7 +20,15 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR
-from kinetoscope.analysis.ranks.pipelines import CannotTell, Chain, Stretch, Transfer, chain, ends, passes
+from kinetoscope.analysis.ranks.pipelines import (
+    CannotTell,
+    Chain,
+    ComputeSegment,
+    Transfer,
+    chain,
+    ends,
+    passes,
+)
 from kinetoscope.analysis.ranks.simulator import Operation, replay
 
 EXCHANGE = "exchange"  # of a forward and a backward transfer in one batch, as 1F1B does
@@ -48,7 +56,7 @@ class Staged(NamedTuple):
 
 @dataclass
 class _Node:
-    """A stretch of computing, or a rank's end of a collective; times on one clock.
+    """A segment of computing, or a rank's end of a collective; times on one clock.
 
     ``signature`` is what it is measured by: its sort, and of collectives their size.
     """
@@ -60,7 +68,7 @@ class _Node:
     came_ns: float
     left_ns: float
     semantics: str = ""  # of a collective
-    meeting: int | None = None
+    instance: int | None = None
     is_sender: bool = False
     sent: int | None = None  # of a receive what it was sent, where that was buffered
     after: list[int] = field(default_factory=list[int])
@@ -79,7 +87,7 @@ def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = (
 
     Args:
         table: collectives of all ranks with what they waited (``waits``).
-        computed: ``stretches`` of all ranks, with ``rank``.
+        computed: ``segments`` of all ranks, with ``rank``.
         worst: ranks to replay without their own lateness, one by one.
 
     Raises:
@@ -106,7 +114,7 @@ def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = (
 
 
 def _on_one_clock(computed: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Stretches with ``clock_ns``, as at the collective next to them."""
+    """Segments with ``clock_ns``, as at the collective next to them."""
     known = table.select("rank", "start_ns", "clock_ns").drop_nulls().sort("start_ns")
     return computed.sort("start_ns").join_asof(
         known, on="start_ns", by="rank", strategy="nearest", check_sortedness=False
@@ -119,8 +127,8 @@ class _Job:
     def __init__(self, found: Chain) -> None:
         self.chain, self.count = found, 0
         self.nodes: list[_Node] = []
-        self.groups: list[list[int]] = []  # of each pass its stretches
-        self.lasts: dict[int, int] = {}  # of each rank its last stretch
+        self.groups: list[list[int]] = []  # of each pass its segments
+        self.lasts: dict[int, int] = {}  # of each rank its last segment
 
     def add(self, met: pl.DataFrame, computed: pl.DataFrame) -> None:
         """One step of all ranks.
@@ -128,8 +136,8 @@ class _Job:
         Raises:
             CannotTell: its passes are not known; then nothing of it is added.
         """
-        untold = pl.col("instance").is_null() | (pl.col("ways").list.len() == 0)
-        if met.select((untold & (pl.col("semantics") == PAIR)).any()).item():
+        unknown = pl.col("instance").is_null() | (pl.col("ways").list.len() == 0)
+        if met.select((unknown & (pl.col("semantics") == PAIR)).any()).item():
             raise CannotTell("of a send or receive the other end is not known")
         made = [
             self._of_rank(rank, met.filter(pl.col("rank") == rank), computed.filter(pl.col("rank") == rank))
@@ -146,17 +154,17 @@ class _Job:
     def _of_rank(
         self, rank: int, met: pl.DataFrame, computed: pl.DataFrame
     ) -> tuple[list[_Node], list[list[int]], dict[int, list[int]]]:
-        """Its operations in the order of their launches, the places of each pass's stretches, and what its
+        """Its operations in the order of their launches, the places of each pass's segments, and what its
         passes need of the transfers."""
         columns = ("launched_ns", "ways", "semantics", "kind", "bytes", "instance", "start_ns", "end_ns",
                    "clock_ns", "transfer_ns")  # fmt: skip
         nodes: list[_Node] = []
         transfers: list[Transfer] = []
-        for launched, both, law, kind, size, meeting, start, end, clock, took in met.select(
+        for launched, both, semantics, kind, size, instance, start, end, clock, took in met.select(
             pl.col("launched_ns").fill_null(pl.col("start_ns")), *columns[1:]
         ).iter_rows():
             sort = kind
-            if law == PAIR:
+            if semantics == PAIR:
                 sort = EXCHANGE
                 if len(both) == 1:
                     is_forward = self.chain.after.get(both[0][0]) == both[0][1]
@@ -164,18 +172,18 @@ class _Job:
                 transfers += [Transfer(len(nodes), launched, *way) for way in both]
             ahead = clock or 0
             nodes.append(
-                _Node(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, law, meeting,
-                      law == PAIR and all(source == rank for source, _ in both),
+                _Node(rank, sort, f"{sort} {size}", launched, start - ahead, end - ahead, semantics, instance,
+                      semantics == PAIR and all(source == rank for source, _ in both),
                       took_ns=end - start if took is None else took)
             )  # fmt: skip
-        stretches: list[Stretch] = []
+        segments: list[ComputeSegment] = []
         for what, launched, start, end, clock in computed.select(
             "what", "launched_ns", "start_ns", "end_ns", "clock_ns"
         ).iter_rows():
             ahead = clock or 0
-            stretches.append(Stretch(len(nodes), launched, what, end - start))
+            segments.append(ComputeSegment(len(nodes), launched, what, end - start))
             nodes.append(_Node(rank, what, what, launched, start - ahead, end - ahead, took_ns=end - start))
-        made = passes(rank, self.chain, stretches, transfers)
+        made = passes(rank, self.chain, segments, transfers)
         for one in made:
             for row in one.rows:
                 nodes[row].sort = nodes[row].like = one.what
@@ -188,7 +196,7 @@ class _Job:
         )
 
     def _follow(self, nodes: Sequence[_Node], first: int, needs: Mapping[int, Sequence[int]]) -> None:
-        """What each waits for on its own rank: the stretch launched before it, what its pass ``needs``, and,
+        """What each waits for on its own rank: the segment launched before it, what its pass ``needs``, and,
         where it began later than that, what had ended last."""
         last = self.lasts.get(nodes[0].rank)
         ended: list[tuple[float, int]] = []
@@ -214,8 +222,8 @@ class _Job:
             CannotTell: replayed as recorded they take another time than recorded.
         """
         self._measure()
-        meetings = self._meetings()
-        places = {row: place for place, row in enumerate(row for group in meetings for row in group)}
+        instances = self._instances()
+        places = {row: place for place, row in enumerate(row for group in instances for row in group)}
 
         def run(is_usual: Callable[[_Node], bool], is_prompt: Callable[[_Node], bool]) -> float:
             """How long it takes with these as usual, and these begun as promptly as usual."""
@@ -229,7 +237,7 @@ class _Job:
                     )
                     for one in (self.nodes[row] for row in group)
                 ]
-                for group in meetings
+                for group in instances
             )
             return max(replay(lines))
 
@@ -321,32 +329,32 @@ class _Job:
     def _buffer(self) -> None:
         """A sender that left as soon as it could waits for nobody: its data were buffered, or asked for."""
         free = {
-            one.meeting: row for row, one in enumerate(self.nodes)
+            one.instance: row for row, one in enumerate(self.nodes)
             if one.is_sender and one.left_ns <= one.came_ns + one.took_ns + NEAR_NS
         }  # fmt: skip
         for row, one in enumerate(self.nodes):
-            if one.meeting in free and row != (sent := free[one.meeting]):
+            if one.instance in free and row != (sent := free[one.instance]):
                 one.sent, one.like = sent, f"{one.like} buffered"
                 one.took_ns = max(0.0, one.left_ns - max(one.came_ns, self.nodes[sent].left_ns))
         for one in self.nodes:
-            one.meeting = None if one.meeting in free else one.meeting
+            one.instance = None if one.instance in free else one.instance
 
-    def _meetings(self) -> list[list[int]]:
+    def _instances(self) -> list[list[int]]:
         """Operations that meet, each after all that they wait for.
 
         Raises:
             CannotTell: they wait for each other.
         """
-        key = [one.meeting if one.meeting is not None else ~row for row, one in enumerate(self.nodes)]
+        key = [one.instance if one.instance is not None else ~row for row, one in enumerate(self.nodes)]
         groups: dict[int, list[int]] = {}
-        for row, meeting in enumerate(key):
-            groups.setdefault(meeting, []).append(row)
+        for row, instance in enumerate(key):
+            groups.setdefault(instance, []).append(row)
         waiting = {
-            meeting: {key[other] for row in rows for other in self._before(row)}
-            for meeting, rows in groups.items()
+            instance: {key[other] for row in rows for other in self._before(row)}
+            for instance, rows in groups.items()
         }
         try:
-            return [groups[meeting] for meeting in TopologicalSorter(waiting).static_order()]
+            return [groups[instance] for instance in TopologicalSorter(waiting).static_order()]
         except CycleError:
             raise CannotTell("operations seem to wait for each other") from None
 

@@ -3,7 +3,7 @@
 A pass is one microbatch's, forward or backward, on one rank. The nth forward pass of a step begins when the
 nth transfer from the stage before is there, and sends the nth to the stage after; backward likewise, the
 other way round. So it is in every schedule whose stages make a chain, whatever was launched early; where the
-numbers do not agree with that law, nothing is said of passes.
+numbers do not agree with that semantics, nothing is said of passes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Transfer(NamedTuple):
     target: int
 
 
-class Stretch(NamedTuple):
-    """Of a rank's computing: see ``stretches``."""
+class ComputeSegment(NamedTuple):
+    """Of a rank's computing: see ``segments``."""
 
     row: int
     launched_ns: int
@@ -46,7 +46,7 @@ class Stretch(NamedTuple):
 
 @dataclass
 class Pass:
-    """Stretches of one microbatch, or of a step's optimizer, and the transfers that it needs."""
+    """Segments of one microbatch, or of a step's optimizer, and the transfers that it needs."""
 
     what: str
     rows: list[int]
@@ -122,14 +122,14 @@ def chain(table: pl.DataFrame) -> Chain:
 
 
 def passes(
-    rank: int, found: Chain, stretches: Sequence[Stretch], transfers: Sequence[Transfer]
+    rank: int, found: Chain, segments: Sequence[ComputeSegment], transfers: Sequence[Transfer]
 ) -> list[Pass]:
     """The passes of a rank in one step, in order.
 
     Raises:
         CannotTell: they do not fit what was sent and received.
     """
-    made = _passes(stretches, transfers)
+    made = _passes(segments, transfers)
     ways = (
         (FORWARD, found.before.get(rank), found.after.get(rank)),
         (BACKWARD, found.after.get(rank), found.before.get(rank)),
@@ -154,9 +154,9 @@ def passes(
     return made
 
 
-def _passes(stretches: Sequence[Stretch], transfers: Sequence[Transfer]) -> list[Pass]:
-    """Stretches of one sort, until something was sent or received; what is tiny joins a neighbour."""
-    whole = list(_joined(stretches, sorted(one.launched_ns for one in transfers)))
+def _passes(segments: Sequence[ComputeSegment], transfers: Sequence[Transfer]) -> list[Pass]:
+    """Segments of one sort, until something was sent or received; what is tiny joins a neighbour."""
+    whole = list(_joined(segments, sorted(one.launched_ns for one in transfers)))
     sorts = {one.what for one in whole}
     usual = max((median(one.took_ns for one in whole if one.what == what) for what in sorts), default=0)
     made: list[Pass] = []
@@ -181,11 +181,11 @@ def _passes(stretches: Sequence[Stretch], transfers: Sequence[Transfer]) -> list
     return made
 
 
-def _joined(stretches: Sequence[Stretch], cuts: Sequence[int]) -> Iterator[Pass]:
+def _joined(segments: Sequence[ComputeSegment], cuts: Sequence[int]) -> Iterator[Pass]:
     """Neighbours of one sort between which nothing was sent or received."""
     made: Pass | None = None
     sent = 0
-    for one in sorted(stretches, key=lambda one: one.launched_ns):
+    for one in sorted(segments, key=lambda one: one.launched_ns):
         before, sent = sent, bisect_left(cuts, one.launched_ns)
         part = Pass(one.what, [one.row], one.took_ns, is_cut=sent > before)
         if made is not None and made.what == one.what and not part.is_cut:

@@ -31,23 +31,23 @@ class Operation(NamedTuple):
     needs: Sequence[int] = ()
 
 
-def replay(meetings: Iterable[Sequence[Operation]]) -> list[float]:
+def replay(instances: Iterable[Sequence[Operation]]) -> list[float]:
     """When each operation ends, in the order given; whatever waits for nothing begins at 0.
 
     Args:
-        meetings: operations that meet, or one alone; an operation's place is its number among all of them.
+        instances: operations that meet, or one alone; an operation's place is its number among all of them.
     """
     ends: list[float] = []
-    for meeting in meetings:
+    for instance in instances:
         came = [
             max(
                 max([ends[place] for place in one.after], default=0.0) + one.delay,
                 *[ends[place] for place in one.needs],
                 0.0,
             )
-            for one in meeting
+            for one in instance
         ]
         last = max(came)
-        for one, own in zip(meeting, came, strict=True):
+        for one, own in zip(instance, came, strict=True):
             ends.append((own if one.is_free else last) + one.took)
     return ends

@@ -26,7 +26,7 @@ class Change:
     Args:
         device: ``id`` (row of ``device_events``) and ``saved_ns``: the event is shortened by so much; by its
             whole duration: it is gone, its launch with it. Of an event named twice the larger saving counts.
-        host: stretches of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
+        host: segments of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
         waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
         pause_ns: a device pauses no longer than this between what is ready to run.
         both: the two that it joins, if it joins two: what is known of them need not be found again.
@@ -39,7 +39,7 @@ class Change:
     both: tuple[Change, Change] | None = None
 
     def __or__(self, other: Change) -> Change:
-        """Both: of an event the larger saving; where stretches overlap the larger share."""
+        """Both: of an event the larger saving; where segments overlap the larger share."""
         waits = self.waits if other.waits.is_empty() else other.waits
         if len(self.waits) and len(other.waits):
             waits = pl.concat([self.waits, other.waits]).unique().sort()
@@ -69,10 +69,8 @@ def shorten(ids: pl.Series, saved_ns: pl.Series) -> Change:
 def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
     """Host events (rows of ``host_events``) of whose time ``share`` goes away, or their own ``share``."""
     own = pl.col("share") if "share" in events.columns else pl.lit(share)
-    stretches = events.select(
-        "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=own
-    )
-    return Change(host=stretches.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
+    segments = events.select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=own)
+    return Change(host=segments.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
 
 
 def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
@@ -85,15 +83,15 @@ def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
     )
 
 
-def without_idle(trace: Trace, stretches: pl.DataFrame, share: float = 1.0) -> Change:
-    """Stretches of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
+def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Change:
+    """Segments of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
     the host did meanwhile, as much sooner as a launch takes to arrive, goes away: ``share`` of it, or their
     own ``share``."""
     ahead = arrival_ns(trace)
     launching = trace.device_events["launch"].drop_nulls().unique()
     lanes = trace.host_events.select(pl.col("lane").gather(launching).unique())
-    own = pl.col("share") if "share" in stretches.columns else pl.lit(share)
-    each = stretches.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
+    own = pl.col("share") if "share" in segments.columns else pl.lit(share)
+    each = segments.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
     host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
     return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
 

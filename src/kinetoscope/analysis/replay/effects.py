@@ -24,7 +24,7 @@ def shares(host: pl.DataFrame) -> pl.DataFrame:
     """
     found = [pl.DataFrame(schema={"at_ns": pl.Int64, "change": pl.Float64})]
     smaller = 0.0
-    # Each share adds what it is above the next smaller one, wherever a stretch has it or more.
+    # Each share adds what it is above the next smaller one, wherever a segment has it or more.
     for share in host["share"].unique().sort():
         covered = intervals.union(host.filter(pl.col("share") >= share))
         step = pl.lit(share - smaller)
@@ -75,9 +75,9 @@ class Host:
     """Host time that goes away.
 
     Args:
-        steps: by strand, what share of it (see ``spared``).
-        sooner: by row of ``work``, by how much its launch comes sooner after the start of its stretch, ns.
-        shorter: by stretch, by how much, ns.
+        steps: by thread, what share of it (see ``spared``).
+        sooner: by row of ``work``, by how much its launch comes sooner after the start of its segment, ns.
+        shorter: by segment, by how much, ns.
     """
 
     steps: dict[int, pl.DataFrame]
@@ -106,8 +106,8 @@ class Effects:
         if change.host.is_empty():
             return Effect(left)
         steps = {
-            strand: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of(rank, strand))))
-            for owner, strand in self.graph.instants
+            thread: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of(rank, thread))))
+            for owner, thread in self.graph.instants
             if owner == rank
         }
         return Effect(left, _host(self.graph, rank, steps))
@@ -118,7 +118,7 @@ class Effects:
         if first.host is None or second.host is None or first.host is second.host:
             return Effect(left, first.host or second.host)
         more = second.host.steps
-        steps = {strand: larger(own, more[strand]) for strand, own in first.host.steps.items()}
+        steps = {thread: larger(own, more[thread]) for thread, own in first.host.steps.items()}
         return Effect(left, _host(self.graph, rank, steps))
 
 
@@ -147,16 +147,16 @@ def _left(graph: Graph, rank: int, device: pl.DataFrame) -> pl.Series:
 
 
 def _host(graph: Graph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
-    launches, stretches = len(graph.work), len(graph.stretches)
+    launches, segments = len(graph.work), len(graph.segments)
     each = [
-        gone_until(steps[strand], instants["at"])
+        gone_until(steps[thread], instants["at"])
         if owner == rank
         else pl.zeros(len(instants), pl.Float64, eager=True)
-        for (owner, strand), instants in graph.instants.items()
+        for (owner, thread), instants in graph.instants.items()
     ]
     gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True).gather(graph.order)
     at_launch, at_start, at_end = (
         gone.slice(first, length)
-        for first, length in ((0, launches), (launches, stretches), (launches + stretches, stretches))
+        for first, length in ((0, launches), (launches, segments), (launches + segments, segments))
     )
-    return Host(steps, at_launch - at_start.gather(graph.work["stretch"]), at_end - at_start)
+    return Host(steps, at_launch - at_start.gather(graph.work["segment"]), at_end - at_start)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinetoscope.analysis.replay.graph import Block, Graph, Joint
+from kinetoscope.analysis.replay.graph import Block, Graph, SyncPoint
 
 NEVER = float("-inf")
 Weights = Sequence[Sequence[float]]
@@ -23,9 +23,9 @@ class Numbers:
 
     Args:
         block: by block, its work with its pauses (D).
-        ends: by block, the latest end that its launches would have, from the start of their stretch (M).
-        host: by stretch, its length.
-        transfer: by number of the meeting in the program, the collective's own time.
+        ends: by block, the latest end that its launches would have, from the start of their segment (M).
+        host: by segment, its length.
+        transfer: by number of the collective in the program, the collective's own time.
         free: calls (rank, row) that no longer wait.
     """
 
@@ -38,8 +38,8 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: when each stretch began and each block ended, when the blocks of collectives could have
-    begun had no rank been waited for, and the clocks (strands, then streams) at the end."""
+    """One round: when each segment began and each block ended, when the blocks of collectives could have
+    begun had no rank been waited for, and the clocks (threads, then streams) at the end."""
 
     begun: list[float]
     ended: list[float]
@@ -49,29 +49,29 @@ class Round:
 
 def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
     """One round from these clocks."""
-    strands = len(graph.first)
-    begun = [NEVER] * len(graph.stretches)
-    for strand, stretch in enumerate(graph.first):
-        begun[stretch] = clocks[strand]
-    stream = list(clocks[strands:])
+    threads = len(graph.first)
+    begun = [NEVER] * len(graph.segments)
+    for thread, segment in enumerate(graph.first):
+        begun[segment] = clocks[thread]
+    stream = list(clocks[threads:])
     ended = [NEVER] * len(numbers.block)
     arrived: dict[int, float] = {}
     work, ends, host = numbers.block, numbers.ends, numbers.host
     transfers = iter(numbers.transfer)
     for instruction in graph.program:
         if isinstance(instruction, Block):
-            block, at, stretch, sources = instruction
+            block, at, segment, sources = instruction
             clock = stream[at]
             for source in sources:
                 if ended[source] > clock:
                     clock = ended[source]
             clock += work[block]
-            if stretch >= 0 and begun[stretch] + ends[block] > clock:
-                clock = begun[stretch] + ends[block]
+            if segment >= 0 and begun[segment] + ends[block] > clock:
+                clock = begun[segment] + ends[block]
             stream[at] = ended[block] = clock
-        elif isinstance(instruction, Joint):
-            stretch, following, call, targets, tail = instruction
-            clock = begun[stretch] + host[stretch]
+        elif isinstance(instruction, SyncPoint):
+            segment, following, call, targets, tail = instruction
+            clock = begun[segment] + host[segment]
             if call not in numbers.free:
                 for target in targets:
                     if ended[target] > clock:
@@ -83,7 +83,7 @@ def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
             for block, at in zip(instruction.blocks, instruction.streams, strict=True):
                 arrived[block] = ended[block]
                 stream[at] = ended[block] = together
-    return Round(begun, ended, arrived, [begun[stretch] for stretch in graph.last] + stream)
+    return Round(begun, ended, arrived, [begun[segment] for segment in graph.last] + stream)
 
 
 def from_one(graph: Graph, numbers: Numbers, clock: int) -> Round:

@@ -11,7 +11,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.graph import Graph
 from kinetoscope.analysis.replay.numbers import State
 from kinetoscope.analysis.replay.path import ARRIVING, HOST, RETURN, STARTING, TRANSFER, WORK, Piece
-from kinetoscope.analysis.replay.threads import is_op, strands
+from kinetoscope.analysis.replay.threads import is_op, logical_threads
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -32,7 +32,7 @@ SHOWN_EVENTS = 12  # of a part of the path; their number stands beside them
 
 
 @dataclass(frozen=True)
-class Segment:
+class PathPart:
     """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
     of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
 
@@ -44,9 +44,9 @@ class Segment:
     count: int
 
 
-def segments(
+def path_parts(
     state: State, pieces: Sequence[Piece], traces: Mapping[int, Trace], rank: int, scale: float
-) -> list[Segment]:
+) -> list[PathPart]:
     """Pieces merged by their text, longest first.
 
     Args:
@@ -70,7 +70,7 @@ def segments(
     )
     shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
     return [
-        Segment(text, ns * scale, owner, table, tuple(ids), count)
+        PathPart(text, ns * scale, owner, table, tuple(ids), count)
         for text, owner, table, ns, ids, count in shown.iter_rows()
     ]
 
@@ -131,21 +131,21 @@ def _host(graph: Graph, pieces: Sequence[Piece], trace: Trace) -> pl.DataFrame:
         for p in pieces
         if p.sort == RETURN and p.call and p.call[0] == trace.rank
     ]
-    spans = [(p.stretch, p.ns, p.until) for p in pieces if p.sort == HOST and p.ns > 0]
-    stretches = graph.stretches.with_row_index("stretch").filter(pl.col("rank") == trace.rank)
+    spans = [(p.segment, p.ns, p.until) for p in pieces if p.sort == HOST and p.ns > 0]
+    segments = graph.segments.with_row_index("segment").filter(pl.col("rank") == trace.rank)
     hosts = pl.DataFrame(
-        spans, schema={"stretch": pl.UInt32, "ns": pl.Float64, "until": pl.Int64}, orient="row"
-    ).join(stretches.select("stretch", "strand", "start_ns"), on="stretch")
+        spans, schema={"segment": pl.UInt32, "ns": pl.Float64, "until": pl.Int64}, orient="row"
+    ).join(segments.select("segment", "thread", "start_ns"), on="segment")
     ops = _outermost(trace)
     spent = [
-        _spent(hosts.filter(pl.col("strand") == strand), ops.get(strand, NO_OPS))
-        for strand in hosts["strand"].unique()
+        _spent(hosts.filter(pl.col("thread") == thread), ops.get(thread, NO_OPS))
+        for thread in hosts["thread"].unique()
     ]
     return pl.concat([pl.DataFrame(returns, schema=PARTS, orient="row"), *spent])
 
 
 def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Stretches of one strand (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that
+    """Segments of one thread (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that
     ran in them and what lay between those."""
     first = ops["end_ns"].search_sorted(hosts["start_ns"], side="right")
     after = ops["start_ns"].search_sorted(hosts["until"], side="left")
@@ -175,15 +175,15 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
-    """By strand, its ops and calls that are inside no other."""
+    """By thread, its ops and calls that are inside no other."""
     host = trace.host_events
     counts = is_op(trace)
     inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
     own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
-    own = own.join(strands(trace), on="lane")
+    own = own.join(logical_threads(trace), on="lane")
     end = pl.col("start_ns") + pl.col("duration_ns")
-    own = own.select("id", "strand", "name", "start_ns", end_ns=end)
-    own = own.sort("strand", "start_ns", -pl.col("end_ns"))
-    inside = pl.col("end_ns").cum_max().shift(1).over("strand") > pl.col("start_ns")
+    own = own.select("id", "thread", "name", "start_ns", end_ns=end)
+    own = own.sort("thread", "start_ns", -pl.col("end_ns"))
+    inside = pl.col("end_ns").cum_max().shift(1).over("thread") > pl.col("start_ns")
     outer = own.filter(~inside.fill_null(False))
-    return {int(key[0]): table for key, table in outer.partition_by("strand", as_dict=True).items()}
+    return {int(key[0]): table for key, table in outer.partition_by("thread", as_dict=True).items()}

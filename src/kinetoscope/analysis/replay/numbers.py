@@ -12,7 +12,7 @@ import polars as pl
 from kinetoscope.analysis.replay.change import Change
 from kinetoscope.analysis.replay.effects import Effects, shortest
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
-from kinetoscope.analysis.replay.graph import Graph, Meeting
+from kinetoscope.analysis.replay.graph import CollectiveSync, Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class State:
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
     ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
-    is ``ready``, counted from the start of its stretch (null where no launch holds it up).
+    is ``ready``, counted from the start of its segment (null where no launch holds it up).
     """
 
     graph: Graph
@@ -32,7 +32,7 @@ class State:
 
 def recorded(graph: Graph, pace: float = 1.0) -> State:
     """As it was recorded, but for host time, which is multiplied by ``pace``."""
-    opened = graph.stretches["start_ns"].gather(graph.work["stretch"])
+    opened = graph.segments["start_ns"].gather(graph.work["segment"])
     # What a kernel waited for is not known: of one rank's streams, for room beside what others run.
     crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
     work = graph.work.select(
@@ -45,8 +45,8 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
         work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
     )
-    lengths = graph.stretches.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
-    transfers = [one.transfer_ns for one in graph.program if isinstance(one, Meeting)]
+    lengths = graph.segments.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
+    transfers = [one.transfer_ns for one in graph.program if isinstance(one, CollectiveSync)]
     numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
     return State(graph, pace, work, numbers, Effects(graph))
 
@@ -97,7 +97,7 @@ def _transfers(base: State, left: pl.Series) -> list[float]:
     return [
         one.transfer_ns * min(left[row] for row in one.rows)
         for one in base.graph.program
-        if isinstance(one, Meeting)
+        if isinstance(one, CollectiveSync)
     ]
 
 

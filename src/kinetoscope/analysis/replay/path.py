@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, matrix, once
-from kinetoscope.analysis.replay.graph import Block, Joint, Meeting
+from kinetoscope.analysis.replay.graph import Block, CollectiveSync, SyncPoint
 from kinetoscope.analysis.replay.numbers import State
 
 # Sums of some thousand doubles of nanoseconds agree to this.
@@ -21,13 +21,13 @@ HOST, ARRIVING, WORK, RETURN, TRANSFER, STARTING = (
 
 
 class Piece(NamedTuple):
-    """A stretch of the path, ``ns`` long: host time of a stretch between its start and an instant of the
+    """A segment of the path, ``ns`` long: host time of a segment between its start and an instant of the
     recording (``until``), or what happened to rows of the graph's ``work``.
     """
 
     sort: str
     ns: float
-    stretch: int = -1
+    segment: int = -1
     until: int = 0
     rows: tuple[int, int] = (0, 0)  # from, and up to but not including
     call: tuple[int, int] | None = None
@@ -40,8 +40,8 @@ class _Walk:
     state: State
     round: Round
     blocks: dict[int, tuple[Block, int | None]]  # with the block before it on its stream
-    joints: dict[int, Joint]  # by the stretch that follows
-    meetings: dict[int, tuple[Meeting, float]]
+    syncs: dict[int, SyncPoint]  # by the segment that follows
+    collectives: dict[int, tuple[CollectiveSync, float]]
     rows: dict[int, tuple[int, int, int]]  # of each block: from, up to, and whose launch it waits for longest
 
 
@@ -70,18 +70,18 @@ def single(state: State, rank: int) -> list[Piece]:
 
 def _walk(state: State, done: Round) -> _Walk:
     blocks: dict[int, tuple[Block, int | None]] = {}
-    joints: dict[int, Joint] = {}
-    meetings: dict[int, tuple[Meeting, float]] = {}
+    syncs: dict[int, SyncPoint] = {}
+    collectives: dict[int, tuple[CollectiveSync, float]] = {}
     newest: dict[int, int] = {}
     transfers = iter(state.numbers.transfer)
     for instruction in state.graph.program:
         if isinstance(instruction, Block):
             blocks[instruction.block] = instruction, newest.get(instruction.stream)
             newest[instruction.stream] = instruction.block
-        elif isinstance(instruction, Joint):
-            joints[instruction.following] = instruction
+        elif isinstance(instruction, SyncPoint):
+            syncs[instruction.following] = instruction
         else:
-            meetings |= dict.fromkeys(instruction.blocks, (instruction, next(transfers)))
+            collectives |= dict.fromkeys(instruction.blocks, (instruction, next(transfers)))
     cost = pl.col("pause_ns") + pl.col("work_ns")
     late = pl.col("ready") + pl.col("work_ns") - cost.cum_sum()
     # Of launches that hold a block up as long as each other the last.
@@ -90,62 +90,62 @@ def _walk(state: State, done: Round) -> _Walk:
         block: (end - count, end, end - 1 - (count - 1 if back is None else back))
         for (block, count, back), end in zip(each.iter_rows(), each["len"].cum_sum(), strict=True)
     }
-    return _Walk(state, done, blocks, joints, meetings, rows)
+    return _Walk(state, done, blocks, syncs, collectives, rows)
 
 
 def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
     """The pieces of the path to a clock's end, last first."""
-    strands = len(walk.state.graph.first)
-    stretch: int | None = None
+    threads = len(walk.state.graph.first)
+    segment: int | None = None
     block: int | None = None
-    if clock < strands:
-        stretch = walk.state.graph.last[clock]
+    if clock < threads:
+        segment = walk.state.graph.last[clock]
     else:
-        own = [b.block for b, _ in walk.blocks.values() if b.stream == clock - strands]
+        own = [b.block for b, _ in walk.blocks.values() if b.stream == clock - threads]
         block = own[-1] if own else None
-    while stretch is not None or block is not None:
-        if stretch is not None:
-            pieces, stretch, block = _before_stretch(walk, stretch)
+    while segment is not None or block is not None:
+        if segment is not None:
+            pieces, segment, block = _before_segment(walk, segment)
         else:
-            pieces, stretch, block = _before_block(walk, block or 0)
+            pieces, segment, block = _before_block(walk, block or 0)
         yield from pieces
 
 
 Step = tuple[list[Piece], int | None, int | None]
 
 
-def _before_stretch(walk: _Walk, stretch: int) -> Step:
-    """What a stretch's beginning came from: the stretch before it, or work that its call waited for."""
-    joint = walk.joints.get(stretch)
-    if joint is None:
+def _before_segment(walk: _Walk, segment: int) -> Step:
+    """What a segment's beginning came from: the segment before it, or work that its call waited for."""
+    sync = walk.syncs.get(segment)
+    if sync is None:
         return [], None, None
-    ended, length = walk.round.ended, walk.state.numbers.host[joint.stretch]
-    pieces = [Piece(RETURN, joint.tail_ns, call=joint.call)] if joint.tail_ns else []
-    latest = max(joint.targets, key=lambda block: ended[block], default=None)
+    ended, length = walk.round.ended, walk.state.numbers.host[sync.segment]
+    pieces = [Piece(RETURN, sync.tail_ns, call=sync.call)] if sync.tail_ns else []
+    latest = max(sync.targets, key=lambda block: ended[block], default=None)
     if (
         latest is not None
-        and joint.call not in walk.state.numbers.free
-        and ended[latest] > walk.round.begun[joint.stretch] + length
+        and sync.call not in walk.state.numbers.free
+        and ended[latest] > walk.round.begun[sync.segment] + length
     ):
         return pieces, None, latest
-    until = int(walk.state.graph.stretches["end_ns"][joint.stretch])
-    return [*pieces, Piece(HOST, length, joint.stretch, until)], joint.stretch, None
+    until = int(walk.state.graph.segments["end_ns"][sync.segment])
+    return [*pieces, Piece(HOST, length, sync.segment, until)], sync.segment, None
 
 
 def _before_block(walk: _Walk, block: int) -> Step:
     """What a block's end came from: its launches, the work before it on its stream, or on another."""
     pieces: list[Piece] = []
     ended = walk.round.ended[block]
-    if block in walk.meetings:
-        meeting, transfer = walk.meetings[block]
-        block = max(meeting.blocks, key=lambda other: walk.round.arrived[other])
+    if block in walk.collectives:
+        collective, transfer = walk.collectives[block]
+        block = max(collective.blocks, key=lambda other: walk.round.arrived[other])
         ended = walk.round.arrived[block]
-        row = meeting.rows[meeting.blocks.index(block)]
+        row = collective.rows[collective.blocks.index(block)]
         pieces.append(Piece(TRANSFER, transfer, rows=(row, row + 1)))
     instruction, previous = walk.blocks[block]
     first, after, launch = walk.rows[block]
-    stretch = instruction.stretch
-    begun = walk.round.begun[stretch] if stretch >= 0 else NEVER
+    segment = instruction.segment
+    begun = walk.round.begun[segment] if segment >= 0 else NEVER
     sources = [*instruction.sources, *([] if previous is None else [previous])]
     latest = max(sources, key=lambda source: walk.round.ended[source], default=None)
     by_launch = begun + walk.state.numbers.ends[block]
@@ -156,8 +156,8 @@ def _before_block(walk: _Walk, block: int) -> Step:
         pieces += [
             Piece(WORK, walk.state.numbers.ends[block] - ready, rows=(launch, after)),
             Piece(ARRIVING, latency, rows=(launch, launch + 1)),
-            Piece(HOST, ready - latency, stretch, until),
+            Piece(HOST, ready - latency, segment, until),
         ]
-        return pieces, stretch, None
+        return pieces, segment, None
     pieces.append(Piece(WORK, walk.state.numbers.block[block], rows=(first, after)))
     return pieces, None, latest

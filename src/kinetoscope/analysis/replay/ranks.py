@@ -100,13 +100,13 @@ def _same_steps(traces: Sequence[Trace]) -> dict[int, Spans]:
 
 
 @remembered
-def punctual(run: Run) -> Changes:
+def without_lateness(run: Run) -> Changes:
     """No rank takes longer for its own work than the lower median of the ranks that it meets."""
     return _no_longer(run, lower_median)
 
 
 @remembered
-def evened(run: Run) -> Changes:
+def evenly_loaded(run: Run) -> Changes:
     """None takes longer than the mean of all ranks, as if all had as much to do."""
     return _no_longer(run, mean)
 

@@ -13,10 +13,10 @@ from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.replay.change import NOTHING, Change
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
-from kinetoscope.analysis.replay.named import Segment, segments
+from kinetoscope.analysis.replay.named import PathPart, path_parts
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import repeated, single
-from kinetoscope.analysis.replay.ranks import MOST, pace_ns, punctual, together
+from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
@@ -88,12 +88,12 @@ class Replay:
 
     def critical_path(
         self, change: Change = NOTHING, others: Mapping[int, Change] | None = None
-    ) -> list[Segment]:
+    ) -> list[PathPart]:
         """What the step's time consists of, longest first; sums to ``step_us``, or what is left of it."""
         state = changed(self._base, {**(others or {}), self.rank: change})
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
-        return segments(state, pieces, dict(self._traces), self.rank, scale)
+        return path_parts(state, pieces, dict(self._traces), self.rank, scale)
 
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""
@@ -172,13 +172,13 @@ class WithoutStragglers(NamedTuple):
 
 @remembered
 def without_stragglers(run: Run) -> WithoutStragglers | None:
-    """How long a step would take if no rank were late (see ``ranks.punctual``); None where ranks meet
+    """How long a step would take if no rank were late (see ``ranks.without_lateness``); None where ranks meet
     nowhere, are too many to be replayed at once, or are a pipeline's stages, which wait whoever is late."""
     joined, compared = job(run), comparison(run)
     is_pipeline = bool((compared.table["semantics"] == PAIR).any())
     if joined is None or is_pipeline or len(run.traces) > MOST or not joined.step_us:
         return None
-    changes = punctual(run)
+    changes = without_lateness(run)
     recorded_us = joined.recorded_us
     scale = recorded_us * (1 + joined.error) / joined.step_us
 

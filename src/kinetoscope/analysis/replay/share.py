@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.replay.device_work import delays, dependencies
+from kinetoscope.analysis.replay.segments import BEFORE
 from kinetoscope.analysis.replay.spans import Spans
-from kinetoscope.analysis.replay.stretches import BEFORE
-from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.analysis.replay.waits import waits
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
@@ -16,7 +16,7 @@ ROWS = {
     "row": pl.Int64,
     "id": pl.UInt32,
     "stream": pl.UInt32,
-    "stretch": pl.Int64,
+    "segment": pl.Int64,
     "point_ns": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
@@ -39,19 +39,21 @@ def inside(within: Spans) -> pl.Expr:
     return pl.any_horizontal(at.is_between(start, end, "left") for start, end in within.bounds) & ~left_over
 
 
-def blocks(trace: Trace, within: Spans, stretches: pl.DataFrame, met: pl.Series) -> pl.DataFrame:
+def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) -> pl.DataFrame:
     """Device work inside the spans, columns as in ``ROWS``, with
 
-    - ``stretch``: from which it was launched; null where no launch was recorded,
-    - ``block``: work of one stream and one stretch that nothing outside waits for, nor waits for anything,
+    - ``segment``: from which it was launched; null where no launch was recorded,
+    - ``block``: work of one stream and one segment that nothing outside waits for, nor waits for anything,
       but at its ends,
     - ``meets``: whether it is one of the collectives ``met``, each a block of its own,
     - ``key``: where its place in the program is, by the recording's clock.
 
     Every stream begins with a row without work: what it was given before.
     """
-    table = delays(trace).drop("name").join(strands(trace), on="lane", how="left", maintain_order="left")
-    table = _launching(table.filter(inside(within)), stretches)
+    table = (
+        delays(trace).drop("name").join(logical_threads(trace), on="lane", how="left", maintain_order="left")
+    )
+    table = _launching(table.filter(inside(within)), segments)
     # What begins a recording has nothing to pause after; what was launched before it, no launch either.
     left_over = pl.when(pl.col("point_ns").is_null() & (not within.steps)).then(
         pl.col("start_ns") - within.bounds[0][0]
@@ -63,11 +65,11 @@ def blocks(trace: Trace, within: Spans, stretches: pl.DataFrame, met: pl.Series)
     before = pl.col("row").is_in(dependencies(trace)["row"].implode())
     ends = pl.concat([dependencies(trace)["source"], waits(trace)["row"]]).drop_nulls().unique()
     after = pl.col("row").is_in(ends.implode()) | (pl.col("row") == BEFORE) | pl.col("meets")
-    changes = (pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("stream", "stretch"))
+    changes = (pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("stream", "segment"))
     cut = pl.any_horizontal(*changes, before, pl.col("meets"), after.shift(1, fill_value=True))
     key = pl.max_horizontal(
         pl.when("meets").then("start_ns").otherwise("end_ns"),
-        stretches["passed_ns"].gather(table["stretch"]),
+        segments["passed_ns"].gather(table["segment"]),
     )
     return table.with_columns(cut.cum_sum().alias("block") - 1, key.alias("key")).with_columns(
         pl.col("key").cum_max().over("stream")
@@ -91,27 +93,25 @@ def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     return both.sort("stream", "row", maintain_order=True).select(list(ROWS))
 
 
-def _launching(table: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
-    """Adds ``stretch``. A launch inside a call that waited came when the call returned."""
-    begun = stretches.with_row_index("stretch").select(
-        "stretch", "strand", opened="start_ns", closed="end_ns"
-    )
-    # A launch at the instant of a joint came before it, as a copy's that the joint waits for.
-    begun = begun.unique(["strand", "opened"], keep="first", maintain_order=True)
-    points = table.select("point_ns", "strand").with_row_index("order").sort("point_ns")
+def _launching(table: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
+    """Adds ``segment``. A launch inside a call that waited came when the call returned."""
+    begun = segments.with_row_index("segment").select("segment", "thread", opened="start_ns", closed="end_ns")
+    # A launch at the instant of a sync came before it, as a copy's that the sync waits for.
+    begun = begun.unique(["thread", "opened"], keep="first", maintain_order=True)
+    points = table.select("point_ns", "thread").with_row_index("order").sort("point_ns")
     from_these = points.join_asof(
-        begun.sort("opened"), left_on="point_ns", right_on="opened", by="strand", check_sortedness=False
+        begun.sort("opened"), left_on="point_ns", right_on="opened", by="thread", check_sortedness=False
     ).sort("order")
-    found = table.with_columns(from_these["stretch"], from_these["closed"])
-    late = (pl.col("point_ns") > pl.col("closed")) & (pl.col("stretch") + 1 < len(stretches))
-    found = found.with_columns((pl.col("stretch") + late.cast(pl.UInt32)).alias("stretch"))
-    opens = stretches["start_ns"].gather(found["stretch"])
+    found = table.with_columns(from_these["segment"], from_these["closed"])
+    late = (pl.col("point_ns") > pl.col("closed")) & (pl.col("segment") + 1 < len(segments))
+    found = found.with_columns((pl.col("segment") + late.cast(pl.UInt32)).alias("segment"))
+    opens = segments["start_ns"].gather(found["segment"])
     later = pl.max_horizontal("point_ns", opens) - pl.col("point_ns")
     return found.with_columns(
         (pl.col("latency_ns") - later).clip(lower_bound=0).alias("latency_ns"),
         (pl.col("point_ns") + later).alias("point_ns"),
         # Without a launch it goes with the work before it.
-        pl.col("stretch").forward_fill().over("stream").alias("stretch"),
+        pl.col("segment").forward_fill().over("stream").alias("segment"),
     )
 
 

@@ -25,10 +25,10 @@ ENOUGH_WORK = 30_000
 
 @dataclass(frozen=True)
 class Spans:
-    """Stretches of host time, in order and apart.
+    """Segments of host time, in order and apart.
 
     Args:
-        bounds: (start_ns, end_ns) of each. Steps whose marks follow each other are one stretch.
+        bounds: (start_ns, end_ns) of each. Steps whose marks follow each other are one segment.
         steps: how many steps they are; 0: none were marked, and it is the whole recording, once.
         recorded_us: the step as recorded, by the device's clock: the median (the whole recording without
             steps).

@@ -1,4 +1,4 @@
-"""Host threads as the program's strands of work: those that hand over to one another are one strand.
+"""Host threads as the program's threads of work: those that hand over to one another are one thread.
 
 Autograd runs a backward in a thread of its own while the thread that called it waits: no two of their ops
 overlap, and what delays the one delays the other. Threads whose ops do overlap (a prefetcher) run on their
@@ -20,8 +20,8 @@ OVERLAP = 0.02
 
 
 @remembered
-def strands(trace: Trace) -> pl.DataFrame:
-    """``lane`` and ``strand`` (dense, the one with most launches first) of the threads that launch work;
+def logical_threads(trace: Trace) -> pl.DataFrame:
+    """``lane`` and ``thread`` (dense, the one with most launches first) of the threads that launch work;
     where none does, of the one that runs most ops."""
     host = trace.host_events
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls())
@@ -43,8 +43,8 @@ def strands(trace: Trace) -> pl.DataFrame:
             else:
                 groups[joined].append(lane)
                 covers[joined] = intervals.union(pl.concat([covers[joined], own]))
-    pairs = [(lane, strand) for strand, group in enumerate(groups) for lane in group]
-    return pl.DataFrame(pairs, schema={"lane": pl.UInt32, "strand": pl.UInt32}, orient="row")
+    pairs = [(lane, thread) for thread, group in enumerate(groups) for lane in group]
+    return pl.DataFrame(pairs, schema={"lane": pl.UInt32, "thread": pl.UInt32}, orient="row")
 
 
 def is_op(trace: Trace) -> pl.Series:

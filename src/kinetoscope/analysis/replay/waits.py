@@ -8,7 +8,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import COPY, LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.device_work import HELD_UP, launched
-from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -23,7 +23,7 @@ HELD_UP_NS = 50_000
 
 WAITS = {
     "call": pl.UInt32,
-    "strand": pl.UInt32,
+    "thread": pl.UInt32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "stream": pl.UInt32,
@@ -36,13 +36,13 @@ WAITS = {
 def waits(trace: Trace) -> pl.DataFrame:
     """One row a waiting call and piece of work that it waited for.
 
-    ``call`` (row of ``host_events``), ``strand``, ``start_ns`` and ``end_ns`` of the call, ``stream``,
+    ``call`` (row of ``host_events``), ``thread``, ``start_ns`` and ``end_ns`` of the call, ``stream``,
     ``row`` (of ``launched``) of the work and ``done_ns``, when that was done; both null where the recording
     begins with the call: it waits for what the step before gave the stream.
 
     Which stream or event a call names is not recorded. A stream is taken to be the one that was launched on
     last, an event that which happened latest before the call returned; a device is all its streams. Work that
-    ended after the call had returned was not waited for. Calls of one strand do not overlap: of nested ones
+    ended after the call had returned was not waited for. Calls of one thread do not overlap: of nested ones
     the outermost counts.
     """
     work = launched(trace)
@@ -58,7 +58,7 @@ def waits(trace: Trace) -> pl.DataFrame:
 
 
 def _calls(trace: Trace) -> pl.DataFrame:
-    """Calls that may wait: ``call``, ``strand``, ``start_ns``, ``end_ns`` and what they wait for (``of``)."""
+    """Calls that may wait: ``call``, ``thread``, ``start_ns``, ``end_ns`` and what they wait for (``of``)."""
     host = trace.host_events
     pageable = trace.device_events["launch"].filter(matching(trace.device_events, "name", PAGEABLE_COPY))
     own = (host["id"].is_in(pageable.drop_nulls().implode())) | (
@@ -80,12 +80,12 @@ def _calls(trace: Trace) -> pl.DataFrame:
         for of, wanted in sorts.items()
     ]
     calls = pl.concat(found).unique("call", keep="first", maintain_order=True)
-    calls = calls.join(strands(trace), on="lane").with_columns(
+    calls = calls.join(logical_threads(trace), on="lane").with_columns(
         end_ns=pl.col("start_ns") + pl.col("duration_ns")
     )
-    inside = pl.col("end_ns").cum_max().shift(1).over("strand") > pl.col("start_ns")
-    calls = calls.sort("strand", "start_ns", -pl.col("end_ns")).filter(~inside.fill_null(False))
-    return calls.select("call", "strand", "start_ns", "end_ns", "of")
+    inside = pl.col("end_ns").cum_max().shift(1).over("thread") > pl.col("start_ns")
+    calls = calls.sort("thread", "start_ns", -pl.col("end_ns")).filter(~inside.fill_null(False))
+    return calls.select("call", "thread", "start_ns", "end_ns", "of")
 
 
 def _own(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.replay.change import NOTHING, Change, merge_launches, no_wait, shorten, without_host
-from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.analysis.replay.waits import waits
 from kinetoscope.errors import InputError
 from kinetoscope.sources.run import Run
@@ -85,7 +85,7 @@ def scaled(run: Run, scale: Scale) -> WhatIf:
     if not events:
         known = {name for trace in run.traces for name in _known(trace, scale.of)}
         raise InputError(
-            f"no {scale.of} fits {scale.glob!r}", where=f"--{scale.of}", mend=_near(scale, sorted(known))
+            f"no {scale.of} fits {scale.glob!r}", where=f"--{scale.of}", hint=_near(scale, sorted(known))
         )
     text = f"--{scale.of} {scale.glob}={scale.factor:g}"
     return WhatIf(text, {rank: change for rank, (change, _) in found.items()}, events)
@@ -176,9 +176,11 @@ def _near(scale: Scale, known: Sequence[str]) -> str:
 
 
 def _all_host(trace: Trace, share: float) -> Change:
-    """Every instant of the strands, what lies between events too."""
+    """Every instant of the threads, what lies between events too."""
     ends = trace.host_events["start_ns"] + trace.host_events["duration_ns"]
-    lanes = strands(trace).select("lane", start_ns=pl.lit(0, pl.Int64), duration_ns=pl.lit(whole(ends.max())))
+    lanes = logical_threads(trace).select(
+        "lane", start_ns=pl.lit(0, pl.Int64), duration_ns=pl.lit(whole(ends.max()))
+    )
     return without_host(lanes, share)
 
 

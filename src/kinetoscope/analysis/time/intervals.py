@@ -89,7 +89,7 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
 
 
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
-    """Sweep over the bounds of both merged tables, keeping the stretches whose cover satisfies ``keep``."""
+    """Sweep over the bounds of both merged tables, keeping the intervals whose cover satisfies ``keep``."""
     keys = list(by)
     if left.is_empty():  # the usual case of communication on one device, and the sweep over the other is long
         return union(left, by)
@@ -139,7 +139,7 @@ NOTHING = -1
 
 
 def overlay(layers: Mapping[str, pl.DataFrame], by: Sequence[str]) -> pl.DataFrame:
-    """The stretches of time that at least one layer covers, each with the row of every layer that covers it.
+    """The intervals of time that at least one layer covers, each with the row of every layer that covers it.
 
     Args:
         layers: tables with ``start_ns``, ``end_ns``, the key columns ``by`` and the integer column ``row``.
@@ -147,7 +147,7 @@ def overlay(layers: Mapping[str, pl.DataFrame], by: Sequence[str]) -> pl.DataFra
         by: the columns that keep timelines apart.
 
     Returns:
-        ``by``, ``start_ns``, ``end_ns`` and, named as its layer, the ``row`` that covers the stretch or null;
+        ``by``, ``start_ns``, ``end_ns`` and, named as its layer, the ``row`` that covers it or null;
         sorted by key and time.
     """
     keys = list(by)

@@ -59,10 +59,10 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
 
 
 def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
-    """The most that each device held, in ``points`` equal stretches from first to last allocation.
+    """The most that each device held, in ``points`` equal intervals from first to last allocation.
 
     Returns:
-        ``device``, ``start_ns`` (of the stretch), ``allocated`` and ``reserved`` (bytes); stretches in which
+        ``device``, ``start_ns`` (of the interval), ``allocated`` and ``reserved`` (bytes); intervals in which
         nothing changed are left out: what the last one before held still holds.
     """
     table = memory_timeline(trace)
@@ -70,9 +70,9 @@ def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
         return table.select("device", "start_ns", "allocated", "reserved")
     first, last = pl.col("start_ns").min(), pl.col("start_ns").max()
     width = pl.max_horizontal((last - first) // points + 1, 1)
-    stretch = (pl.col("start_ns") - first) // width * width + first
+    interval = (pl.col("start_ns") - first) // width * width + first
     return (
-        table.with_columns(stretch.alias("start_ns"))
+        table.with_columns(interval.alias("start_ns"))
         .group_by("device", "start_ns")
         .agg(pl.col("allocated").max(), pl.col("reserved").max())
         .sort("device", "start_ns")

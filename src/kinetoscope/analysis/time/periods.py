@@ -36,7 +36,7 @@ PERIODS = {
 
 @remembered
 def periods(trace: Trace) -> pl.DataFrame:
-    """One row a step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
+    """One row per step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
 
     On the device that did most of the steps' work; without device work both clocks are the host's. Where the
     host's steps follow each other, so do the device's: each ends where the next begins. The last ends where

@@ -1,4 +1,4 @@
-"""The stretch of time that a recording's fractions are taken of."""
+"""The interval of time that a recording's fractions are taken of."""
 
 from __future__ import annotations
 

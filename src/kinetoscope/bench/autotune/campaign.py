@@ -59,7 +59,7 @@ def run(
         raise KinetoscopeError(
             f"none of these {len(subjects)} kernels has configurations to choose from",
             where=str(subjects[0].module.path),
-            mend="Inductor's C++ kernels have none, its Triton kernels have: record on a GPU",
+            hint="Inductor's C++ kernels have none, its Triton kernels have: record on a GPU",
         )
     problems: list[str] = []
     if others := len(subjects) - len(triton):

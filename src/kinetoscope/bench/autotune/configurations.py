@@ -82,7 +82,7 @@ def parse_configuration(text: str) -> dict[str, int]:
         name, equals, value = part.partition("=")
         if not equals or not name.isidentifier() or not value.isdecimal():
             raise UsageError(
-                f"not a configuration: {text!r}", mend="for example XBLOCK=128,num_warps=8,num_stages=2"
+                f"not a configuration: {text!r}", hint="for example XBLOCK=128,num_warps=8,num_stages=2"
             )
         found[name] = int(value)
     return found

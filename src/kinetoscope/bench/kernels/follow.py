@@ -47,7 +47,7 @@ def calls(module: Module) -> list[KernelCall]:
         raise ReplayError(
             f"the wrapper of {module.hash} cannot be followed: {type(error).__name__}: {error}",
             where=str(module.path),
-            mend="its sizes may depend on values; record kernels with real inputs",
+            hint="its sizes may depend on values; record kernels with real inputs",
         ) from error
     return recorded
 
@@ -72,7 +72,7 @@ def entry(scope: Scope) -> Callable[[], object]:
     if "benchmark_compiled_module" not in scope:
         raise InputError(
             "the module has no benchmark harness, so its inputs are not known",
-            mend="record with TORCHINDUCTOR_BENCHMARK_HARNESS unset or 1 "
+            hint="record with TORCHINDUCTOR_BENCHMARK_HARNESS unset or 1 "
             "(torch._inductor.config.benchmark_harness)",
         )
     return torch_names.timed_by_harness(scope["benchmark_compiled_module"])

@@ -121,7 +121,7 @@ def find(path: Path, graph: str = "") -> list[Module]:
         raise InputError(
             "there is no module that Inductor generated here",
             where=str(path),
-            mend="record with `kinetoscope run`, or name Inductor's cache folder or one of its modules",
+            hint="record with `kinetoscope run`, or name Inductor's cache folder or one of its modules",
         )
     # The same graph is written again by each rank and for each cache; the file is named by its text's hash.
     distinct = {module.hash: module for module in modules}.values()

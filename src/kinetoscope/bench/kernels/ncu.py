@@ -62,7 +62,7 @@ def find() -> str:
     path = shutil.which("ncu")
     if path is None:
         raise KinetoscopeError(
-            "Nsight Compute (ncu) is not on the PATH", mend="install it, or leave --ncu away"
+            "Nsight Compute (ncu) is not on the PATH", hint="install it, or leave --ncu away"
         )
     return path
 
@@ -98,7 +98,7 @@ def _profile(ncu: str, names: Sequence[str], program: Sequence[str], metrics: Se
         words = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}")[-600:]
         raise KinetoscopeError(
             f"Nsight Compute profiled no kernel: {words}",
-            mend="reading the counters may need permission: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+            hint="reading the counters may need permission: https://developer.nvidia.com/ERR_NVGPUCTRPERM",
         )
     return rows
 

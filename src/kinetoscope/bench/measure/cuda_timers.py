@@ -91,7 +91,7 @@ class ActivityTimer:
         if len(samples) != len(calls):
             raise TimingError(
                 f"{len(calls)} calls were timed, and the device's records show {len(samples)}",
-                mend="time with --timer events",
+                hint="time with --timer events",
             )
         return [float(work[-1].end_ns - work[0].start_ns) for work in samples]
 
@@ -105,7 +105,7 @@ def between_markers(activities: Sequence[Activity]) -> list[list[Activity]]:
     marks = [i for i, activity in enumerate(activities) if "erfinv" in activity.name]
     samples = [list(activities[i + 1 : j]) for i, j in zip(marks[::2], marks[1::2], strict=False)]
     if len(marks) % 2 or not all(samples):
-        raise TimingError("the device's activity records are incomplete", mend="time with --timer events")
+        raise TimingError("the device's activity records are incomplete", hint="time with --timer events")
     return samples
 
 

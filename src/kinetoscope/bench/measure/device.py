@@ -11,7 +11,7 @@ from kinetoscope.bench.measure.timers import Timer
 from kinetoscope.capture.process.environment import cpu_name
 from kinetoscope.errors import MissingDependencyError, UsageError
 
-# A sample of wall time waits for the device once for this long a stretch of calls.
+# A sample of wall time waits for the device once for this long an interval of calls.
 WALL_SAMPLE_NS = 50_000_000
 TIMERS = ("activity", "events", "graph", "host")
 
@@ -35,7 +35,7 @@ def import_torch() -> Any:
     except ImportError as error:
         raise MissingDependencyError(
             "measuring needs PyTorch, and this Python has none",
-            mend="run kinetoscope with the Python that runs your program",
+            hint="run kinetoscope with the Python that runs your program",
         ) from error
     return torch
 
@@ -52,13 +52,13 @@ def bench_for(device: str, timer: str | None = None) -> Bench:
     torch = import_torch()
     if device == "cpu":
         if timer not in (None, "host"):
-            raise UsageError(f"the timer {timer!r} needs a GPU", mend="leave --timer away")
+            raise UsageError(f"the timer {timer!r} needs a GPU", hint="leave --timer away")
         host = timers.HostTimer(timers.host_flush())
         return Bench("cpu", cpu_name() or "CPU", host, timers.HostTimer(shortest_ns=WALL_SAMPLE_NS), None)
     if device != "cuda" or not torch.cuda.is_available():
         raise UsageError(
             f"the kernels were made for {device}, and PyTorch sees no such device here",
-            mend="run this on a machine with such a device; the recording holds all that is needed",
+            hint="run this on a machine with such a device; the recording holds all that is needed",
         )
     if timer == "host":
         made: Timer = timers.HostTimer(cuda_timers.device_flush(), torch.cuda.synchronize)

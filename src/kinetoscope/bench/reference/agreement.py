@@ -177,7 +177,7 @@ def check(
     best = max(tried, key=lambda found: (found.status == "agrees", found.checked))
     if best.status == "differs" and len(ways) > MOST_ORDERS:
         return not_checked(
-            f"the order of its like arguments is not told, and none of {MOST_ORDERS} tried agrees"
+            f"the order of its like arguments is unknown, and none of {MOST_ORDERS} tried agrees"
         )
     return best
 

@@ -58,7 +58,7 @@ def tune(
     of_batch = _by_batch(inputs)
     found = tensors(list(of_batch.values()))
     if not found:
-        raise UsageError("the inputs hold no tensor", mend="kinetoscope.tune(model, (x,))")
+        raise UsageError("the inputs hold no tensor", hint="kinetoscope.tune(model, (x,))")
     device = found[0].device.type
     bench = bench_for(device)
     settings = grid(

@@ -17,7 +17,8 @@ from kinetoscope.bench.tune.trial import TrialRequest
 from kinetoscope.errors import ProgramError, UsageError
 
 SCHEMA = "kinetoscope.largest/1"
-CLOSE = 100  # one that fits and one that does not are not told further where they differ by one in so many
+# One batch that fits and one that does not are near enough where they differ by one in so many.
+CLOSE = 100
 MOST_TRIES = 16
 
 
@@ -125,7 +126,7 @@ def largest_batch(
     """
     import_torch()
     if not any("{batch}" in word for word in words):
-        raise UsageError("the batch has nowhere to go", mend="write {batch} where the program takes its size")
+        raise UsageError("the batch has nowhere to go", hint="write {batch} where the program takes its size")
     tries: list[Try] = []
     devices: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kinetoscope-tune-") as folder:
@@ -145,7 +146,7 @@ def largest_batch(
                 raise ProgramError(
                     f"the program fails with batch {batch}, and not for want of memory: {found.error}",
                     where=words[0],
-                    mend="its traceback is above; `--batch N,M` tries batches that it takes",
+                    hint="its traceback is above; `--batch N,M` tries batches that it takes",
                 )
             devices.append(found.device)
             tries.append(

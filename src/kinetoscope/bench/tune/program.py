@@ -52,16 +52,16 @@ def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens:
         InputError: there is no such script.
     """
     if not words:
-        raise UsageError("there is nothing to run", mend="kinetoscope tune [options] script.py [arguments]")
+        raise UsageError("there is nothing to run", hint="kinetoscope tune [options] script.py [arguments]")
     if not module and not Path(words[0]).is_file():
-        raise InputError("the script does not exist", where=words[0], mend="check the path")
+        raise InputError("the script does not exist", where=words[0], hint="check the path")
     if batches and not any("{batch}" in word for word in words):
         raise UsageError(
-            "--batch has nowhere to go", mend="write {batch} where the program takes its batch size"
+            "--batch has nowhere to go", hint="write {batch} where the program takes its batch size"
         )
     if tokens is not None and not (batches and all(map(str.isdecimal, batches))):
         raise UsageError(
-            "--tokens are of a sample", mend="give batch sizes: --batch 8,16, and {batch} where they go"
+            "--tokens are of a sample", hint="give batch sizes: --batch 8,16, and {batch} where they go"
         )
 
 
@@ -147,20 +147,20 @@ def _usable(report: TrialResult, words: Sequence[str]) -> None:
         raise ProgramError(
             f"the program fails without any compiler: {report.error}",
             where=words[0],
-            mend="its traceback is above; make it run by itself first",
+            hint="its traceback is above; make it run by itself first",
         )
     if len(report.steps_s) < 3:
         raise ProgramError(
             "no steps were found, so there is nothing to compare",
             where=words[0],
-            mend="a step is an optimizer's step(), a call of a module, or of what torch.compile returned; "
+            hint="a step is an optimizer's step(), a call of a module, or of what torch.compile returned; "
             "at least four must run",
         )
     if report.compile_calls == 0 and report.module is None:
         raise ProgramError(
             "the program compiles nothing and calls no module that could be compiled",
             where=words[0],
-            mend="put torch.compile around the function that does the work",
+            hint="put torch.compile around the function that does the work",
         )
 
 

@@ -235,9 +235,9 @@ def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tup
         if any(row.verdict == "slower" for row in written):
             has = f"what the program has ({written[0].label})"
             return f"Take torch.compile out: {has} is slower than eager.{caution}", ()
-        return f"Stay with eager: no setting was told to be faster.{caution}", ()
+        return f"Stay with eager: no setting was found to be faster.{caution}", ()
     best = min(faster, key=lambda row: row.ratio or 1.0)
-    # Among those that cannot be told from the best, the one that compiles soonest.
+    # Among those that cannot be distinguished from the best, the one that compiles soonest.
     rivals = [
         row
         for row in faster
@@ -252,7 +252,7 @@ def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tup
         why += f" (95 % interval {1 / chosen.high:.2f} to {1 / chosen.low:.2f})"
     if chosen is not best:
         more_s = (best.compile_s or 0) - (chosen.compile_s or 0)
-        why += f"; {best.label} cannot be told from it and costs {more_s:.0f} s more to start"
+        why += f"; {best.label} cannot be distinguished from it and costs {more_s:.0f} s more to start"
     if chosen.break_even_steps is not None:
         why += f"; pays for its compile time after {chosen.break_even_steps:,} steps"
     if chosen.as_written:

@@ -153,13 +153,13 @@ def named(
     ):
         for word in words:
             if word not in known:
-                raise UsageError(f"{option}: there is no {word!r}", mend=f"one or more of {','.join(known)}")
+                raise UsageError(f"{option}: there is no {word!r}", hint=f"one or more of {','.join(known)}")
     for name in backends:
         backend = compilers.known(name)
         if backend is not None and backend.needs:
             raise UsageError(
                 f"--backends: {name} cannot be used here",
-                mend=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
+                hint=f"{backend.needs} (`kinetoscope doctor` lists every backend)",
             )
     return grid(
         [mode for mode in modes or MODES if mode != "eager"],

@@ -128,23 +128,23 @@ def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> N
             raise InputError(
                 f"{version.label} has no such folder",
                 where=os.path.relpath(version.folder, version.root),
-                mend="run it from one that both have",
+                hint="run it from one that both have",
             )
         if not module and not (version.folder / words[0]).is_file():
             raise InputError(
-                f"{version.label} has no such script", where=words[0], mend="name it as seen from this folder"
+                f"{version.label} has no such script", where=words[0], hint="name it as seen from this folder"
             )
 
 
 def _usable(report: TrialResult, version: Version) -> TrialResult:
     if report.error is not None:
         raise ProgramError(
-            f"the program fails in {version.label}: {report.error}", mend="its output is above"
+            f"the program fails in {version.label}: {report.error}", hint="its output is above"
         )
     if len(report.steps_s) < 3:
         raise ProgramError(
             f"no steps were found in {version.label}",
-            mend="mark them: kinetoscope.profile().step(), or a loop that calls a module or an optimizer",
+            hint="mark them: kinetoscope.profile().step(), or a loop that calls a module or an optimizer",
         )
     return report
 

@@ -66,19 +66,19 @@ def checked_out(reference: str) -> Generator[Version]:
         raise UsageError(
             "no version is named: it is empty",
             where=f"--base {reference!r}",
-            mend="--base 'git:main', or a folder",
+            hint="--base 'git:main', or a folder",
         )
     if not reference.startswith(GIT):
         folder = Path(reference).resolve()
         if not folder.is_dir():
             raise UsageError(
-                "there is no such folder", where=reference, mend="--base 'git:main', or a folder"
+                "there is no such folder", where=reference, hint="--base 'git:main', or a folder"
             )
         yield Version(reference, folder, _top(folder) or folder, top or here)
         return
     if top is None:
         raise UsageError(
-            "this is no git repository", where=str(here), mend="--base FOLDER, of the other version"
+            "this is no git repository", where=str(here), hint="--base FOLDER, of the other version"
         )
     _forget_abandoned(here)
     with ended_in_order(), tempfile.TemporaryDirectory(prefix=HOME) as home:
@@ -87,7 +87,7 @@ def checked_out(reference: str) -> Generator[Version]:
         commit = _git(here, "rev-parse", "--verify", "--quiet", f"{reference.removeprefix(GIT)}^{{commit}}")
         if commit is None:
             raise InputError(
-                "git knows no such commit", where=reference, mend="a branch, tag or commit: git:main"
+                "git knows no such commit", where=reference, hint="a branch, tag or commit: git:main"
             )
         if _git(here, "worktree", "add", "--quiet", "--detach", str(tree), commit) is None:
             raise InputError("git cannot check it out", where=reference)

@@ -1,4 +1,4 @@
-"""Being told when a module has been imported, without importing it.
+"""Notice when a module has been imported, without importing it.
 
 The bootstrap reads this file before the program's own modules can be found: it imports nothing that every
 interpreter has not imported already.

@@ -26,7 +26,7 @@ from kinetoscope.capture.process.wait import wait
 from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest, encoded
-from kinetoscope.recording.meeting import await_ranks, meet
+from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ def program(words: Sequence[str], module: str | None) -> Program:
         launcher = module.startswith(("torch.distributed.run", "torch.distributed.launch", "accelerate"))
         return Program((*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher)
     if not words:
-        raise UsageError("there is nothing to run", mend="kinetoscope run [options] script.py [arguments]")
+        raise UsageError("there is nothing to run", hint="kinetoscope run [options] script.py [arguments]")
     first = words[0]
     if first.endswith(".py") or (os.path.isfile(first) and not os.access(first, os.X_OK)):
         if not os.path.isfile(first):
-            raise InputError("the script does not exist", where=first, mend="check the path")
+            raise InputError("the script does not exist", where=first, hint="check the path")
         return Program((*interpreter, *words), Path(first).stem, False)
     if os.path.isdir(first) and os.path.isfile(os.path.join(first, "__main__.py")):
         return Program((*interpreter, *words), Path(first).name, False)
@@ -63,7 +63,7 @@ def program(words: Sequence[str], module: str | None) -> Program:
     found = shutil.which(first) or (beside if os.access(beside, os.X_OK) else None)
     if found is None:
         raise InputError(
-            "no such script or program", where=first, mend="name a Python script, or use -m for a module"
+            "no such script or program", where=first, hint="name a Python script, or use -m for a module"
         )
     return Program((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
 
@@ -162,7 +162,7 @@ def _begin(
     named = job(what.command, os.environ) if host and out is None else ""
     if named:
         out = folders.of_job(what.name, named, host)
-    folder, first = meet(what.name, out, place[0] if place else None, host)
+    folder, first = agree_on_folder(what.name, out, place[0] if place else None, host)
     variables = environment(
         Instructions(folder=os.fsencode(folder), options=options), what.launcher, os.environ
     )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-# By which a launcher is told that it is one of several, each on a host: torchrun's, accelerate's.
+# By which a launcher knows that it is one of several, each on a host: torchrun's, accelerate's.
 HOSTS = ("--nnodes", "--num_machines", "--num-machines")
 # What all hosts of a job call it: a launcher's word, or a variable of torchrun or of the cluster.
 JOB_WORDS = ("--rdzv-id", "--rdzv_id")

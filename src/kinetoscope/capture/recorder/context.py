@@ -18,7 +18,7 @@ from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.steady import near
-from kinetoscope.capture.steps.stopwatch import Lap, Stopwatch
+from kinetoscope.capture.steps.stopwatch import StepTime, Stopwatch
 from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import StepTimings
@@ -51,7 +51,7 @@ class Measured:
     settled: bool = True
     timed: int = TIMED
     prefetch: Prefetch = field(default_factory=Prefetch)
-    recorded: list[Lap] = field(default_factory=list[Lap])
+    recorded: list[StepTime] = field(default_factory=list[StepTime])
     notes: list[str] = field(default_factory=list[str])
     written: bool = False
     released: bool = False
@@ -64,7 +64,7 @@ class Measured:
 
     def waiting_notes(self) -> list[str]:
         """Says so where the recorded steps did not wait for the loader as those before."""
-        before_s, recorded_s = self.waited_before(), sum(lap.data_s for lap in self.recorded)
+        before_s, recorded_s = self.waited_before(), sum(step.data_s for step in self.recorded)
         if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
             return []
         return [

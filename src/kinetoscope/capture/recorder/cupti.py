@@ -136,7 +136,7 @@ def waits(frame: FrameType) -> bool:
 
 
 def _switches(tasks: Path) -> dict[str, str] | None:
-    """How often each other thread has been given a processor and has left it; None where that cannot be told,
+    """How often each other thread has been given a processor and has left it; None where that is unknown,
     or one is running."""
     own = str(threading.get_native_id())
     found: dict[str, str] = {}

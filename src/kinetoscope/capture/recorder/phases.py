@@ -23,7 +23,7 @@ from kinetoscope.capture.steps.steady import (
     recorded_steps,
     recovered,
 )
-from kinetoscope.capture.steps.stopwatch import Lap, Laps
+from kinetoscope.capture.steps.stopwatch import StepTime, StepTimes
 from kinetoscope.capture.steps.timing import TIMED, Timing, timed_steps
 
 # Steps let pass after a pause where all ranks must let the same number pass.
@@ -81,7 +81,7 @@ class Settle(Phase):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.waited = Laps()  # in these nothing compiled
+        self.waited = StepTimes()  # in these nothing compiled
         self.drawn = context.decisions.count(0, PATIENCE)  # with a seed: so many steps are waited for
 
     def enter(self) -> None:
@@ -95,7 +95,7 @@ class Settle(Phase):
         if context.detector.index < (context.options.warmup or 0):
             context.stopwatch.restart()
             return self
-        step = context.stopwatch.lap()
+        step = context.stopwatch.next_step()
         context.measured.warmup_s.append(step.seconds)
         self.waited.append(step)
         if step.compiled:
@@ -142,10 +142,10 @@ class Time(Phase):
     def boundary(self, boundary: Boundary) -> Phase:
         if not self.context.stopwatch.stopped and self._complete(1):
             self._synchronize()
-        step = self.context.stopwatch.lap()
+        step = self.context.stopwatch.next_step()
         self.steps += 1
         if not step.compiled:
-            self.timing.laps.append(step)
+            self.timing.times.append(step)
         return self.following(step)
 
     def complete(self) -> bool:
@@ -156,7 +156,7 @@ class Time(Phase):
         self.timing.forget_half()
         return False
 
-    def following(self, step: Lap) -> Phase:
+    def following(self, step: StepTime) -> Phase:
         """The phase after a step."""
         raise NotImplementedError
 
@@ -196,7 +196,7 @@ class Before(Time):
         self.context.tell("timing steps while nothing records")
         super().enter()
 
-    def following(self, step: Lap) -> Phase:
+    def following(self, step: StepTime) -> Phase:
         self.context.measured.prefetch = self.context.ledgers.prefetch
         if step.compiled and self._may_wait():
             return Settle(self.context)
@@ -220,7 +220,7 @@ class Recover(Phase):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.laps = Laps()
+        self.times = StepTimes()
         self.drained = True
         self.drawn = context.decisions.count(0, PATIENCE)  # with a seed: so many steps are let pass
 
@@ -229,7 +229,7 @@ class Recover(Phase):
         self.context.stopwatch.restart()
 
     def boundary(self, boundary: Boundary) -> Phase:
-        self.laps.append(self.context.stopwatch.lap())
+        self.times.append(self.context.stopwatch.next_step())
         return self.following() if self._recovered() else self
 
     def following(self) -> Phase:
@@ -241,13 +241,13 @@ class Recover(Phase):
 
     def _recovered(self) -> bool:
         if self.context.lockstep:
-            return len(self.laps) >= RECOVERED_TOGETHER
+            return len(self.times) >= RECOVERED_TOGETHER
         if self.context.decisions.seeded:
-            return len(self.laps) >= self.drawn
+            return len(self.times) >= self.drawn
         waited_s = self.context.measured.waited_before()
-        if recovered(self.laps, waited_s, self.context.ledgers.prefetch):
+        if recovered(self.times, waited_s, self.context.ledgers.prefetch):
             return True
-        self.drained = waited_s is None or not patience_spent(len(self.laps), self.laps.seconds)
+        self.drained = waited_s is None or not patience_spent(len(self.times), self.times.seconds)
         return not self.drained
 
 
@@ -291,7 +291,7 @@ class Record(Phase):
         super().__init__(context)
         self.session, self.full = session, kind == "full"
         self.wanted = self._wanted() if self.full else len(context.measured.recorded)
-        self.laps = context.measured.recorded if self.full else list[Lap]()
+        self.times = context.measured.recorded if self.full else list[StepTime]()
         self.begun = False  # the first step has
         self.running = False  # a step is
 
@@ -301,7 +301,7 @@ class Record(Phase):
             return context.options.steps
         if context.lockstep:
             return 3
-        usual = recorded_steps(context.measured.before.laps, context.ledgers.prefetch)
+        usual = recorded_steps(context.measured.before.times, context.ledgers.prefetch)
         return context.decisions.count(usual, 8)
 
     def enter(self) -> None:
@@ -328,7 +328,7 @@ class Record(Phase):
 
     def passed(self, boundary: Boundary) -> None:
         if self.running and self.context.options.range is None:  # the recording ends with a later step
-            self.laps.append(self.context.stopwatch.lap())
+            self.times.append(self.context.stopwatch.next_step())
             self.session.mark(self.context.detector.index)
 
     def given_up(self) -> None:
@@ -357,25 +357,25 @@ class Record(Phase):
             self.context.stopwatch.restart()
 
     def _step_ends(self, *, next_begins: bool) -> Phase:
-        if len(self.laps) + 1 >= self.wanted:
+        if len(self.times) + 1 >= self.wanted:
             self._last_ends()
             return self._write()
-        self.laps.append(self.context.stopwatch.lap())
+        self.times.append(self.context.stopwatch.next_step())
         self.session.mark(self.context.detector.index if next_begins else None)
         self.running = next_begins
         return self
 
     def _last_ends(self) -> None:
         self.context.device.synchronize()
-        self.laps.append(self.context.stopwatch.lap())
+        self.times.append(self.context.stopwatch.next_step())
 
     def cut_short(self, why: str) -> Phase:
         context = self.context
         if self.running and context.detector.leads_at_beginnings():
             self._last_ends()  # it began at a call, and has no other end than this one
-        if self.laps:
+        if self.times:
             steps = "steps" if self.full else "steps of the device alone"
-            context.measured.note(f"{why}: recorded {len(self.laps)} {steps}, fewer than wanted")
+            context.measured.note(f"{why}: recorded {len(self.times)} {steps}, fewer than wanted")
             self._write()
         else:
             self.session.mark(None)
@@ -437,7 +437,7 @@ class After(Time):
     def __init__(self, context: Context) -> None:
         super().__init__(context, context.measured.after)
 
-    def following(self, step: Lap) -> Phase:
+    def following(self, step: StepTime) -> Phase:
         return finished(self.context) if self.complete() else self
 
 

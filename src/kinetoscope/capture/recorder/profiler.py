@@ -96,7 +96,7 @@ class KinetoSession:
     op: what the program has put between itself and its ops (a ``TorchDispatchMode``, NVTX) would see it.
 
     Args:
-        memory: the allocator's history, which is told where steps begin and end.
+        memory: the allocator's history, which notes where steps begin and end.
         stacks: Python's stacks are recorded.
         arguments: torch.profiler.profile's.
     """

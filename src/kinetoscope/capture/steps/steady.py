@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.stopwatch import Lap
+from kinetoscope.capture.steps.stopwatch import StepTime
 
 # After so many step times we stop waiting and say that the step time never settled.
 PATIENCE = 8
@@ -37,14 +37,14 @@ def _spread(seconds: Sequence[float]) -> float:
     return (max(seconds) - min(seconds)) / min(seconds) if min(seconds) > 0 else float("inf")
 
 
-def calm(laps: Sequence[Lap], prefetch: Prefetch) -> bool:
+def calm(times: Sequence[StepTime], prefetch: Prefetch) -> bool:
     """Whether the time of these steps has settled; where they wait for their loader, the time of whole rounds
     of its workers, since its batches come in bursts."""
     # Six rounds are all that is looked at.
-    laps = laps[-6 * max(1, prefetch.workers) :]
-    workers = 1 if waiting(laps) is None else max(1, prefetch.workers)
-    rounds = [laps[end - workers : end] for end in range(len(laps), workers - 1, -workers)]
-    return settled([sum(lap.seconds for lap in one) for one in reversed(rounds)])
+    times = times[-6 * max(1, prefetch.workers) :]
+    workers = 1 if waiting(times) is None else max(1, prefetch.workers)
+    rounds = [times[end - workers : end] for end in range(len(times), workers - 1, -workers)]
+    return settled([sum(step.seconds for step in one) for one in reversed(rounds)])
 
 
 def patience_spent(steps: int, seconds: float) -> bool:
@@ -52,9 +52,13 @@ def patience_spent(steps: int, seconds: float) -> bool:
     return steps >= QUEUE_PATIENCE or seconds >= QUEUE_PATIENCE_S
 
 
-def waiting(laps: Sequence[Lap]) -> float | None:
+def waiting(times: Sequence[StepTime]) -> float | None:
     """Seconds a step waits for its loader: the mean, since batches come in bursts; None: it does not."""
-    return waited(sum(lap.data_s for lap in laps), sum(lap.seconds for lap in laps), len(laps))
+    return waited(
+        sum(step.data_s for step in times),
+        sum(step.seconds for step in times),
+        len(times),
+    )
 
 
 def waited(data_s: float, step_s: float, steps: int) -> float | None:
@@ -67,18 +71,18 @@ def near(waited_s: float, level_s: float) -> bool:
     return abs(waited_s - level_s) <= NEAR * level_s
 
 
-def recovered(laps: Sequence[Lap], waited_s: float | None, prefetch: Prefetch) -> bool:
+def recovered(times: Sequence[StepTime], waited_s: float | None, prefetch: Prefetch) -> bool:
     """Whether the steps since a pause are again as they were: their time has settled, and they wait for their
-    loader as long as before (``waited_s`` a step; None: they did not).
+    loader as long as before (``waited_s`` per step; None: they did not).
 
     A pause can only fill the loader's queue, where it has one: waiting longer is none of its signs.
     """
-    if not (calm(laps, prefetch) or len(laps) >= PATIENCE):
+    if not (calm(times, prefetch) or len(times) >= PATIENCE):
         return False
-    latest = laps[-whole_rounds(4, prefetch) :]
+    latest = times[-whole_rounds(4, prefetch) :]
     return (waited_s is None or not prefetch.batches) or (
         len(latest) == whole_rounds(4, prefetch)
-        and sum(lap.data_s for lap in latest) >= (1 - NEAR) * waited_s * len(latest)
+        and sum(step.data_s for step in latest) >= (1 - NEAR) * waited_s * len(latest)
     )
 
 
@@ -88,9 +92,9 @@ def whole_rounds(steps: int, prefetch: Prefetch) -> int:
     return math.ceil(steps / workers) * workers
 
 
-def recorded_steps(before: Sequence[Lap], prefetch: Prefetch) -> int:
+def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
     """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop
     that waits for its loader, whole rounds of the workers."""
-    step_s = median(lap.seconds for lap in before) if before else math.inf
+    step_s = median(step.seconds for step in before) if before else math.inf
     steps = max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
     return steps if waiting(before) is None else whole_rounds(steps, prefetch)

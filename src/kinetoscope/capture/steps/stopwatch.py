@@ -24,7 +24,7 @@ class Moment(NamedTuple):
     mark: Mark | None
 
 
-class Lap(NamedTuple):
+class StepTime(NamedTuple):
     """One step: its two boundaries, and whether something compiled between them."""
 
     began: Moment
@@ -41,16 +41,16 @@ class Lap(NamedTuple):
         return (self.ended.waited.data_ns - self.began.waited.data_ns) / 1e9
 
 
-class Laps(list[Lap]):
+class StepTimes(list[StepTime]):
     """Consecutive steps, and sums kept as they come: what is asked at a boundary is part of the next step."""
 
     seconds = 0.0
     data_s = 0.0
 
-    def append(self, lap: Lap) -> None:
-        super().append(lap)
-        self.seconds += lap.seconds
-        self.data_s += lap.data_s
+    def append(self, step: StepTime) -> None:
+        super().append(step)
+        self.seconds += step.seconds
+        self.data_s += step.data_s
 
     def clear(self) -> None:
         super().clear()
@@ -104,11 +104,11 @@ class Stopwatch:
         """Seconds since the step began."""
         return self._clock() - self._began.seconds
 
-    def lap(self) -> Lap:
+    def next_step(self) -> StepTime:
         """The step that has ended, at the latest here, where the next begins."""
         began, compiled, ended, now = self._began, self._compiled, self._ended, self._now()
         self._begin(now)
-        return Lap(began, now if ended is None else ended, self._compiled != compiled)
+        return StepTime(began, now if ended is None else ended, self._compiled != compiled)
 
     def _begin(self, now: Moment) -> None:
         self._began, self._compiled = now, self._compilations()

@@ -8,7 +8,7 @@ from statistics import median
 
 from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.steady import waited, waiting, whole_rounds
-from kinetoscope.capture.steps.stopwatch import Lap, Laps, Mark
+from kinetoscope.capture.steps.stopwatch import Mark, StepTime, StepTimes
 from kinetoscope.recording.manifest import TimedSteps
 
 # Steps are timed until there are so many, or so many seconds have passed, but a few at least.
@@ -22,11 +22,11 @@ FALLING = 0.9
 Elapsed = Callable[[Sequence[tuple[Mark, Mark]]], Sequence[float]]
 
 
-def timed_steps(laps: Sequence[Lap], prefetch: Prefetch) -> int:
+def timed_steps(times: Sequence[StepTime], prefetch: Prefetch) -> int:
     """How many steps to time where their number must be known beforehand, by steps that went before."""
-    step_s = sum(lap.seconds for lap in laps) / len(laps) if laps else 0.0
+    step_s = sum(step.seconds for step in times) / len(times) if times else 0.0
     steps = max(TIMED_LEAST, min(TIMED, math.ceil(TIMED_S / step_s))) if step_s > 0 else TIMED
-    return steps if waiting(laps) is None else whole_rounds(steps, prefetch)
+    return steps if waiting(times) is None else whole_rounds(steps, prefetch)
 
 
 class Timing:
@@ -34,17 +34,17 @@ class Timing:
 
     def __init__(self, elapsed: Elapsed) -> None:
         self.elapsed = elapsed
-        self.laps = Laps()
+        self.times = StepTimes()
         self._steps: TimedSteps | None = None
 
     def clear(self) -> None:
-        self.laps.clear()
+        self.times.clear()
         self._steps = None
 
     @property
     def waited_s(self) -> float | None:
         """Seconds that a step waited for its loader; None where it did not."""
-        return waited(self.laps.data_s, self.laps.seconds, len(self.laps))
+        return waited(self.times.data_s, self.times.seconds, len(self.times))
 
     def enough(
         self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0, *, of_bursts: int = TIMED
@@ -55,8 +55,8 @@ class Timing:
         batches come in bursts, and where in one the timing begins and ends is worth less the more there are:
         ``of_bursts`` steps suffice.
         """
-        steps = len(self.laps) + more
-        seconds = self.laps.seconds + more_s
+        steps = len(self.times) + more
+        seconds = self.times.seconds + more_s
         bursts = self.waited_s is not None
         suffices = of_bursts if bursts else TIMED
         enough = (steps >= suffices and seconds >= SHORTEST_S) or (
@@ -70,7 +70,7 @@ class Timing:
         A loop over experts does so for some fifty steps: cuBLAS chooses for each new shape, kernels are
         loaded lazily, the allocator finds its blocks. Steps that wait for a loader are fast and slow in turn.
         """
-        seconds = [lap.seconds for lap in self.laps]
+        seconds = [step.seconds for step in self.times]
         half = len(seconds) // 2
         return (
             self.waited_s is None
@@ -80,38 +80,38 @@ class Timing:
 
     def forget_half(self) -> None:
         """Forget the earlier half of these steps."""
-        later = list(self.laps)[len(self.laps) // 2 :]
+        later = list(self.times)[len(self.times) // 2 :]
         self.clear()
-        for lap in later:
-            self.laps.append(lap)
+        for step in later:
+            self.times.append(step)
 
     def steps(self) -> TimedSteps | None:
         """What was timed; None where nothing was."""
-        if self._steps is None and self.laps:
-            self._steps = by_device(self.laps, self.elapsed) or by_host(self.laps)
+        if self._steps is None and self.times:
+            self._steps = by_device(self.times, self.elapsed) or by_host(self.times)
         return self._steps
 
 
-def by_host(laps: Sequence[Lap]) -> TimedSteps:
+def by_host(times: Sequence[StepTime]) -> TimedSteps:
     """Steps by the host's clock."""
-    return _timed(laps, None)
+    return _timed(times, None)
 
 
-def by_device(laps: Sequence[Lap], elapsed: Elapsed) -> TimedSteps | None:
+def by_device(times: Sequence[StepTime], elapsed: Elapsed) -> TimedSteps | None:
     """Steps by the device's clock, those that have it; None where none has."""
-    marked = [lap for lap in laps if lap.began.mark is not None and lap.ended.mark is not None]
+    marked = [step for step in times if step.began.mark is not None and step.ended.mark is not None]
     if not marked:
         return None
     try:
-        return _timed(marked, elapsed([(lap.began.mark, lap.ended.mark) for lap in marked]))
+        return _timed(marked, elapsed([(step.began.mark, step.ended.mark) for step in marked]))
     except RuntimeError:  # the device failed meanwhile, or the marks lie on two of them
         return None
 
 
-def _timed(laps: Sequence[Lap], device_s: Sequence[float] | None) -> TimedSteps:
+def _timed(times: Sequence[StepTime], device_s: Sequence[float] | None) -> TimedSteps:
     host_s, waited = (
-        tuple(lap.seconds for lap in laps),
-        [lap.ended.waited.since(lap.began.waited) for lap in laps],
+        tuple(step.seconds for step in times),
+        [step.ended.waited.since(step.began.waited) for step in times],
     )
     return TimedSteps(
         step_s=host_s if device_s is None else tuple(device_s),

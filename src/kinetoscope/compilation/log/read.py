@@ -170,7 +170,7 @@ def _gunzip(path: Path, packed: BinaryIO, damages: Counter[str]) -> bytes | mmap
                 raise TooLargeError(
                     f"the compile log unpacks to more than {size >> 20} MiB from {packed.tell() >> 10} KiB",
                     where=str(path),
-                    mend="if it is a real one, unpack it first: gunzip",
+                    hint="if it is a real one, unpack it first: gunzip",
                 )
         whole.flush()
         return mmap.mmap(whole.fileno(), 0, access=mmap.ACCESS_READ) if whole.tell() else b""

@@ -10,7 +10,7 @@ from kinetoscope import numbers
 def excerpt(events: pl.DataFrame, step_starts: pl.Series, most: int) -> tuple[pl.DataFrame, str | None]:
     """``most`` events (columns ``start_ns``, ``duration_ns``), and in a sentence what is left out.
 
-    Half of them are all that start in one stretch of time in the middle, of whole steps where half of them
+    Half of them are all that start in one interval of time in the middle, of whole steps where half of them
     hold a step; the others the longest outside of it.
     """
     if len(events) <= most:
@@ -18,10 +18,10 @@ def excerpt(events: pl.DataFrame, step_starts: pl.Series, most: int) -> tuple[pl
     starts = events["start_ns"].sort()
     start, end = _whole_steps(starts, step_starts.sort(), most // 2) or _middle(starts, most // 2)
     inside = pl.col("start_ns").is_between(start, end, closed="left")
-    stretch = events.filter(inside).head(most)  # any number may start at one instant
+    interval = events.filter(inside).head(most)  # any number may start at one instant
     longest = events.filter(~inside).sort("duration_ns", descending=True, maintain_order=True)
-    longest = longest.head(max(most - len(stretch), 0))
-    kept = pl.concat([stretch, longest])
+    longest = longest.head(max(most - len(interval), 0))
+    kept = pl.concat([interval, longest])
     least = numbers.time((longest["duration_ns"][-1] if len(longest) else 0) / 1000)
     since = [numbers.time((at - starts[0]) / 1000) for at in (start, end)]
     return kept, (

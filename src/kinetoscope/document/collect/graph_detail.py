@@ -38,7 +38,7 @@ def frame_details(
     frames = [f for f in shown.frames if name in (None, f.compile_id, str(f.index))]
     if not frames and name is not None:
         ids = ", ".join(dict.fromkeys(f.compile_id for f in shown.frames))
-        raise UsageError(f"no compilation {name!r} in the log", mend=f"name one of: {ids}")
+        raise UsageError(f"no compilation {name!r} in the log", hint=f"name one of: {ids}")
     details = [
         document.FrameDetail(
             frame=frame,
@@ -53,7 +53,7 @@ def frame_details(
     ]
     if text and not any(detail.text and detail.text.texts for detail in details):
         there = dict.fromkeys(known for detail in details for known in detail.text_names)
-        raise InputError(f"the log has no graph {text!r}", mend=meant(text, there))
+        raise InputError(f"the log has no graph {text!r}", hint=meant(text, there))
     return details
 
 
@@ -69,10 +69,10 @@ def kernel_details(
     if not found:
         near = [k.name for k in shown.kernels if name in k.name][:5]
         near = near or difflib.get_close_matches(name, [k.name for k in shown.kernels], 3)
-        mend = (
+        hint = (
             f"did you mean {' or '.join(near)}?" if near else "`kinetoscope graphs INPUT` lists the kernels"
         )
-        raise UsageError(f"no generated kernel {name!r} in the log", mend=mend)
+        raise UsageError(f"no generated kernel {name!r} in the log", hint=hint)
     return [
         document.KernelDetail(
             kernel=kernel,

@@ -31,7 +31,7 @@ def gathered(folder: Path, read: Callable[[str], Run] = load_warning) -> History
     reported: list[Point] = []
     unread: list[str] = []
     if not folder.is_dir():
-        raise InputError("that is no folder", where=str(folder), mend="name a folder that holds recordings")
+        raise InputError("that is no folder", where=str(folder), hint="name a folder that holds recordings")
     for path in runs_in(folder):
         if report := _reported(path):
             reported.append(report)
@@ -43,7 +43,7 @@ def gathered(folder: Path, read: Callable[[str], Run] = load_warning) -> History
     if not runs and not reported:
         what = unread[0] if unread else "there is no recording or trace in it"
         raise InputError(
-            what, where=str(folder), mend="record into it: kinetoscope run --out DIR/NAME script.py"
+            what, where=str(folder), hint="record into it: kinetoscope run --out DIR/NAME script.py"
         )
     return History(rows=[_row(point) for point in history(runs, reported)], unread=unread)
 

@@ -16,7 +16,7 @@ from kinetoscope.analysis.memory.histories import RankHistory, histories
 from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
-from kinetoscope.analysis.memory.stacks import told
+from kinetoscope.analysis.memory.stacks import stack_owners
 from kinetoscope.analysis.origins.held import held_at_peak
 from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
 from kinetoscope.document import (
@@ -146,9 +146,9 @@ def _of_timeline(timeline: Timeline) -> MemoryPeak:
     kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
     began, ended = float(held["time_us"][0]), float(held["time_us"][-1])
     peak = held.row(held["held"].arg_max() or 0, named=True)
-    stretch = pl.int_range(pl.len()) * POINTS // len(held)
+    interval = pl.int_range(pl.len()) * POINTS // len(held)
     most = pl.all().get(pl.col("held").arg_max())
-    samples = held.group_by(stretch.alias("stretch"), maintain_order=True).agg(most)
+    samples = held.group_by(interval.alias("interval"), maintain_order=True).agg(most)
     return MemoryPeak(
         rank=0,
         device=0,
@@ -201,7 +201,7 @@ def _failed(history: DeviceHistory) -> Failed:
     if not history.failed_bytes or failures.is_empty() or len(snapshot.stacks) == 1:
         return {}
     number = int(failures["stack"][-1])
-    said = told(snapshot).row(number, named=True)
+    said = stack_owners(snapshot).row(number, named=True)
     by = said["module"] or said["function"] or ("autograd" if said["backward"] else "torch")
     return Failed(failed_by=by, failed_line=said["line"] or None, failed_stack=stack_lines(snapshot, number))
 

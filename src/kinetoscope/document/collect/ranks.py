@@ -23,7 +23,7 @@ from kinetoscope.hardware.links import link
 from kinetoscope.sources.run import Run
 
 FEW = 16  # ranks of which each has a row unasked
-WORST, COLLECTIVES, MEETINGS, ALIKE = 8, 24, 8, 12
+WORST, COLLECTIVES, INSTANCES, SIMILAR = 8, 24, 8, 12
 ALIKE_WITHIN = 0.05  # of the compute time
 
 
@@ -81,7 +81,7 @@ def compared(
     worst = sorted(listed, key=lambda one: (-one.blamed_us, one.rank))
     most = [one.rank for one in worst[:WORST] if one.blamed_us > 0]
     alike = _groups(each)
-    told, met = set(found.paired.clocks), _meetings(found)
+    known, met = set(found.paired.clocks), _instances(found)
     meets = set(found.table["rank"].unique())
     return document.Ranks(
         here=ranges(each["rank"]),
@@ -89,7 +89,7 @@ def compared(
         expected=len(each) + len(found.missing) if found.missing else None,
         missing=ranges(found.missing),
         damaged=ranges(part.facts.rank for part in found.parts if part.facts.damages),
-        incomparable=ranges(meets - told),
+        incomparable=ranges(meets - known),
         verdict=row(document.RankVerdict, found.verdict, share_of_waiting=found.verdict.share),
         clocks=_clocks(found),
         collectives=_collectives(found),
@@ -97,14 +97,14 @@ def compared(
         worst=[one for one in worst[:WORST] if one.blamed_us > 0],
         spread=_spread(each),
         alike=rows(
-            alike.head(ALIKE), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:ALIKE]]
+            alike.head(SIMILAR), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:SIMILAR]]
         ),
         ideal=_ideal(found),
         longest=met[0] if met else None,
         lateness=_lateness(found, most),
         paces=_paces(
             found,
-            [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, ALIKE),
+            [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, SIMILAR),
         ),
         meetings=met,
         ranks=listed if every else [],
@@ -202,14 +202,14 @@ def _clocks(found: Comparison) -> list[document.ClockRow]:
 def _collectives(found: Comparison) -> list[document.CollectiveRow]:
     """Those that were waited in most first."""
     sort = pl.coalesce("group_name", "group").alias("sort")
-    meeting = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
-    is_uneven = (pl.col("bytes").n_unique() > 1).over(meeting) & (pl.col("kind") == "all-to-all")
+    instance = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
+    is_uneven = (pl.col("bytes").n_unique() > 1).over(instance) & (pl.col("kind") == "all-to-all")
     largest = pl.col("bytes").max()
-    meetings = (
+    instances = (
         found.table.join(_links(found.parts), on="rank", how="left")
         .with_columns(sort, is_uneven.alias("is_uneven"))
         .with_columns(pl.when("is_uneven").then(None).otherwise("bytes").alias("alike"))
-        .group_by("sort", "size", "kind", "alike", "is_uneven", "group", meeting)
+        .group_by("sort", "size", "kind", "alike", "is_uneven", "group", instance)
         .agg(
             largest.alias("bytes"),
             pl.when(pl.col("is_uneven").first()).then(largest / pl.col("bytes").mean()).alias("uneven"),
@@ -225,7 +225,7 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
         )
     )
     table = (
-        meetings.group_by("sort", "size", "kind", "alike", "is_uneven")
+        instances.group_by("sort", "size", "kind", "alike", "is_uneven")
         .agg(
             pl.col("bytes").median().cast(pl.Int64),
             pl.col("uneven").median(),
@@ -348,8 +348,8 @@ def _ideal(found: Comparison) -> document.IdealRow | None:
     )
 
 
-def _meetings(found: Comparison) -> list[document.Meeting]:
-    """Of each sort of collectives that somebody came late to, the meeting with most waiting."""
+def _instances(found: Comparison) -> list[document.CollectiveInstance]:
+    """Of each sort of collectives that somebody came late to, the instance with most waiting."""
     waited = found.blamed.group_by("instance").agg(pl.col("waited_ns").sum())
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
     most = (
@@ -358,16 +358,16 @@ def _meetings(found: Comparison) -> list[document.Meeting]:
         .join(waited, on="instance")
         .sort("waited_ns", "instance", descending=[True, False])
         .unique(["sort", "size", "kind", "bytes"], keep="first", maintain_order=True)
-        .head(MEETINGS)["instance"]
+        .head(INSTANCES)["instance"]
     )
-    return [_meeting(found.table.filter(pl.col("instance") == one).sort("rank")) for one in most]
+    return [_instance(found.table.filter(pl.col("instance") == one).sort("rank")) for one in most]
 
 
-def _meeting(own: pl.DataFrame) -> document.Meeting:
+def _instance(own: pl.DataFrame) -> document.CollectiveInstance:
     arrived, left = own["start_ns"] - own["clock_ns"], own["end_ns"] - own["clock_ns"]
     first = arrived.min()
     kind, group, step, size = own.select("kind", "group", "step", "bytes").row(0)
-    return document.Meeting(
+    return document.CollectiveInstance(
         kind=kind, group=group, step=step, bytes=size, ranks=own["rank"].to_list(),
         arrived_us=((arrived - first) / 1000).to_list(), left_us=((left - first) / 1000).to_list(),
         waiting_us=(own["waiting_ns"] / 1000).to_list(),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kinetoscope import document
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, Change
-from kinetoscope.analysis.replay.named import Segment
+from kinetoscope.analysis.replay.named import PathPart
 from kinetoscope.analysis.replay.replay import Replay, alone, job
 from kinetoscope.sources.run import Run
 
@@ -73,7 +73,7 @@ def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.
     )
 
 
-def _rows(run: Run, found: Replay, path: Sequence[Segment]) -> list[document.PathRow]:
+def _rows(run: Run, found: Replay, path: Sequence[PathPart]) -> list[document.PathRow]:
     tables = {part.table for part in path}
     events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
     elsewhere = any(part.rank != found.rank for part in path)

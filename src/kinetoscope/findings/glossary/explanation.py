@@ -60,7 +60,7 @@ def explanation(word: str) -> Explanation:
     near = [*near, *terms.alike(word)]
     raise UsageError(
         f"nothing is known of {word.strip()!r}",
-        mend="did you mean: " + ", ".join(near[:6])
+        hint="did you mean: " + ", ".join(near[:6])
         if near
         else "`kinetoscope explain` lists the rules and terms",
     )

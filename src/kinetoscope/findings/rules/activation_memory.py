@@ -26,7 +26,7 @@ import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.findings.rule import Findings, RankView, numbers
 from kinetoscope.trace.schema import whole
 
 LAYERS = 4
@@ -34,15 +34,15 @@ STATISTICS = 0.01  # of a layer's largest tensor: what a norm keeps beside its o
 BEFORE = 2  # entries of the history: what a layer's backward pass allocates before it releases anything
 
 
-def find(scene: Scene) -> Findings:
-    for one in scene.memory:
+def find(view: RankView) -> Findings:
+    for one in view.memory:
         here = _activations(one.history)
         repeated = _of_layers(here)
         if repeated is None:
             continue
         layers, held = repeated["layer"].n_unique(), int(repeated["bytes"].sum())
         found = memory.without(
-            scene,
+            view,
             one,
             _absent(repeated, here),
             title=f"activations of {layers} layers hold {numbers.size(held)} at the peak; checkpointed, the "

@@ -23,21 +23,21 @@ Source
 from __future__ import annotations
 
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 
-def find(scene: Scene) -> Findings:
-    requests = scene.inside(scene.host(r"^Activity Buffer Request$"))
+def find(view: RankView) -> Findings:
+    requests = view.inside(view.host(r"^Activity Buffer Request$"))
     if requests.is_empty():
         return
     took = int(requests["duration_ns"].sum()) / 1000
-    idle = intervals.total(scene.idle_during(requests)) / 1000
+    idle = intervals.total(view.idle_during(requests)) / 1000
     yield Finding(
         title=f"The profiler fetched buffers for {numbers.time(took)} in the recording; "
         f"{numbers.time(idle)} of idle time are its, not yours",
         saving=savings.OF_THE_PROFILER,
         at_least="info",
-        evidence=[evidence.of(scene, f"{len(requests)} buffer requests", requests)],
+        evidence=[evidence.of(view, f"{len(requests)} buffer requests", requests)],
         advice="Warm the profiler up, and leave gaps at these places alone.",
         snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
     )

@@ -32,73 +32,73 @@ from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memory.given_back import GivenBack, given_back
 from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
 
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
-def find(scene: Scene) -> Findings:
-    calls = _in_steady_state(scene, _outermost(scene))
-    if calls.is_empty() or not _again_and_again(scene, calls):
+def find(view: RankView) -> Findings:
+    calls = _in_steady_state(view, _outermost(view))
+    if calls.is_empty() or not _again_and_again(view, calls):
         return
     # cudaFree has emptied the queue: the launches behind a call come late as well.
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
-    idle = scene.idle_during(behind)
-    us = scene.us(intervals.total(idle))
-    emptied = [time for time in _given_back(scene) if time.cause == "empty_cache"]
+    idle = view.idle_during(behind)
+    us = view.us(intervals.total(idle))
+    emptied = [time for time in _given_back(view) if time.cause == "empty_cache"]
     line = next((time.line for time in emptied if time.line), None)
     longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
-        title=f"{scene.per_step(len(calls)):.0f} driver allocations and frees a {scene.unit} leave the "
+        title=f"{view.per_step(len(calls)):.0f} driver allocations and frees per {view.unit} leave the "
         f"device idle for {numbers.time(us)}" + (", with empty_cache() in the loop" if emptied else ""),
         saving=savings.of(
-            scene, _without(scene, calls, idle), "the calls, and the device's idle time during them"
+            view, _without(view, calls, idle), "the calls, and the device's idle time during them"
         ),
-        at_most="high" if scene.unit == "step" else "medium",
-        evidence=[evidence.of(scene, "the longest calls", longest)],
+        at_most="high" if view.unit == "step" else "medium",
+        evidence=[evidence.of(view, "the longest calls", longest)],
         advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct "
         "shapes.",
         snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
-        source=line or evidence.source(scene, calls["parent"]),
+        source=line or evidence.source(view, calls["parent"]),
     )
 
 
-def _given_back(scene: Scene) -> list[GivenBack]:
+def _given_back(view: RankView) -> list[GivenBack]:
     """What the steps gave back to the driver, by the allocator's history."""
     times = [
         time
-        for one in scene.memory_in_steps
+        for one in view.memory_in_steps
         for time in given_back(one.history, one.held.boundaries_ns if one.held else ())
     ]
     return [time for time in times if time.step and time.again_bytes]
 
 
-def _without(scene: Scene, calls: pl.DataFrame, idle: pl.DataFrame) -> Change:
-    return no_wait(calls["id"]) | without_host(calls) | without_idle(scene.trace, idle)
+def _without(view: RankView, calls: pl.DataFrame, idle: pl.DataFrame) -> Change:
+    return no_wait(calls["id"]) | without_host(calls) | without_idle(view.trace, idle)
 
 
-def _outermost(scene: Scene) -> pl.DataFrame:
+def _outermost(view: RankView) -> pl.DataFrame:
     """The calls, without those that the driver makes inside a call of the runtime: they are the same ones."""
-    host = scene.trace.host_events
+    host = view.trace.host_events
     is_call = matching(host, "name", ALLOCATION)
     inside = nearest(host, is_call).gather(host["parent"]).is_not_null()
     return host.filter(is_call & ~inside)
 
 
-def _in_steady_state(scene: Scene, calls: pl.DataFrame) -> pl.DataFrame:
+def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
     """Those that the steps make; without steps, those after the first launch: starting takes memory."""
-    if scene.unit == "step":
-        marks = scene.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
+    if view.unit == "step":
+        marks = view.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
         within = calls.sort("start_ns").join_asof(marks, on="start_ns")
         return within.filter(pl.col("start_ns") < pl.col("ends")).drop("ends")
-    first = scene.trace.host_events["start_ns"].gather(scene.trace.device_events["launch"].drop_nulls()).min()
+    first = view.trace.host_events["start_ns"].gather(view.trace.device_events["launch"].drop_nulls()).min()
     return calls.filter(pl.col("start_ns") > first) if first is not None else calls.clear()
 
 
-def _again_and_again(scene: Scene, calls: pl.DataFrame) -> bool:
-    if scene.unit != "step":
+def _again_and_again(view: RankView, calls: pl.DataFrame) -> bool:
+    if view.unit != "step":
         return len(calls) >= WITHOUT_STEPS
-    steps = scene.trace.steps.select("start_ns", in_step="id")
+    steps = view.trace.steps.select("start_ns", in_step="id")
     at = calls.sort("start_ns").join_asof(steps, on="start_ns")
-    return at["in_step"].n_unique() >= max(2, scene.steps / 2)
+    return at["in_step"].n_unique() >= max(2, view.steps / 2)

@@ -23,12 +23,12 @@ Source
 from __future__ import annotations
 
 from kinetoscope.analysis.memory.given_back import given_back
-from kinetoscope.findings.rule import Evidence, Finding, Findings, Scene, numbers, savings
+from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, numbers, savings
 
 
-def find(scene: Scene) -> Findings:
-    start, end = scene.bounds
-    for one in scene.memory_in_steps:
+def find(view: RankView) -> Findings:
+    start, end = view.bounds
+    for one in view.memory_in_steps:
         times = [
             time
             for time in given_back(one.history, one.held.boundaries_ns if one.held else ())
@@ -44,7 +44,7 @@ def find(scene: Scene) -> Findings:
             saving=savings.nothing("the history of allocations; what the calls take is the driver's time"),
             evidence=[Evidence(f"for the allocation at {most.line or 'autograd'}", start / 1000, end / 1000)],
             advice="Let segments grow and shrink by pages; pad lengths that change to a few sizes.",
-            at_least="high" if scene.ran_out else "medium",
+            at_least="high" if view.ran_out else "medium",
             snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
             source=most.line or None,
             subject=str(one.history.device),

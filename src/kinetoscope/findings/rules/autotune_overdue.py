@@ -35,8 +35,8 @@ from kinetoscope.findings.rule import (
     MEDIUM,
     Finding,
     Findings,
+    RankView,
     Saving,
-    Scene,
     commands,
     evidence,
     numbers,
@@ -53,29 +53,29 @@ MODE = "max-autotune-no-cudagraphs"
 SNIPPET = f'torch.compile(model, mode="{MODE}")'
 
 
-def find(scene: Scene) -> Findings:
-    if untuned(scene):
-        yield from _slow(scene)
-        yield from _followed(scene)
+def find(view: RankView) -> Findings:
+    if untuned(view):
+        yield from _slow(view)
+        yield from _followed(view)
 
 
-def untuned(scene: Scene) -> bool:
-    """The scene has compiled code and none of its products was tuned."""
-    log = scene.run.compilation
+def untuned(view: RankView) -> bool:
+    """The view has compiled code and none of its products was tuned."""
+    log = view.run.compilation
     tuned = log is not None and len(log.autotune)
-    return not (tuned or regions(scene.trace).is_empty() or len(scene.kernels(r"^triton_tem_")))
+    return not (tuned or regions(view.trace).is_empty() or len(view.kernels(r"^triton_tem_")))
 
 
-def slow_products(scene: Scene) -> pl.DataFrame:
+def slow_products(view: RankView) -> pl.DataFrame:
     """The calls of library products in compiled code, bound by memory and far from its speed: rows of
     ``roofline.costed`` with ``share`` (of the peak bandwidth)."""
-    products = scene.work.filter(
+    products = view.work.filter(
         (pl.col("category").cast(pl.String) == "matmul")
-        & pl.col("launch").is_in(compiled(scene.trace).implode())
+        & pl.col("launch").is_in(compiled(view.trace).implode())
     )["id"]
     bandwidth = pl.col("bytes") / pl.col("peak_bandwidth")
     return (
-        costed(scene.trace)
+        costed(view.trace)
         .filter(
             pl.col("id").is_in(products.implode())
             & (pl.col("time_ns") >= LONG_NS)
@@ -86,43 +86,43 @@ def slow_products(scene: Scene) -> pl.DataFrame:
     )
 
 
-def _slow(scene: Scene) -> Findings:
-    calls, share = slow_products(scene), pl.col("share")
-    for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+def _slow(view: RankView) -> Findings:
+    calls, share = slow_products(view), pl.col("share")
+    for slow in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
         yield slow.finding(
-            title=f"{scene.per_step(len(slow.calls)):.0f} calls of {worst['op_name']} a {scene.unit} go to a "
+            title=f"{view.per_step(len(slow.calls)):.0f} calls of {worst['op_name']} per {view.unit} go to a "
             f"library kernel at {worst['share']:.0%} of the device's bandwidth, and no template was tried",
             shown=f"{short_name(slow.kernel)}, inputs {worst['shapes']}",
             advice=ADVICE,
             snippet=SNIPPET,
-            proof=commands.tune(scene, MODE),
+            proof=commands.tune(view, MODE),
         )
 
 
-def _followed(scene: Scene) -> Findings:
+def _followed(view: RankView) -> Findings:
     key = ["device", "stream"]
     following = (
-        scene.work.filter(pl.col("kind") == "kernel")
+        view.work.filter(pl.col("kind") == "kernel")
         .sort(*key, "start_ns")
         .with_columns(pl.col("category").shift(1).over(key).alias("before"))
         .filter(
             (pl.col("before").cast(pl.String) == "matmul")
             & (pl.col("category").cast(pl.String) == "pointwise")
-            & pl.col("launch").is_in(compiled(scene.trace).implode())
+            & pl.col("launch").is_in(compiled(view.trace).implode())
         )
     )
-    us = scene.us_of(following)
-    if us < MEDIUM * scene.step_us:
+    us = view.us_of(following)
+    if us < MEDIUM * view.step_us:
         return
     longest = following.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{scene.per_step(len(following)):.0f} pointwise kernels a {scene.unit} follow a library "
+        title=f"{view.per_step(len(following)):.0f} pointwise kernels per {view.unit} follow a library "
         f"product ({numbers.time(us)}): max-autotune may fold them in",
         saving=Saving(0.0, "not known until it is measured; at most the pointwise kernels' time", True, 0.0),
         at_least="info",
-        evidence=[evidence.of(scene, "pointwise kernels after a product", longest)],
+        evidence=[evidence.of(view, "pointwise kernels after a product", longest)],
         advice=ADVICE,
         snippet=SNIPPET,
-        proof=commands.tune(scene, MODE),
+        proof=commands.tune(view, MODE),
     )

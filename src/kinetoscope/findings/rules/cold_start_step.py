@@ -33,7 +33,7 @@ from kinetoscope.findings.rule import (
     Evidence,
     Finding,
     Findings,
-    Scene,
+    RankView,
     Severity,
     evidence,
     matching,
@@ -50,56 +50,56 @@ LOADING_NS = 1_000_000  # a launch takes 5 to 20 µs; loading a module on first 
 MUCH = 0.1  # of the recording; what is paid once is never more than medium
 
 
-def find(scene: Scene) -> Findings:
-    return _first_step(scene) if scene.unit == "step" else _first_launches(scene)
+def find(view: RankView) -> Findings:
+    return _first_step(view) if view.unit == "step" else _first_launches(view)
 
 
-def _first_step(scene: Scene) -> Findings:
-    steps = scene.trace.steps
-    if len(steps) < 2 or scene.settled:
+def _first_step(view: RankView) -> Findings:
+    steps = view.trace.steps
+    if len(steps) < 2 or view.settled:
         return
     first, usual = int(steps["duration_ns"][0]), float(steps[1:].select(pl.median("duration_ns")).item())
     extra = first - usual
     if first < FACTOR * usual or extra < EXTRA_NS:
         return
     yield _finding(
-        scene,
+        view,
         extra,
         title=f"{steps['name'][0]} takes {numbers.time(first / 1000)} where later steps take "
         f"{numbers.time(usual / 1000)}: start-up costs are in the recording",
         basis="the first step's excess, spread over the recorded steps; it is paid once",
-        shown=[evidence.of(scene, "the first recorded step", steps.head(1)), *_dead_window(scene)],
+        shown=[evidence.of(view, "the first recorded step", steps.head(1)), *_dead_window(view)],
     )
 
 
-def _first_launches(scene: Scene) -> Findings:
-    host = scene.trace.host_events
+def _first_launches(view: RankView) -> Findings:
+    host = view.trace.host_events
     # A long launch with the device idle behind it is loading; with the device busy, the queue was full.
-    waited = scene.gaps.filter((pl.col("cause") == "host-op") & (pl.col("idle_ns") >= LOADING_NS))
+    waited = view.gaps.filter((pl.col("cause") == "host-op") & (pl.col("idle_ns") >= LOADING_NS))
     caused = host[waited["host_event"].unique().sort()]
     slow = caused.filter(
-        matching(caused, "category", RUNTIME) | caused["id"].is_in(scene.trace.device_events["op"].implode())
+        matching(caused, "category", RUNTIME) | caused["id"].is_in(view.trace.device_events["op"].implode())
     )
     waited = waited.filter(pl.col("host_event").is_in(slow["id"].implode()))
     total = int(waited["idle_ns"].sum())
-    if slow.is_empty() or total < 0.01 * scene.length_ns:
+    if slow.is_empty() or total < 0.01 * view.length_ns:
         return
     names = ", ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(3))
     yield _finding(
-        scene,
+        view,
         total,
         title=f"First use costs {numbers.time(total / 1000)}: kernels and libraries are loaded in {names}",
         basis="idle time in launches of a millisecond and more; paid once",
-        shown=[evidence.of(scene, f"{len(slow)} slow launches", slow)],
+        shown=[evidence.of(view, f"{len(slow)} slow launches", slow)],
     )
 
 
-def _finding(scene: Scene, extra_ns: float, *, title: str, basis: str, shown: list[Evidence]) -> Finding:
-    us = scene.us(extra_ns)
-    level: Severity = "medium" if extra_ns > MUCH * scene.length_ns else "low"
+def _finding(view: RankView, extra_ns: float, *, title: str, basis: str, shown: list[Evidence]) -> Finding:
+    us = view.us(extra_ns)
+    level: Severity = "medium" if extra_ns > MUCH * view.length_ns else "low"
     return Finding(
         title=title,
-        saving=savings.once(scene, us, basis),
+        saving=savings.once(view, us, basis),
         at_least=level,
         at_most=level,
         evidence=shown,
@@ -108,11 +108,11 @@ def _finding(scene: Scene, extra_ns: float, *, title: str, basis: str, shown: li
     )
 
 
-def _dead_window(scene: Scene) -> Iterable[Evidence]:
+def _dead_window(view: RankView) -> Iterable[Evidence]:
     """The gap from entering an annotation of the first step to the first event inside, against later ones."""
-    host = scene.trace.host_events
+    host = view.trace.host_events
     host = host.select("id", "event", "name", "category", "parent", "start_ns")
-    notes = host.filter(pl.col("parent").is_in(scene.trace.steps["host_event"].implode())).filter(
+    notes = host.filter(pl.col("parent").is_in(view.trace.steps["host_event"].implode())).filter(
         pl.col("category").cast(pl.String) == "user_annotation"
     )
     inside = (

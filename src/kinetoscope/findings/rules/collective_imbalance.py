@@ -31,52 +31,52 @@ import polars as pl
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.analysis.replay.ranks import evened
+from kinetoscope.analysis.replay.ranks import evenly_loaded
 from kinetoscope.findings.job import Changes, both
-from kinetoscope.findings.rule import LOW, MEDIUM, Finding, Findings, Scene, evidence, savings
+from kinetoscope.findings.rule import LOW, MEDIUM, Finding, Findings, RankView, evidence, savings
 
 UNEVEN = 1.5
 MOSTLY = 0.6
 GAIN = 0.5
 
 
-def find(scene: Scene) -> Findings:
-    uneven = _uneven_splits(scene)
-    if uneven.is_empty() and waits(scene.run, scene.trace).is_empty():
+def find(view: RankView) -> Findings:
+    uneven = _uneven_splits(view)
+    if uneven.is_empty() and waits(view.run, view.trace).is_empty():
         return
-    rank, share = culprit(scene.run)
-    verdict = comparison(scene.run).verdict
+    rank, share = culprit(view.run)
+    verdict = comparison(view.run).verdict
     turns = rank is not None and verdict.rank is None and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:
         return
-    waited = waits(scene.run, scene.trace) if turns else _beyond_its_bytes(uneven)
-    saving = savings.device(scene, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
-    saving = replace(saving, together=both(evened(scene.run), _moved_evenly(scene, waited)))
+    waited = waits(view.run, view.trace) if turns else _beyond_its_bytes(uneven)
+    saving = savings.device(view, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
+    saving = replace(saving, together=both(evenly_loaded(view.run), _moved_evenly(view, waited)))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return
-    us = scene.us_of(waited, "saved_ns")
+    us = view.us_of(waited, "saved_ns")
     longest = waited.sort("saved_ns", descending=True).head(6)
-    shown = [evidence.of(scene, "the collectives that waited longest", longest)]
+    shown = [evidence.of(view, "the collectives that waited longest", longest)]
     worst = "ranks take turns"
     if len(uneven):
-        shown.append(evidence.of(scene, f"splits {uneven['splits'][0]}", uneven))
+        shown.append(evidence.of(view, f"splits {uneven['splits'][0]}", uneven))
         worst = f"split sizes up to {uneven['ratio'].max():.1f} times their mean"
     yield Finding(
-        title=f"Uneven collectives: rank {scene.rank} waits {us / 1000:.2f} ms a {scene.unit} ({worst})",
+        title=f"Uneven collectives: rank {view.rank} waits {us / 1000:.2f} ms per {view.unit} ({worst})",
         saving=saving,
         evidence=shown,
         advice="Balance what the ranks send and compute.",
     )
 
 
-def _moved_evenly(scene: Scene, waited: pl.DataFrame) -> Changes:
+def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:
     """Half of what is saved of the collectives that is not waiting, as a part of the time that the data takes
     where all ranks come at once."""
-    waiting = waits(scene.run, scene.trace).select("id", waited_ns="waiting_ns")
+    waiting = waits(view.run, view.trace).select("id", waited_ns="waiting_ns")
     table = waited.join(waiting, on="id", how="left").with_columns(pl.col("waited_ns").fill_null(0))
     moved, moving = ((pl.col(name) - pl.col("waited_ns")).clip(0) for name in ("saved_ns", "duration_ns"))
-    spared = table.select(pl.col("duration_ns") * GAIN * (moved / moving).fill_nan(0).clip(0, 1)).to_series()
-    return {scene.rank: shorten(table["id"], spared)}
+    saved = table.select(pl.col("duration_ns") * GAIN * (moved / moving).fill_nan(0).clip(0, 1)).to_series()
+    return {view.rank: shorten(table["id"], saved)}
 
 
 def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:
@@ -89,14 +89,14 @@ def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:
     return sized.with_columns((pl.col("duration_ns") - fastest * pl.col("elements")).alias("saved_ns"))
 
 
-def _uneven_splits(scene: Scene) -> pl.DataFrame:
+def _uneven_splits(view: RankView) -> pl.DataFrame:
     """Collectives with recorded split sizes whose largest is far above their mean, the most uneven first."""
     sent, received = (_recorded(f"{side} split size").fill_null("") for side in ("In", "Out"))
     sizes = [
         text.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64)) for text in (sent, received)
     ]
     return (
-        scene.work.filter(pl.col("collective").is_not_null())
+        view.work.filter(pl.col("collective").is_not_null())
         .with_columns(
             pl.max_horizontal(*(size.list.max() / size.list.mean() for size in sizes)).alias("ratio"),
             pl.concat_str("in " + sent, "out " + received, separator=", ").alias("splits"),

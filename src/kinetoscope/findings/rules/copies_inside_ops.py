@@ -28,7 +28,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
 from kinetoscope.findings.rules.layout_conversion import CONVERTS, conversions
 
 # Ops that do nothing but make or move a tensor: what they do inside of another is that one's doing.
@@ -42,44 +42,44 @@ MOVES = rf"{CONVERTS}|tensorTransform|SubTensorOp\w*CastTensor|copy_kernel|trans
 GAIN, GAIN_OF_CONVOLUTIONS = 0.8, 0.5
 
 
-def find(scene: Scene) -> Findings:
-    copies = inside_ops(scene)
+def find(view: RankView) -> Findings:
+    copies = inside_ops(view)
     gain = pl.when(pl.col("maker").str.contains("conv")).then(GAIN_OF_CONVOLUTIONS).otherwise(GAIN)
     copies = copies.with_columns(saved_ns=pl.col("duration_ns") * gain)
     basis = "most of the copies' time (half of a convolution's), an estimate"
-    for group, saving in savings.heaviest(scene, copies, "maker", basis=basis):
+    for group, saving in savings.heaviest(view, copies, "maker", basis=basis):
         maker = str(group["maker"][0])
-        us = scene.us_of(group)
+        us = view.us_of(group)
         longest = group.sort("duration_ns", descending=True)
-        forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
+        forward = attribution(view.trace)["forward_op"].gather(longest["id"])
         yield Finding(
             subject=maker,
-            title=f"{scene.per_step(len(group)):.0f} copies, casts and layout changes a {scene.unit} inside "
-            f"{maker}: {numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
+            title=f"{view.per_step(len(group)):.0f} copies, casts and layout changes per {view.unit} inside "
+            f"{maker}: {numbers.time(us)}, {us / max(view.busy_us, 1e-9):.0%} of busy time",
             saving=saving,
             at_most="medium",
-            evidence=[evidence.of(scene, "the longest of them", longest)],
+            evidence=[evidence.of(view, "the longest of them", longest)],
             advice=f"Give {maker} what its kernel takes: contiguous operands of one type, sizes that are "
             "multiples of 8.",
-            source=evidence.source(scene, longest["op"]) or evidence.source(scene, forward),
+            source=evidence.source(view, longest["op"]) or evidence.source(view, forward),
         )
 
 
-def inside_ops(scene: Scene) -> pl.DataFrame:
+def inside_ops(view: RankView) -> pl.DataFrame:
     """The work that only moves bytes inside of an op that computes, with that op's name (``maker``)."""
-    host = scene.trace.host_events
+    host = view.trace.host_events
     is_op = matching(host, "name", "^aten::")
     makes = nearest(host, is_op & ~matching(host, "name", MOVING))
-    of_others = [conversions(scene)["id"], _before_products(scene)]
-    moved = scene.work.filter(
-        matching(scene.work, "name", MOVES)
-        & ~matching(scene.work, "category", "^(optimizer|communication)$")
+    of_others = [conversions(view)["id"], _before_products(view)]
+    moved = view.work.filter(
+        matching(view.work, "name", MOVES)
+        & ~matching(view.work, "category", "^(optimizer|communication)$")
         & ~pl.col("id").is_in(pl.concat(of_others).implode())
     )
     names = host["name"].gather(makes.gather(moved["op"]))
     return moved.with_columns(names.cast(pl.String).alias("maker")).drop_nulls("maker")
 
 
-def _before_products(scene: Scene) -> pl.Series:
+def _before_products(view: RankView) -> pl.Series:
     """Copies of the driver that seed a product's output."""
-    return scene.work.filter(matching(scene.work, "name", "^Memcpy DtoD"))["id"]
+    return view.work.filter(matching(view.work, "name", "^Memcpy DtoD"))["id"]

@@ -27,33 +27,33 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
 
 
-def find(scene: Scene) -> Findings:
-    graphs = scene.host(GRAPH_LAUNCH)
+def find(view: RankView) -> Findings:
+    graphs = view.host(GRAPH_LAUNCH)
     if graphs.is_empty():
         return
     # CUDA graph trees: copies and launch are children of one "## Call CompiledFxGraph" or of its wrapper.
-    copying = scene.host(COPIES).filter(pl.col("parent").is_in(graphs["parent"].drop_nulls().implode()))
-    around = scene.trace.host_events["name"].gather(copying["parent"]).cast(pl.String)
+    copying = view.host(COPIES).filter(pl.col("parent").is_in(graphs["parent"].drop_nulls().implode()))
+    around = view.trace.host_events["name"].gather(copying["parent"]).cast(pl.String)
     copying = copying.filter(around.str.contains("CompiledFxGraph|Torch-Compiled|CompiledFunction"))
     # The first call of a graph records it, from copies of its own.
-    copies = scene.work.filter(pl.col("op").is_in(copying["id"].implode()))
+    copies = view.work.filter(pl.col("op").is_in(copying["id"].implode()))
     if copies.is_empty():
         return
-    us = scene.us_of(copies)
-    replay = scene.us_of(scene.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
+    us = view.us_of(copies)
+    replay = view.us_of(view.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
     yield Finding(
-        title=f"Copies into CUDA-graph inputs take {numbers.time(us)} a {scene.unit}; "
+        title=f"Copies into CUDA-graph inputs take {numbers.time(us)} per {view.unit}; "
         f"the graphs themselves take {numbers.time(replay)}",
-        saving=savings.device(scene, copies, "the copies' own time", saved="duration_ns"),
-        evidence=[evidence.of(scene, f"{len(copies)} copies before {len(graphs)} graph launches", copies)],
+        saving=savings.device(view, copies, "the copies' own time", saved="duration_ns"),
+        evidence=[evidence.of(view, f"{len(copies)} copies before {len(graphs)} graph launches", copies)],
         advice="Keep the inputs at fixed addresses, or use the default mode where launches are not the "
         "limit.",
         snippet="torch._dynamo.mark_static_address(x)  # or torch.compile(fn) without a mode",
-        source=evidence.source(scene, copying["id"]),
-        proof=commands.tune(scene, mode="default"),
+        source=evidence.source(view, copying["id"]),
+        proof=commands.tune(view, mode="default"),
     )

@@ -26,39 +26,39 @@ Source
 from __future__ import annotations
 
 from kinetoscope.analysis.compiled.regions import compiled, regions, replaying
-from kinetoscope.findings.rule import LOW, Finding, Findings, Saving, Scene, evidence, savings
+from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, Saving, evidence, savings
 
 FEW = 10  # launches an entry
 
 
-def find(scene: Scene) -> Findings:
-    compilation = scene.run.compilation
-    if compilation is None or not scene.first:
+def find(view: RankView) -> Findings:
+    compilation = view.run.compilation
+    if compilation is None or not view.first:
         return
-    replayed = replaying(scene.trace)
+    replayed = replaying(view.trace)
     for frame in compilation.frames:
         why = frame.cudagraphs_skipped
         if why is None or frame.compile_id in replayed:
             continue
-        saving = _saving(scene)
+        saving = _saving(view)
         yield Finding(
             subject=f"{frame.function} {frame.compile_id}",
             title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",
             saving=saving,
             at_least="medium" if saving.share < LOW else None,
-            evidence=[evidence.of(scene, f"{frame.compile_id}: {why}", scene.trace.steps)],
+            evidence=[evidence.of(view, f"{frame.compile_id}: {why}", view.trace.steps)],
             advice=f"Remove the reason ({why}), or drop the mode.",
             snippet="x = x.clone()  # instead of changing the input; and keep every tensor on the device",
             source=evidence.at_line(frame.file, frame.line),
         )
 
 
-def _saving(scene: Scene) -> Saving:
-    if scene.work.is_empty():
+def _saving(view: RankView) -> Saving:
+    if view.work.is_empty():
         return savings.nothing("not known: no recording of the launches")
-    late = scene.idle("launch-bound")
-    saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
-    launches = len(compiled(scene.trace)) / max(1, len(regions(scene.trace)))
+    late = view.idle("launch-bound")
+    saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
+    launches = len(compiled(view.trace)) / max(1, len(regions(view.trace)))
     if launches > FEW:
         return saving
     return savings.not_predicted(saving, f"a graph costs about what {launches:.0f} launches an entry do")

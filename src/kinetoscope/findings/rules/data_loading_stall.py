@@ -30,47 +30,47 @@ import polars as pl
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns
-from kinetoscope.findings.rule import LOW, Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, numbers, savings
 
 ENOUGH = 8  # workers to try where nobody knows how many there are
 MOST_TIMES = 8  # so many times the workers are the most that is advised
 
 
-def find(scene: Scene) -> Findings:
-    calls = scene.inside(scene.host(DATA_LOADER))
-    own = scene.as_it_runs
+def find(view: RankView) -> Findings:
+    calls = view.inside(view.host(DATA_LOADER))
+    own = view.as_it_runs
     if own is not None and own.timed.waiting is not None:
-        yield from _measured(scene, own, own.timed.waiting.data_us, calls)
+        yield from _measured(view, own, own.timed.waiting.data_us, calls)
         return
     if calls.is_empty():
         return
-    if len(scene.work):
+    if len(view.work):
         waiting, basis = "The device waits", "idle time while the host waits for a batch"
-        idle = scene.idle("data-loading")
-        us, saving = scene.us_of(idle, "idle_ns"), savings.idle(scene, idle, basis)
+        idle = view.idle("data-loading")
+        us, saving = view.us_of(idle, "idle_ns"), savings.idle(view, idle, basis)
     else:
         waiting, basis = "The step waits", "time in the loader"
-        us, saving = scene.us_of(calls), savings.host(scene, calls, basis)
+        us, saving = view.us_of(calls), savings.host(view, calls, basis)
     alone = calls["name"].cast(pl.String).str.contains("SingleProcess").any()
     yield Finding(
-        title=f"{waiting} {us / 1000:.1f} ms a {scene.unit} for data ({us / scene.step_us:.0%} of it)"
+        title=f"{waiting} {us / 1000:.1f} ms per {view.unit} for data ({us / view.step_us:.0%} of it)"
         + (": the loader has no workers" if alone else ""),
         saving=saving,
-        evidence=[evidence.of(scene, f"{len(calls)} calls of the loader's __next__", calls)],
+        evidence=[evidence.of(view, f"{len(calls)} calls of the loader's __next__", calls)],
         advice="Let workers make batches ahead of time."
         if alone
         else "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample.",
-        snippet=_snippet(scene, ENOUGH),
-        source=evidence.source(scene, calls["id"]),
+        snippet=_snippet(view, ENOUGH),
+        source=evidence.source(view, calls["id"]),
     )
 
 
-def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
+def _measured(view: RankView, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
     """What the program's own steps waited for data, by its ledger."""
     step_us = own.step_us
     saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))
     basis = "waiting for the loader, measured in steps without the profiler: with enough workers it is gone"
-    cores = scene.run.manifest.environment.cpu_count if scene.run.manifest else 0
+    cores = view.run.manifest.environment.cpu_count if view.run.manifest else 0
     if cores and own.busy_us is None:
         saved_us *= 1 - 1 / cores
         basis += f", but for what they take of the {numbers.count(cores, 'core')} that the step computes on"
@@ -78,10 +78,10 @@ def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) 
         basis += f"; {numbers.time(data_us - saved_us)} of it is hidden behind device work"
     if saved_us < LOW * step_us:
         return
-    workers = scene.record.steps.loader_workers if scene.record else None
+    workers = view.record.steps.loader_workers if view.record else None
     shown = (
         f"measured without the profiler, {own.timed.step.n} steps: {numbers.time(data_us)} of "
-        f"{numbers.time(step_us)} a step in the loader's __next__"
+        f"{numbers.time(step_us)} per step in the loader's __next__"
     )
     recorded = own.timed.recorded_data_us
     if recorded is not None and own.data_differs:
@@ -91,18 +91,18 @@ def _measured(scene: Scene, own: AsItRuns, data_us: float, calls: pl.DataFrame) 
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
         + (": the loader has no workers" if workers == 0 else ""),
-        saving=savings.beside(scene, saved_us, basis),
-        evidence=[evidence.of(scene, shown, calls if len(calls) else scene.trace.steps)],
-        advice=_advice(workers, enough) + _pinned(scene),
-        snippet=_snippet(scene, max(enough, workers or 1)),
-        source=evidence.source(scene, calls["id"]),
+        saving=savings.beside(view, saved_us, basis),
+        evidence=[evidence.of(view, shown, calls if len(calls) else view.trace.steps)],
+        advice=_advice(workers, enough) + _pinned(view),
+        snippet=_snippet(view, max(enough, workers or 1)),
+        source=evidence.source(view, calls["id"]),
     )
 
 
 def enough_workers(workers: int | None, step_us: float, data_us: float) -> int:
     """How many workers keep up with a step that does not wait.
 
-    Those there are make a batch a step, so that they must be as many more as the step gets shorter. Without
+    Those there are make a batch per step, so that they must be as many more as the step gets shorter. Without
     any, a batch takes its waiting to make.
     """
     rest_us = max(step_us - data_us, step_us / MOST_TIMES)
@@ -124,13 +124,13 @@ def _advice(workers: int | None, enough: int) -> str:
     return f"{slow}: try {enough} if there are cores for them, or do less work per sample."
 
 
-def _pinned(scene: Scene) -> str:
+def _pinned(view: RankView) -> str:
     """More workers bring nothing where handing over a batch is what takes time."""
-    if scene.kernels("Pageable").is_empty():
+    if view.kernels("Pageable").is_empty():
         return ""
     return " The batch is copied from pageable memory: pin_memory=True as well."
 
 
-def _snippet(scene: Scene, workers: int) -> str:
-    pinned = "pin_memory=True, " if len(scene.work) else ""
+def _snippet(view: RankView, workers: int) -> str:
+    pinned = "pin_memory=True, " if len(view.work) else ""
     return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True, prefetch_factor=4)"

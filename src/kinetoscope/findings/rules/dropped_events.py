@@ -25,14 +25,14 @@ import polars as pl
 
 from kinetoscope.analysis.events.torch_names import DMA
 from kinetoscope.analysis.events.unanswered import unanswered_launches
-from kinetoscope.findings.rule import Evidence, Finding, Findings, Scene, evidence, matching, savings
+from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, evidence, matching, savings
 
 SHARE = 0.01
 COUNT = 5
 
 
-def find(scene: Scene) -> Findings:
-    device = scene.trace.device_events
+def find(view: RankView) -> Findings:
+    device = view.trace.device_events
     answered = device["launch"].drop_nulls().n_unique()
     if not answered:
         return
@@ -42,7 +42,7 @@ def find(scene: Scene) -> Findings:
         pl.col("launch").is_null() & (pl.col("start_ns") > first) & ~matching(device, "name", DMA)
     )
     # A memset or copy of no bytes makes no device work: cuDNN calls hundreds of those.
-    lost = unanswered_launches(scene.trace).filter(
+    lost = unanswered_launches(view.trace).filter(
         ~pl.col("name").cast(pl.String).str.contains("Memset|Memcpy")
     )
     launches = answered + len(lost)
@@ -50,10 +50,10 @@ def find(scene: Scene) -> Findings:
     shown: list[Evidence] = []
     if len(lost) >= max(COUNT, SHARE * launches):
         missing.append(f"{len(lost)} of {launches} launches have no device work")
-        shown.append(evidence.of(scene, "launches without device work", lost))
+        shown.append(evidence.of(view, "launches without device work", lost))
     if len(orphans) >= max(COUNT, SHARE * len(device)):
         missing.append(f"{len(orphans)} of {len(device)} device events have no launch")
-        shown.append(evidence.of(scene, "device events without a launch", orphans))
+        shown.append(evidence.of(view, "device events without a launch", orphans))
     if missing:
         yield Finding(
             title=f"The recording is incomplete: {'; '.join(missing)}",

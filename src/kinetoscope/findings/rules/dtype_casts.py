@@ -12,7 +12,7 @@ How it decides
     Kernels that copy into another float type, outside of optimizers, by name (``bfloat16_copy_kernel_cuda``,
     ``float16_copy_kernel``, …) or launched below ``aten::_to_copy``. Half of their time counts as saved where
     a step has an optimizer and ops cast what they are given, as under autocast, which needs its casts of
-    master weights once a step; all of it elsewhere. With it goes the same share of what the host spends in
+    master weights once per step; all of it elsewhere. With it goes the same share of what the host spends in
     the casts: ``aten::to`` and all, in a backward autograd's node.
 
 What to do
@@ -29,7 +29,16 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
-from kinetoscope.findings.rule import MEDIUM, Finding, Findings, Scene, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import (
+    MEDIUM,
+    Finding,
+    Findings,
+    RankView,
+    evidence,
+    matching,
+    numbers,
+    savings,
+)
 
 CASTS = r"(bfloat16|float16|half|float8\w*)_copy_kernel"
 CAST = r"^aten::(to|_to_copy)$"
@@ -37,44 +46,44 @@ CAST_BACKWARD = rf"{AUTOGRAD_NODE}: ToCopyBackward"
 COPIES = r"direct_copy_kernel_cuda|" + CASTS
 
 
-def find(scene: Scene) -> Findings:
-    copies = scene.kernels(COPIES)
+def find(view: RankView) -> Findings:
+    copies = view.kernels(COPIES)
     if copies.is_empty():
         return
-    host = scene.trace.host_events
+    host = view.trace.host_events
     parents = host.select("name")[host["parent"].gather(copies["op"])]
     casts = copies.filter(
         (matching(parents, "name", "^aten::(_to_copy|to)$") | matching(copies, "name", CASTS))
         & ~matching(copies, "category", "^optimizer$")
     )
     asked = _calls(host).gather(casts["op"]).drop_nulls().unique().sort()
-    autocast = _autocast(scene, asked)
-    half = autocast and matching(scene.work, "category", "^optimizer$").any()
-    spared, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
-    freed = savings.device(scene, casts, basis, saved=spared * pl.col("duration_ns"))
+    autocast = _autocast(view, asked)
+    half = autocast and matching(view.work, "category", "^optimizer$").any()
+    saved, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
+    freed = savings.device(view, casts, basis, saved=saved * pl.col("duration_ns"))
     if freed.change.is_empty:
         return
-    saving = savings.both(scene, freed, savings.host(scene, host[asked], "their calls", spared))
+    saving = savings.both(view, freed, savings.host(view, host[asked], "their calls", saved))
     if saving.share < MEDIUM:
         return
     longest = casts.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{scene.per_step(len(casts)):.0f} casts a {scene.unit} between float types take "
-        f"{numbers.time(scene.us_of(casts))} of device time",
+        title=f"{view.per_step(len(casts)):.0f} casts per {view.unit} between float types take "
+        f"{numbers.time(view.us_of(casts))} of device time",
         saving=saving,
-        evidence=[evidence.of(scene, "the longest casts", longest.head(8))],
+        evidence=[evidence.of(view, "the longest casts", longest.head(8))],
         advice="Keep tensors in the type that they are used in."
         + (
             "" if autocast else " What has to be in float32, such as a norm, casts for nothing once compiled."
         ),
         snippet="model = model.to(torch.bfloat16)" if autocast else None,
-        source=evidence.source(scene, longest["op"]),
+        source=evidence.source(view, longest["op"]),
     )
 
 
-def _autocast(scene: Scene, calls: pl.Series) -> bool:
+def _autocast(view: RankView, calls: pl.Series) -> bool:
     """Whether some casts are made inside the ops that need them: the program does not ask for those."""
-    host = scene.trace.host_events
+    host = view.trace.host_events
     return matching(host.select("name")[host["parent"].gather(calls).drop_nulls()], "name", "^aten::").any()
 
 

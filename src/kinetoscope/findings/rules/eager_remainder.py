@@ -26,17 +26,17 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, savings
 
 SHARE = 0.05
 
 
-def find(scene: Scene) -> Findings:
-    if regions(scene.trace).is_empty():
+def find(view: RankView) -> Findings:
+    if regions(view.trace).is_empty():
         return
-    work = scene.work
+    work = view.work
     eager = work.filter(
-        ~work["launch"].is_in(compiled(scene.trace).implode()).fill_null(True)
+        ~work["launch"].is_in(compiled(view.trace).implode()).fill_null(True)
         & (pl.col("part") == "compute")
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
@@ -48,9 +48,9 @@ def find(scene: Scene) -> Findings:
     ops = by_op["op_name"].cast(pl.String).drop_nulls().head(3)
     yield Finding(
         title=f"{share:.0%} of device time runs outside of the compiled regions (most in {', '.join(ops)})",
-        saving=savings.fused(scene, chains, "each eager chain in the time of its longest kernel"),
-        evidence=[evidence.of(scene, "eager elementwise chains", chains)],
+        saving=savings.fused(view, chains, "each eager chain in the time of its longest kernel"),
+        evidence=[evidence.of(view, "eager elementwise chains", chains)],
         advice="Take the eager part into the compiled function.",
         snippet="step = torch.compile(lambda x, y: loss_fn(model(x), y))",
-        source=evidence.source(scene, chains["op"]),
+        source=evidence.source(view, chains["op"]),
     )

@@ -35,7 +35,7 @@ from kinetoscope.analysis.collectives.recorded import BUS, collectives
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import HIGH, Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import HIGH, Finding, Findings, RankView, evidence, numbers, savings
 
 GAIN = 0.5
 # Bytes a second per rank, as nccl-tests count a bus: beyond PCIe 5.0 (64 GB/s) and a network card of 800
@@ -43,42 +43,42 @@ GAIN = 0.5
 FAST, ENOUGH = 100e9, 1_000_000
 
 
-def find(scene: Scene) -> Findings:
-    running = scene.work.filter(pl.col("part") == "communication")
+def find(view: RankView) -> Findings:
+    running = view.work.filter(pl.col("part") == "communication")
     if running.is_empty():
         return
-    compute = scene.work.filter(pl.col("part") == "compute")
+    compute = view.work.filter(pl.col("part") == "compute")
     exposed = intervals.total(intervals.subtract(running, compute, ["device"]))
-    waited = waits(scene.run, scene.trace)
+    waited = waits(view.run, view.trace)
     transfer = max(0, exposed - int(waited["saved_ns"].sum()))
-    if transfer < HIGH * scene.length_ns:
+    if transfer < HIGH * view.length_ns:
         return
     # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
     part = transfer / max(1, int(running["duration_ns"].sum()))
-    spared = pl.col("duration_ns") * part * GAIN
-    saving = savings.device(scene, running, "half of the exposed transfer time", saved=spared)
+    saved = pl.col("duration_ns") * part * GAIN
+    saving = savings.device(view, running, "half of the exposed transfer time", saved=saved)
     # Replayed together, a collective takes what its transfer does: that gets shorter, and no waiting.
     moving = int(running["duration_ns"].sum()) - int(waited["waiting_ns"].sum())
     less = shorten(running["id"], running["duration_ns"] * (GAIN * min(1.0, transfer / max(1, moving))))
-    saving = replace(saving, together={scene.rank: less})
-    if fast := _bus(scene) >= FAST:
+    saving = replace(saving, together={view.rank: less})
+    if fast := _bus(view) >= FAST:
         saving = savings.not_predicted(saving, "over so fast a link, hiding costs about what it hides")
     longest = running.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{numbers.time(scene.us(transfer))} of communication a {scene.unit} is exposed, "
+        title=f"{numbers.time(view.us(transfer))} of communication per {view.unit} is exposed, "
         f"{part:.0%} of all communication",
         saving=saving,
         at_least="low" if fast else None,
-        evidence=[evidence.of(scene, "the longest collectives", longest)],
+        evidence=[evidence.of(view, "the longest collectives", longest)],
         advice="Start communication earlier or need its result later, so that computing hides it.",
         snippet="DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
-        source=evidence.source(scene, running["op"]),
+        source=evidence.source(view, running["op"]),
     )
 
 
-def _bus(scene: Scene) -> float:
+def _bus(view: RankView) -> float:
     """What the fastest collective moved a second over each rank's link; 0 where no sizes were recorded."""
-    long = collectives(scene.trace).filter(pl.col("bytes") >= ENOUGH, pl.col("duration_ns") > 0)
+    long = collectives(view.trace).filter(pl.col("bytes") >= ENOUGH, pl.col("duration_ns") > 0)
     part = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64) * (1 - 1 / pl.col("size"))
     rates = long.select((pl.col("bytes") / pl.col("duration_ns") * 1e9 * part).max())
     return float(rates.item() or 0.0)

@@ -25,32 +25,32 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 FLUSH = r"^(cuda|hip)DeviceSynchronize$"
 
 
-def find(scene: Scene) -> Findings:
-    flushes = scene.host(FLUSH).sort("start_ns")
-    launches = scene.trace.host_events["start_ns"].gather(scene.trace.device_events["launch"].drop_nulls())
+def find(view: RankView) -> Findings:
+    flushes = view.host(FLUSH).sort("start_ns")
+    launches = view.trace.host_events["start_ns"].gather(view.trace.device_events["launch"].drop_nulls())
     if flushes.is_empty() or launches.is_empty():
         return
     last = flushes.tail(1)
     at, duration = last.select("start_ns", "duration_ns").row(0)
     since = (pl.col("start_ns") > launches.max()) & (pl.col("start_ns") < at)
-    if (launches > at).any() or len(scene.host(SYNCHRONIZATION).filter(since)):
+    if (launches > at).any() or len(view.host(SYNCHRONIZATION).filter(since)):
         return
-    pending = scene.trace.device_events.filter(pl.col("start_ns") + pl.col("duration_ns") > at)
+    pending = view.trace.device_events.filter(pl.col("start_ns") + pl.col("duration_ns") > at)
     still = (
         f"{len(pending)} device events had still to run"
         if len(pending)
-        else f"nothing was left to run, and the device had been busy {scene.busy_share:.0%} of the time"
+        else f"nothing was left to run, and the device had been busy {view.busy_share:.0%} of the time"
     )
     yield Finding(
         title=f"The {numbers.time(duration / 1000)} of {last['name'][0]} at the end are the profiler's "
         f"flush: {still}",
         saving=savings.OF_THE_PROFILER,
         at_least="info",
-        evidence=[evidence.of(scene, "the flush", last)],
+        evidence=[evidence.of(view, "the flush", last)],
         advice="Leave it out of the reckoning.",
     )

@@ -28,12 +28,12 @@ import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.findings.rule import Findings, RankView, numbers
 from kinetoscope.trace.schema import whole
 
 
-def find(scene: Scene) -> Findings:
-    for one in scene.memory:
+def find(view: RankView) -> Findings:
+    for one in view.memory:
         copies = _copies(one.history)
         if len(copies) < 2:
             continue
@@ -44,7 +44,7 @@ def find(scene: Scene) -> Findings:
         is_copy = every["start"].is_in(_again(every, copied, len(alike)).implode())
         is_copy &= not copied["replaces"][0]
         found = memory.without(
-            scene,
+            view,
             one,
             every.with_columns(pl.when(is_copy).then("bytes").otherwise(pl.col("bytes") // 2).alias("bytes")),
             title=f"{len(copies)} tensors of {numbers.size(size)} are a model's output in float32 and "
@@ -69,7 +69,7 @@ def _copies(history: DeviceHistory) -> pl.DataFrame:
     ``replaces``: the output itself is gone by then."""
     here = history.at_peak.filter(pl.col("start").is_not_null(), ~pl.col("forward"), ~pl.col("optimizer"))
     outputs = history.known.filter(pl.col("forward"), ~pl.col("backward")).select(
-        double=pl.col("bytes") * 2, made="start", gone=pl.col("end").fill_null(history.stretch[1] + 1)
+        double=pl.col("bytes") * 2, made="start", gone=pl.col("end").fill_null(history.span[1] + 1)
     )
     outputs = outputs.filter(pl.col("made").is_not_null())
     copied = here.join(outputs, left_on="bytes", right_on="double")

@@ -30,23 +30,23 @@ from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
 
 ROLE = "root"
 
 
-def find(scene: Scene) -> Findings:
-    if not scene.first:
+def find(view: RankView) -> Findings:
+    if not view.first:
         return
-    for number, failure in enumerate(blocked(scene)):
+    for number, failure in enumerate(blocked(view)):
         yield Finding(
             subject=f"{failure.function} {evidence.at_line(failure.file, failure.line)}",
             title=f"torch.compile gave up on {failure.function or 'a function'}, which runs eagerly: "
             f"{failure.reason.rstrip('.')}",
             # What runs eagerly is not known function by function: the first stands for all.
-            saving=_saving(scene) if number == 0 else savings.nothing("counted with the first function"),
+            saving=_saving(view) if number == 0 else savings.nothing("counted with the first function"),
             at_least="high",
-            evidence=[evidence.of(scene, _shown(failure), scene.trace.steps)],
+            evidence=[evidence.of(view, _shown(failure), view.trace.steps)],
             advice=" ".join(["Remove what blocks it.", *failure.hints[:1]]),
             snippet="torch.compile(model, fullgraph=True)  # makes it an error",
             source=evidence.at_line(failure.file, failure.line),
@@ -58,12 +58,12 @@ def _shown(failure: Failure) -> str:
     return f"{failure.compile_id} {failure.type}{code}; {failure.explanation or failure.effect}"
 
 
-def _saving(scene: Scene) -> Saving:
-    if scene.work.is_empty():
+def _saving(view: RankView) -> Saving:
+    if view.work.is_empty():
         return savings.nothing("not known: no recording of what runs eagerly")
-    eager = scene.work.filter(
-        ~pl.col("launch").is_in(compiled(scene.trace).implode()).fill_null(True)
+    eager = view.work.filter(
+        ~pl.col("launch").is_in(compiled(view.trace).implode()).fill_null(True)
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
-    chains = elementwise_chains(scene.work, eager)
-    return savings.fused(scene, chains, "each eager elementwise chain in the time of its longest kernel")
+    chains = elementwise_chains(view.work, eager)
+    return savings.fused(view, chains, "each eager elementwise chain in the time of its longest kernel")

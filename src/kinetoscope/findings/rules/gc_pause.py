@@ -24,23 +24,23 @@ from __future__ import annotations
 
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, savings
-from kinetoscope.findings.scene import spans
+from kinetoscope.findings.rank_view import spans
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, savings
 
 
-def find(scene: Scene) -> Findings:
-    pauses = scene.inside(scene.host(GARBAGE_COLLECTION))
+def find(view: RankView) -> Findings:
+    pauses = view.inside(view.host(GARBAGE_COLLECTION))
     if pauses.is_empty():
         return
-    stopped = scene.idle_during(pauses) if len(scene.work) else intervals.union(spans(pauses))
-    us = scene.us(intervals.total(stopped))
+    stopped = view.idle_during(pauses) if len(view.work) else intervals.union(spans(pauses))
+    us = view.us(intervals.total(stopped))
     longest = pauses.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"Python's garbage collector stops the {scene.unit} for {us / 1000:.1f} ms "
-        f"({scene.per_step(len(pauses)):.0f} collections)",
-        saving=savings.host(scene, pauses, "the collections' time"),
-        evidence=[evidence.of(scene, f"{len(pauses)} collections", longest)],
+        title=f"Python's garbage collector stops the {view.unit} for {us / 1000:.1f} ms "
+        f"({view.per_step(len(pauses)):.0f} collections)",
+        saving=savings.host(view, pauses, "the collections' time"),
+        evidence=[evidence.of(view, f"{len(pauses)} collections", longest)],
         advice="Freeze what lives for ever after set-up and collect at moments of your choosing.",
         snippet="gc.collect(); gc.freeze(); gc.disable()  # then gc.collect() every few hundred steps",
-        source=evidence.source(scene, pauses["parent"]),
+        source=evidence.source(view, pauses["parent"]),
     )

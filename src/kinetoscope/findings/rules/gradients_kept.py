@@ -25,12 +25,12 @@ import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.findings.rule import Findings, RankView, numbers
 from kinetoscope.trace.schema import whole
 
 
-def find(scene: Scene) -> Findings:
-    for one in scene.memory_in_steps:
+def find(view: RankView) -> Findings:
+    for one in view.memory_in_steps:
         marks = [ns // 1000 for ns in one.held.boundaries_ns] if one.held else []
         began_us = max((mark for mark in marks if mark <= one.history.time_us), default=None)
         if began_us is None:
@@ -40,7 +40,7 @@ def find(scene: Scene) -> Findings:
         )
         held = whole(kept["bytes"].sum())
         found = memory.without(
-            scene,
+            view,
             one,
             _absent(one.history, kept),
             title=f"{numbers.size(held)} of the last step's gradients are held through the forward pass; the "
@@ -54,7 +54,7 @@ def find(scene: Scene) -> Findings:
 
 def _absent(history: DeviceHistory, kept: pl.DataFrame) -> pl.DataFrame:
     """From the beginning of the step until a share of its backward pass is over, by the parameters' order."""
-    first, last = history.stretch
+    first, last = history.span
     inside = history.known.filter(pl.col("start").is_between(first, last))
     backward = inside.filter(pl.col("backward"))["start"]
     begins, ends = whole(backward.min()), whole(backward.max())

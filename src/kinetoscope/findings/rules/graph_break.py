@@ -35,19 +35,19 @@ from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
 from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
 
 
-def find(scene: Scene) -> Findings:
-    joined = join(scene.run) if scene.first else None
+def find(view: RankView) -> Findings:
+    joined = join(view.run) if view.first else None
     if joined is None:
         return
-    gave_up = {failure.function for failure in blocked(scene)}
+    gave_up = {failure.function for failure in blocked(view)}
     for number, row in enumerate(joined.compilation.graph_breaks):
         if row.skipped_frame and row.function in gave_up:
             continue  # no break, but the end of it: `frame-not-compiled`
-        resumed = _resumed(scene, joined.compilation, row)
-        needless = pl.concat([resumed, _calling(scene, joined.compilation, resumed)])
+        resumed = _resumed(view, joined.compilation, row)
+        needless = pl.concat([resumed, _calling(view, joined.compilation, resumed)])
         place = evidence.at_line(row.file, row.line)
         entries = [f"{len(resumed)} entries of what follows"] if len(resumed) else []
         shown = "; ".join([row.explanation or row.reason, *entries, *_launches(row)])
@@ -55,9 +55,9 @@ def find(scene: Scene) -> Findings:
             subject=f"{place} {number}",
             title=f"Graph break in {row.function or 'a compiled function'}: {row.reason.rstrip('.')}"
             + (f" ({row.count} times)" if row.count > 1 else ""),
-            saving=_saving(scene, needless),
+            saving=_saving(view, needless),
             at_least="low",
-            evidence=[evidence.of(scene, shown, resumed)],
+            evidence=[evidence.of(view, shown, resumed)],
             advice=" ".join(["Take the call out of the compiled function.", *row.hints[:1]]),
             snippet="torch.compile(model, fullgraph=True)  # makes every break an error",
             source=place,
@@ -76,20 +76,20 @@ def _launches(row: GraphBreak) -> Iterable[str]:
         yield f"{row.extra_launches} extra launches: {', '.join(added)}"
 
 
-def _resumed(scene: Scene, compilation: Compilation, row: GraphBreak) -> pl.DataFrame:
+def _resumed(view: RankView, compilation: Compilation, row: GraphBreak) -> pl.DataFrame:
     """The recorded entries of what follows the break, with ``cost_ns``."""
     rests = ((frame.compile_id, RESUMED.match(frame.function or "")) for frame in compilation.frames)
     marks = [compile_id for compile_id, rest in rests if rest and int(rest["line"]) == row.line]
-    return scene.inside(entry_costs(scene.trace)).filter(pl.col("compile_id").is_in(marks))
+    return view.inside(entry_costs(view.trace)).filter(pl.col("compile_id").is_in(marks))
 
 
-def _calling(scene: Scene, compilation: Compilation, resumed: pl.DataFrame) -> pl.DataFrame:
+def _calling(view: RankView, compilation: Compilation, resumed: pl.DataFrame) -> pl.DataFrame:
     """The broken function's own entries, those that what follows was entered from, where other compiled code
     called them: it would hold the function if that were whole. All but the first of each call of that code,
     which is then entered for them."""
-    around = region_around(scene.trace).gather(scene.trace.host_events["parent"])
+    around = region_around(view.trace).gather(view.trace.host_events["parent"])
     rests = [frame.compile_id for frame in compilation.frames if RESUMED.match(frame.function or "")]
-    own = entry_costs(scene.trace).with_columns(caller=around.gather(entry_costs(scene.trace)["id"]))
+    own = entry_costs(view.trace).with_columns(caller=around.gather(entry_costs(view.trace)["id"]))
     own = own.filter(
         pl.col("id").is_in(around.gather(resumed["id"]).implode()),
         pl.col("caller").is_not_null() & ~pl.col("compile_id").is_in(rests),
@@ -97,9 +97,9 @@ def _calling(scene: Scene, compilation: Compilation, resumed: pl.DataFrame) -> p
     return own.filter(pl.int_range(pl.len()).over("caller") > 0).drop("caller")
 
 
-def _saving(scene: Scene, entries: pl.DataFrame) -> Saving:
+def _saving(view: RankView, entries: pl.DataFrame) -> Saving:
     if entries.is_empty():
         return savings.nothing("not known: the recording shows no entry of what follows the break")
     share = (pl.col("cost_ns") / pl.col("duration_ns")).clip(0, 1)
     entering = entries.with_columns(share=share)
-    return savings.host(scene, entering, "host time of entering the pieces")
+    return savings.host(view, entering, "host time of entering the pieces")

@@ -25,16 +25,16 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, matching, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, matching, savings
 
 
-def find(scene: Scene) -> Findings:
-    copies = scene.kernels(r"^Memcpy DtoD")
+def find(view: RankView) -> Findings:
+    copies = view.kernels(r"^Memcpy DtoD")
     if copies.is_empty():
         return
     key = ["device", "stream"]
     ordered = (
-        scene.work.select("id", *key, "kind", "start_ns", "category", "op", "correlation")
+        view.work.select("id", *key, "kind", "start_ns", "category", "op", "correlation")
         .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
     )
@@ -46,17 +46,17 @@ def find(scene: Scene) -> Findings:
         pl.col("id").is_in(copies["id"].implode()),
     )
     hidden = hidden.select("id").join(copies, on="id", maintain_order="left")
-    megabytes = scene.per_step(int(hidden["bytes"].sum())) / 1e6
+    megabytes = view.per_step(int(hidden["bytes"].sum())) / 1e6
     ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
     names = ops.filter(~ops.str.starts_with("## Call")).to_list()
     yield Finding(
-        title=f"{scene.per_step(len(hidden)):.0f} hidden device-to-device copies a {scene.unit} before a "
+        title=f"{view.per_step(len(hidden)):.0f} hidden device-to-device copies per {view.unit} before a "
         f"matrix product ({megabytes:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
-        saving=savings.device(scene, hidden, "the copies' own time", saved="duration_ns"),
-        evidence=[evidence.of(scene, "copies that seed a GEMM's output", hidden)],
+        saving=savings.device(view, hidden, "the copies' own time", saved="duration_ns"),
+        evidence=[evidence.of(view, "copies that seed a GEMM's output", hidden)],
         advice="A bias of one row needs no copy; for a full matrix let max-autotune fold the addition into a "
         "template.",
         snippet='torch.compile(fn, mode="max-autotune")',
-        source=evidence.source(scene, hidden["op"]),
-        proof=commands.tune(scene, mode="max-autotune"),
+        source=evidence.source(view, hidden["op"]),
+        proof=commands.tune(view, mode="max-autotune"),
     )

@@ -27,29 +27,29 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.idle.computing import computing
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 
-def find(scene: Scene) -> Findings:
-    host = scene.trace.host_events
-    ops = computing(scene.trace)["host_event"]
-    idle = scene.idle("host-op").filter(pl.col("host_event").is_in(ops.implode()))
+def find(view: RankView) -> Findings:
+    host = view.trace.host_events
+    ops = computing(view.trace)["host_event"]
+    idle = view.idle("host-op").filter(pl.col("host_event").is_in(ops.implode()))
     idle = idle.with_columns(host["name"].gather(idle["host_event"]).cast(pl.String).alias("op"))
     if idle.is_empty():
         return
-    # What one line of the program calls is mended at once; without lines, all of it.
-    lines = {op: evidence.source(scene, pl.Series([op])) for op in idle["host_event"].unique()}
+    # What one line of the program calls is fixed at once; without lines, all of it.
+    lines = {op: evidence.source(view, pl.Series([op])) for op in idle["host_event"].unique()}
     line = pl.col("host_event").replace_strict(lines, return_dtype=pl.String)
     for (source,), group in idle.group_by(line.alias("line"), maintain_order=True):
         by_op = group.group_by("op").agg(pl.col("idle_ns").sum()).sort("idle_ns", "op", descending=True)
         names = by_op["op"].to_list()
-        us = scene.us_of(group, "idle_ns")
+        us = view.us_of(group, "idle_ns")
         yield Finding(
             subject=names[0],
-            title=f"The device waits {numbers.time(us)} a {scene.unit} while {', '.join(names[:2])}"
+            title=f"The device waits {numbers.time(us)} per {view.unit} while {', '.join(names[:2])}"
             f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU",
-            saving=savings.idle(scene, group, "the device's idle time during them"),
-            evidence=evidence.of_gaps(scene, group.sort("idle_ns", descending=True).head(3)),
+            saving=savings.idle(view, group, "the device's idle time during them"),
+            evidence=evidence.of_gaps(view, group.sort("idle_ns", descending=True).head(3)),
             advice="Run it on the device, or ahead of time in another thread.",
             source=None if source is None else str(source),
         )

@@ -23,7 +23,16 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.findings.rule import LOW, Finding, Findings, Scene, commands, evidence, savings, short_name
+from kinetoscope.findings.rule import (
+    LOW,
+    Finding,
+    Findings,
+    RankView,
+    commands,
+    evidence,
+    savings,
+    short_name,
+)
 
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot
@@ -31,10 +40,10 @@ BUSY = 0.5  # in a step that waits for the host, no kernel is hot
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Findings:
-    if scene.busy_share < BUSY:
+def find(view: RankView) -> Findings:
+    if view.busy_share < BUSY:
         return
-    work = scene.work.filter(pl.col("part") != "communication")
+    work = view.work.filter(pl.col("part") != "communication")
     total = int(work["duration_ns"].sum())
     by_name = (
         work.group_by("name").agg(pl.col("duration_ns").sum(), pl.len()).sort("duration_ns", descending=True)
@@ -42,18 +51,18 @@ def find(scene: Scene) -> Findings:
     if len(by_name) < 2 or (share := int(by_name["duration_ns"][0]) / max(total, 1)) < SHARE:
         return
     name = str(by_name["name"][0])
-    hot = scene.known.filter(pl.col("name") == name)
-    half = savings.device(scene, hot, "this kernel twice as fast", saved=pl.col("duration_ns") / 2)
+    hot = view.known.filter(pl.col("name") == name)
+    half = savings.device(view, hot, "this kernel twice as fast", saved=pl.col("duration_ns") / 2)
     if half.share < LOW:
         return
     yield Finding(
-        title=f"{short_name(name)} is {share:.0%} of device time ({scene.per_step(len(hot)):.0f} launches a "
-        f"{scene.unit}): twice as fast, the {scene.unit} would be {half.share:.0%} shorter",
+        title=f"{short_name(name)} is {share:.0%} of device time ({view.per_step(len(hot)):.0f} launches a "
+        f"{view.unit}): twice as fast, the {view.unit} would be {half.share:.0%} shorter",
         saving=savings.nothing("a what-if: by how much the kernel can get faster is not known"),
         at_least="info",
         at_most="info",
-        evidence=[evidence.of(scene, f"{len(hot)} launches", hot.sort("duration_ns", descending=True))],
+        evidence=[evidence.of(view, f"{len(hot)} launches", hot.sort("duration_ns", descending=True))],
         advice="Start here: see what limits it, before anything else.",
-        source=evidence.source(scene, hot["op"]),
-        proof=commands.bench(scene, name),
+        source=evidence.source(view, hot["op"]),
+        proof=commands.bench(view, name),
     )

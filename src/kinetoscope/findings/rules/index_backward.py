@@ -10,7 +10,7 @@ Why it is slow
     write of the parts would do.
 
 How it decides
-    Device work inside the backward of select, slice, as_strided or index, at least four a step: fills and
+    Device work inside the backward of select, slice, as_strided or index, at least four per step: fills and
     memsets, and the additions that autograd makes of the results. Their time counts as saved, on the device
     and, where the host sets the pace, there; the copies of the parts themselves remain.
 
@@ -29,47 +29,47 @@ import polars as pl
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.replay.change import in_a_row
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
 
 NODES = r"^autograd::engine::evaluate_function: (Select|Slice|AsStrided|Index)Backward\d+$"
 WHOLE = r"^aten::(zeros|zero_|fill_|new_zeros|add|add_)$"
 APART_NS = 20_000  # of the engine between its nodes
-CALLS = 4  # a step: a single selection, such as that of the last token, is no loop
+CALLS = 4  # per step: a single selection, such as that of the last token, is no loop
 
 
-def find(scene: Scene) -> Findings:
-    wasted = whole_tensors(scene)
+def find(view: RankView) -> Findings:
+    wasted = whole_tensors(view)
     nodes = wasted["node"].n_unique()
-    if nodes < CALLS * scene.steps:
+    if nodes < CALLS * view.steps:
         return
     additions = int(matching(wasted, "op_name", r"^aten::add_?$").sum())
-    us = scene.us_of(wasted)
+    us = view.us_of(wasted)
     longest = wasted.sort("duration_ns", descending=True)
-    freed = savings.device(scene, wasted, "the fills and additions, all of them", saved="duration_ns")
-    calls = scene.trace.host_events[wasted["node"].unique().sort()]
+    freed = savings.device(view, wasted, "the fills and additions, all of them", saved="duration_ns")
+    calls = view.trace.host_events[wasted["node"].unique().sort()]
     loop = in_a_row(calls, APART_NS)
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
-    forward = attribution(scene.trace)["forward_op"].gather(longest["id"])
+    forward = attribution(view.trace)["forward_op"].gather(longest["id"])
     yield Finding(
-        title=f"The backward of {scene.per_step(nodes):.0f} selections a {scene.unit} fills and adds "
-        f"{scene.per_step(len(wasted)):.0f} whole tensors ({scene.per_step(additions):.0f} additions): "
-        f"{numbers.time(us)}, {us / max(scene.busy_us, 1e-9):.0%} of busy time",
+        title=f"The backward of {view.per_step(nodes):.0f} selections per {view.unit} fills and adds "
+        f"{view.per_step(len(wasted)):.0f} whole tensors ({view.per_step(additions):.0f} additions): "
+        f"{numbers.time(us)}, {us / max(view.busy_us, 1e-9):.0%} of busy time",
         saving=savings.both(
-            scene, freed, savings.host(scene, loop, "host time of the nodes but one a tensor", share)
+            view, freed, savings.host(view, loop, "host time of the nodes but one a tensor", share)
         ),
-        evidence=[evidence.of(scene, "the longest fills and additions", longest)],
+        evidence=[evidence.of(view, "the longest fills and additions", longest)],
         advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them "
         "in one product.",
         snippet="for expert, w in zip(experts, weight.unbind(0)): …  # instead of weight[i]",
-        source=evidence.source(scene, forward),
+        source=evidence.source(view, forward),
     )
 
 
-def whole_tensors(scene: Scene) -> pl.DataFrame:
+def whole_tensors(view: RankView) -> pl.DataFrame:
     """The work that fills and adds tensors of the whole's size, with the autograd ``node`` that it is of."""
-    host = scene.trace.host_events
-    node = nearest(host, matching(host, "name", NODES)).gather(caller(scene.work))
-    of_nodes = scene.work.with_columns(node.alias("node")).drop_nulls("node")
+    host = view.trace.host_events
+    node = nearest(host, matching(host, "name", NODES)).gather(caller(view.work))
+    of_nodes = view.work.with_columns(node.alias("node")).drop_nulls("node")
     above = host["name"].gather(host["parent"].gather(of_nodes["op"])).alias("above")
     table = of_nodes.with_columns(above)
     return table.filter(

@@ -30,7 +30,7 @@ from kinetoscope.findings.rule import (
     Evidence,
     Finding,
     Findings,
-    Scene,
+    RankView,
     evidence,
     numbers,
     savings,
@@ -42,11 +42,11 @@ LONG_NS = 10_000
 SPREAD = 1.3  # longest over median: clocks alone wander by some per cent
 
 
-def find(scene: Scene) -> Findings:
-    if scene.unit != "step" or scene.steps < STEPS:
+def find(view: RankView) -> Findings:
+    if view.unit != "step" or view.steps < STEPS:
         return
     place = ["name", "grid", "nth"]
-    kernels = scene.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    kernels = view.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
     kernels = (
         kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
         .with_columns(
@@ -58,7 +58,7 @@ def find(scene: Scene) -> Findings:
     )
     slow = kernels.filter(pl.col("duration_ns") > SPREAD * pl.col("usual_ns"))
     basis = "the time above each launch's own median over the steps"
-    for group, saving in savings.heaviest(scene, slow, "name", basis=basis):
+    for group, saving in savings.heaviest(view, slow, "name", basis=basis):
         worst = group.sort("saved_ns", descending=True)
         name, longest, usual = worst.select("name", "duration_ns", "usual_ns").row(0)
         yield Finding(
@@ -67,15 +67,15 @@ def find(scene: Scene) -> Findings:
             f"{numbers.time(usual / 1000)} is usual ({len(group)} slow launches)",
             saving=saving,
             at_most="medium",
-            evidence=[evidence.of(scene, f"{len(group)} slow launches", worst), *_clocks(scene)],
+            evidence=[evidence.of(view, f"{len(group)} slow launches", worst), *_clocks(view)],
             advice="Look at all steps, at the clocks, and at what else ran on the device at these times.",
-            source=evidence.source(scene, worst["op"]),
+            source=evidence.source(view, worst["op"]),
         )
 
 
-def _clocks(scene: Scene) -> Iterable[Evidence]:
-    start, end = (bound / 1000 for bound in scene.bounds)
-    for sample in scene.record.clocks if scene.record else ():
+def _clocks(view: RankView) -> Iterable[Evidence]:
+    start, end = (bound / 1000 for bound in view.bounds)
+    for sample in view.record.clocks if view.record else ():
         reasons = ", ".join(sample.throttle_reasons) or "not throttled"
         yield Evidence(
             f"NVML, {sample.moment}: {sample.sm_clock_mhz} MHz of {sample.max_sm_clock_mhz}, "

@@ -1,4 +1,4 @@
-"""Stretches of the step where the device waits for launches.
+"""Intervals of the step where the device waits for launches.
 
 What it finds
     A device that is busy most of the time, and yet runs dry at places where the host falls behind.
@@ -30,7 +30,7 @@ from kinetoscope.findings.rule import (
     MEDIUM,
     Finding,
     Findings,
-    Scene,
+    RankView,
     commands,
     evidence,
     numbers,
@@ -38,31 +38,27 @@ from kinetoscope.findings.rule import (
 )
 from kinetoscope.findings.rules.overhead_bound import BUSY
 
-LEAST_TIMES = 0.5  # a step: a gap that most steps do not have is an accident of the others
+LEAST_TIMES = 0.5  # per step: a gap that most steps do not have is an accident of the others
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Findings:
+def find(view: RankView) -> Findings:
     # The device is empty when a recording begins: the way to the first launch is not a gap of the program's.
-    late = scene.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > scene.first_work_ns))
-    times = scene.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))
-    if (
-        scene.working_share < BUSY
-        or times < LEAST_TIMES
-        or scene.us_of(late, "idle_ns") < LOW * scene.step_us
-    ):
+    late = view.gaps.filter((pl.col("cause") == "launch-bound") & (pl.col("start_ns") > view.first_work_ns))
+    times = view.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))
+    if view.working_share < BUSY or times < LEAST_TIMES or view.us_of(late, "idle_ns") < LOW * view.step_us:
         return
-    saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
+    saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
     if saving.share < MEDIUM:
         return
-    remedy = fewer_launches(scene)
+    remedy = fewer_launches(view)
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
-        title=f"The device runs dry {times:.0f} times a {scene.unit} for want of a "
-        f"launch: {numbers.time(saving.us)}, {saving.share:.0%} of the {scene.unit}",
+        title=f"The device runs dry {times:.0f} times per {view.unit} for want of a "
+        f"launch: {numbers.time(saving.us)}, {saving.share:.0%} of the {view.unit}",
         saving=saving,
-        evidence=evidence.of_gaps(scene, longest),
+        evidence=evidence.of_gaps(view, longest),
         advice=remedy.advice,
-        source=evidence.source(scene, longest["host_event"]),
-        proof=commands.tune(scene, remedy.mode) if remedy.mode else None,
+        source=evidence.source(view, longest["host_event"]),
+        proof=commands.tune(view, remedy.mode) if remedy.mode else None,
     )

@@ -30,7 +30,7 @@ from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.convolutions import convolutions
 from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.rule import LOW, Finding, Findings, Scene, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, matching, numbers, savings
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
@@ -38,36 +38,36 @@ CONVERTS = (
     rf"|^triton_poi_fused_(({MOVES})_)*convolution(_backward)?(_({MOVES}))*(_\d+)?$"
 )
 NORMALIZES = r"batch_norm_(collect_statistics|transform_input|backward|elemt)"
-GAIN_OF_NORMALIZATIONS = 0.5  # ResNet-50's in training on an H200: 14.8 ms a step, and 6.5 in channels_last
+GAIN_OF_NORMALIZATIONS = 0.5  # ResNet-50's in training on an H200: 14.8 ms per step, and 6.5 in channels_last
 ON_AMD = "On AMD, MIOpen takes channels_last only with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment."
 
 
-def find(scene: Scene) -> Findings:
-    kernels = conversions(scene)
+def find(view: RankView) -> Findings:
+    kernels = conversions(view)
     if kernels.is_empty():
         return
-    us = scene.us_of(kernels)
-    if us < LOW * scene.step_us:
+    us = view.us_of(kernels)
+    if us < LOW * view.step_us:
         return
-    share = us * 1000 * scene.steps / max(scene.busy_ns, 1)
+    share = us * 1000 * view.steps / max(view.busy_ns, 1)
     longest = kernels.sort("duration_ns", descending=True).head(8)
-    remedy = _remedy(scene, kernels)
+    remedy = _remedy(view, kernels)
     basis = "the conversions' own time, and half of the batch normalizations between them"
     yield Finding(
-        title=f"{scene.per_step(len(kernels)):.0f} layout conversions a {scene.unit} around convolutions: "
+        title=f"{view.per_step(len(kernels)):.0f} layout conversions per {view.unit} around convolutions: "
         f"{numbers.time(us)}, {share:.0%} of busy time",
-        saving=savings.device(scene, _gains(scene, kernels), basis),
-        evidence=[evidence.of(scene, "the longest conversions", longest)],
+        saving=savings.device(view, _gains(view, kernels), basis),
+        evidence=[evidence.of(view, "the longest conversions", longest)],
         advice=remedy.advice,
         snippet=remedy.snippet,
-        source=evidence.source(scene, kernels["op"]),
+        source=evidence.source(view, kernels["op"]),
     )
 
 
-def _gains(scene: Scene, kernels: pl.DataFrame) -> pl.DataFrame:
+def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
     """What channels_last saves: the conversions, and of batch normalizations in training that half which
     their kernels for channels_last do not take."""
-    normalizing = scene.kernels(NORMALIZES)
+    normalizing = view.kernels(NORMALIZES)
     normalizing = normalizing.filter(~pl.col("name").cast(pl.String).str.contains("channels_last"))
     between = min(1.0, len(kernels) / max(1, len(normalizing)))
     parts = [
@@ -78,20 +78,20 @@ def _gains(scene: Scene, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 @remembered
-def conversions(scene: Scene) -> pl.DataFrame:
+def conversions(view: RankView) -> pl.DataFrame:
     """The conversions that serve convolutions of one group: others have no kernel to gain from the layout."""
-    found = scene.kernels(CONVERTS)
-    grouped = convolutions(scene.trace).filter("is_grouped")["op"]
-    return found.filter(~_served(scene, found).is_in(grouped.implode()).fill_null(False))
+    found = view.kernels(CONVERTS)
+    grouped = convolutions(view.trace).filter("is_grouped")["op"]
+    return found.filter(~_served(view, found).is_in(grouped.implode()).fill_null(False))
 
 
-def _served(scene: Scene, found: pl.DataFrame) -> pl.Series:
+def _served(view: RankView, found: pl.DataFrame) -> pl.Series:
     """The op that each conversion serves: the one that launched it; of a generated kernel, the op of the
     convolution that follows it in its stream."""
     key = ["device", "stream"]
-    is_own = matching(scene.work, "category", "^convolution$")
+    is_own = matching(view.work, "category", "^convolution$")
     following = (
-        scene.work.select("id", *key, "start_ns", own=pl.when(is_own).then("op"))
+        view.work.select("id", *key, "start_ns", own=pl.when(is_own).then("op"))
         .filter(is_own | pl.col("id").is_in(found["id"].implode()))
         .sort(*key, "start_ns")
         .with_columns(pl.col("own").backward_fill().over(key).alias("serves"))
@@ -99,15 +99,15 @@ def _served(scene: Scene, found: pl.DataFrame) -> pl.Series:
     return found.select("id").join(following.select("id", "serves"), on="id", maintain_order="left")["serves"]
 
 
-def _remedy(scene: Scene, kernels: pl.DataFrame) -> Remedy:
+def _remedy(view: RankView, kernels: pl.DataFrame) -> Remedy:
     """channels_last for all, unless the convolutions have it already."""
-    known = convolutions(scene.trace).filter(pl.col("op").is_in(_served(scene, kernels).implode()))
+    known = convolutions(view.trace).filter(pl.col("op").is_in(_served(view, kernels).implode()))
     if len(known) and known["is_channels_last"].mean() == 1.0:
         return Remedy(
             "The inputs are channels_last already: the library has no such kernel for their shapes and type. "
             "Use a 16-bit type and channels that are multiples of 8."
         )
-    advice = ["Keep model and input in channels_last.", *([ON_AMD] if maker(scene.trace) == "AMD" else [])]
+    advice = ["Keep model and input in channels_last.", *([ON_AMD] if maker(view.trace) == "AMD" else [])]
     return Remedy(
         " ".join(advice),
         "model = model.to(memory_format=torch.channels_last)\nx = x.to(memory_format=torch.channels_last)",

@@ -27,7 +27,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.findings.rule import Findings, Scene, commands, matching
+from kinetoscope.findings.rule import Findings, RankView, commands, matching
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
 from kinetoscope.findings.slow_calls import slow_calls
 
@@ -40,17 +40,17 @@ OTHERWISE_BOUND = "^(attention|sort|random|recurrent|FFT|linear algebra)$"
 BASIS = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
 
 
-def find(scene: Scene) -> Findings:
-    work = scene.known.filter(~matching(scene.known, "category", OTHERWISE_BOUND))
-    calls = costed(scene.trace).filter(
+def find(view: RankView) -> Findings:
+    work = view.known.filter(~matching(view.known, "category", OTHERWISE_BOUND))
+    calls = costed(view.trace).filter(
         pl.col("id").is_in(work["id"].implode())
         & (pl.col("time_ns") >= LONG_NS)
         & (pl.col("bytes") / pl.col("peak_bandwidth") >= pl.col("flops") / pl.col("peak_flops"))
     )
-    if untuned(scene):
-        calls = calls.join(slow_products(scene), on="id", how="anti")
+    if untuned(view):
+        calls = calls.join(slow_products(view), on="id", how="anti")
     share = pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")
-    for slow in slow_calls(scene, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+    for slow in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
         speed = worst["bytes"] / worst["time_ns"] / 1000
         yield slow.finding(
@@ -59,5 +59,5 @@ def find(scene: Scene) -> Findings:
             shown=f"{len(slow.calls)} calls, inputs {worst['shapes']}",
             advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
             snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
-            proof=commands.bench(scene, slow.kernel),
+            proof=commands.bench(view, slow.kernel),
         )

@@ -33,7 +33,7 @@ from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.rule import Findings, Scene, commands, matching
+from kinetoscope.findings.rule import Findings, RankView, commands, matching
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
 from kinetoscope.findings.slow_calls import SlowCalls, slow_calls
 
@@ -53,9 +53,9 @@ _OF_MAKERS = {
 PRODUCTS = "^(matmul|convolution|template)$"
 
 
-def find(scene: Scene) -> Findings:
-    products = scene.work["id"].filter(matching(scene.work, "category", PRODUCTS))
-    costs = costed(scene.trace)
+def find(view: RankView) -> Findings:
+    products = view.work["id"].filter(matching(view.work, "category", PRODUCTS))
+    costs = costed(view.trace)
     bound = costs.filter(
         pl.col("id").is_in(products.implode())
         & (pl.col("time_ns") >= LONG_NS)
@@ -63,31 +63,31 @@ def find(scene: Scene) -> Findings:
         & ~matching(costs, "name", MISALIGNED)
     )
     share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
-    for slow in slow_calls(scene, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+    for slow in slow_calls(view, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
-        calls, speed = scene.per_step(len(slow.calls)), worst["flops"] / worst["time_ns"] / 1000
-        remedy = _remedy(scene, slow)
+        calls, speed = view.per_step(len(slow.calls)), worst["flops"] / worst["time_ns"] / 1000
+        remedy = _remedy(view, slow)
         yield slow.finding(
-            title=f"{worst['op_name']} ({calls:.0f} calls a {scene.unit}) computes at {speed:.0f} TFLOP/s, "
+            title=f"{worst['op_name']} ({calls:.0f} calls per {view.unit}) computes at {speed:.0f} TFLOP/s, "
             f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
             shown=f"inputs {worst['shapes']}",
             advice=remedy.advice,
             snippet=remedy.snippet,
-            proof=commands.bench(scene, slow.kernel),
+            proof=commands.bench(view, slow.kernel),
         )
 
 
-def _remedy(scene: Scene, slow: SlowCalls) -> Remedy:
-    work = scene.work.filter(pl.col("id").is_in(slow.calls["id"].implode()))
+def _remedy(view: RankView, slow: SlowCalls) -> Remedy:
+    work = view.work.filter(pl.col("id").is_in(slow.calls["id"].implode()))
     if matching(work, "category", "^convolution$").any():
         advice = "Let the library measure its algorithms for these shapes; make the batch larger."
         return Remedy(advice, "torch.backends.cudnn.benchmark = True")
-    if attribution(scene.trace)["forward_op"].gather(work["id"]).is_not_null().any():
+    if attribution(view.trace)["forward_op"].gather(work["id"]).is_not_null().any():
         return Remedy("Batch the forward products or concatenate their rows: their gradients' follow.")
-    device = scene.device
+    device = view.device
     if device is not None and device.multiprocessors is not None:
         tiles = fitted(work, device).select(pl.median("blocks")).item()
         if tiles is not None and tiles >= FULL * device.multiprocessors:
-            return Remedy(_OF_MAKERS.get(maker(scene.trace) or "", ANOTHER))
+            return Remedy(_OF_MAKERS.get(maker(view.trace) or "", ANOTHER))
     advice = "Batch the products or concatenate their rows; the device has room for more tiles."
     return Remedy(advice, "torch.cat(parts) @ w")

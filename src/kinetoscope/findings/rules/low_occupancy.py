@@ -27,7 +27,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, savings, short_name
+from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, savings, short_name
 
 LONG_NS = 20_000
 OCCUPANCY = 0.25
@@ -36,11 +36,11 @@ GAIN = 0.5
 PIPELINED = ("matmul", "convolution", "attention", "template", "communication", "copy")
 
 
-def find(scene: Scene) -> Findings:
-    device = scene.device
+def find(view: RankView) -> Findings:
+    device = view.device
     if device is None or device.multiprocessors is None:
         return
-    long = scene.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    long = view.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
     long = long.filter(~pl.col("category").cast(pl.String).is_in(PIPELINED))
     kernels = (
         fitted(long, device)
@@ -51,7 +51,7 @@ def find(scene: Scene) -> Findings:
         .with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns"))
     )
     basis = "half of the kernels' time, an estimate"
-    for group, saving in savings.heaviest(scene, kernels, "name", basis=basis):
+    for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
         first = longest.row(0, named=True)
         shared = (first["shared_memory_bytes"] or 0) / 1024
@@ -61,9 +61,9 @@ def find(scene: Scene) -> Findings:
             f"resident ({first['registers']} registers a thread, {shared:.0f} KiB shared)",
             saving=saving,
             at_most="medium",
-            evidence=[evidence.of(scene, f"{len(group)} launches", longest)],
+            evidence=[evidence.of(view, f"{len(group)} launches", longest)],
             advice="Smaller blocks, more warps, or fewer values held at a time.",
             snippet="kernel[grid](…, BLOCK=1024, num_warps=4)",
-            source=evidence.source(scene, group["op"]),
-            proof=commands.bench(scene, first["name"]),
+            source=evidence.source(view, group["op"]),
+            proof=commands.bench(view, first["name"]),
         )

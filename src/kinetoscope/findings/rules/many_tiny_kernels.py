@@ -8,7 +8,7 @@ Why it is slow
     Each call pays for Python, the dispatcher and a launch; the device's share of it is negligible.
 
 How it decides
-    Ops with at least 50 kernels a step whose median is below 5 µs and whose host time, taken out, would
+    Ops with at least 50 kernels per step whose median is below 5 µs and whose host time, taken out, would
     shorten the step. Ops inside an optimizer belong to ``optimizer-not-fused``; compiled regions to
     ``compile-tax``.
 
@@ -25,7 +25,7 @@ import polars as pl
 
 from kinetoscope.analysis.replay.change import in_a_row
 from kinetoscope.findings.in_force import compiles
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
 
 # What torch._foreach_* does on lists of tensors.
 LISTED = "^(elementwise|copy|memset|reduction)$"
@@ -36,9 +36,9 @@ TINY_NS = 5_000  # shorter than any launch
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Findings:
-    host = scene.trace.host_events
-    work = scene.work
+def find(view: RankView) -> Findings:
+    host = view.trace.host_events
+    work = view.work
     eager = work.select("id", "op", "op_name", "duration_ns").filter(
         matching(work, "op_name", "^aten::") & (work["kind"] == "kernel") & matching(work, "category", LISTED)
     )
@@ -50,7 +50,7 @@ def find(scene: Scene) -> Findings:
             pl.col("op").unique().sort(),
             pl.col("id"),
         )
-        .filter((pl.col("calls") >= CALLS * scene.steps) & (pl.col("median_ns") < TINY_NS))
+        .filter((pl.col("calls") >= CALLS * view.steps) & (pl.col("median_ns") < TINY_NS))
         .sort("calls", pl.col("op_name").cast(pl.String), descending=[True, False])
     )
     if ops.is_empty():
@@ -60,17 +60,17 @@ def find(scene: Scene) -> Findings:
     kernels, typical = ops.select(pl.sum("calls"), pl.median("median_ns")).row(0)
     yield Finding(
         title=f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}: "
-        f"{scene.per_step(kernels):.0f} kernels a {scene.unit} of {numbers.time(typical / 1000)}",
+        f"{view.per_step(kernels):.0f} kernels per {view.unit} of {numbers.time(typical / 1000)}",
         saving=savings.host(
-            scene, in_a_row(calls, APART_NS), "these calls' host time, were they one for each op"
+            view, in_a_row(calls, APART_NS), "these calls' host time, were they one for each op"
         ),
         at_most="medium",
         evidence=[
-            evidence.of(scene, f"{count} calls of {name}", host[rows])
+            evidence.of(view, f"{count} calls of {name}", host[rows])
             for name, count, rows in ops.head(4).select("op_name", "calls", "op").iter_rows()
         ],
         advice="Do them at once: stack the tensors, or use torch._foreach_* on the list"
-        + ("." if compiles(scene) else "; or compile the loop."),
+        + ("." if compiles(view) else "; or compile the loop."),
         snippet="torch._foreach_mul_(tensors, 0.99)",
-        source=evidence.source(scene, calls["id"]),
+        source=evidence.source(view, calls["id"]),
     )

@@ -29,22 +29,22 @@ from dataclasses import replace
 
 from kinetoscope.analysis.memory.peak import DeviceHistory, split
 from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.findings.rule import Findings, RankView, numbers
 
 IN_ANY_CASE = 0.05  # of what blocks have; 0.03 was measured, where segments are expandable
 MUCH = 0.1  # of what is reserved
 AT_A_TIME = 20 << 20  # bytes of a segment for blocks of 1 to 10 MiB
 
 
-def find(scene: Scene) -> Findings:
-    for one in scene.memory:
+def find(view: RankView) -> Findings:
+    for one in view.memory:
         used, reserved = _used(one.history), one.history.reserved
         freed = int(reserved - (1 + IN_ANY_CASE) * used)
         is_expandable = one.history.snapshot.settings.get("expandable_segments")
         if is_expandable or freed < max(AT_A_TIME, MUCH * reserved):
             continue
         found = memory.finding(
-            scene,
+            view,
             one,
             freed,
             title=f"{numbers.size(reserved)} are reserved where blocks {_had(one.history)} "

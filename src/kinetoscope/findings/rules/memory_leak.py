@@ -26,22 +26,22 @@ from typing import Any  # a row of a table: its values are of their columns' typ
 
 from kinetoscope.analysis.memory.growth import growth, held_at_peak
 from kinetoscope.analysis.memory.histories import RankHistory
-from kinetoscope.findings.rule import Evidence, Finding, Findings, Scene, numbers, savings
+from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, numbers, savings
 
-SMALL = 4096  # bytes a step: a million steps fill no device
+SMALL = 4096  # bytes per step: a million steps fill no device
 STEPS = 100_000
 
 
-def find(scene: Scene) -> Findings:
-    start, end = scene.bounds
-    for one in scene.memory_in_steps:
+def find(view: RankView) -> Findings:
+    start, end = view.bounds
+    for one in view.memory_in_steps:
         rows = growth(one.history, one.held.boundaries_ns if one.held else ())
         for row in rows.head(savings.SHOWN_GROUPS).iter_rows(named=True):
             if row["grows"] != "allocations" or row["bytes_per_step"] < SMALL:
                 continue
             held = f", held by {', '.join(row['names'])}" if row["names"] else ""
             rate = numbers.size(row["bytes_per_step"])
-            peaks = (at.history for at in scene.memory if at.history.device == one.history.device)
+            peaks = (at.history for at in view.memory if at.history.device == one.history.device)
             held_bytes = [held_at_peak(at, row["line"], row["owner"], row["names"]) for at in peaks]
             yield Finding(
                 title=f"{rate} more are kept with every step, allocated by {row['owner']}{held}",
@@ -49,7 +49,7 @@ def find(scene: Scene) -> Findings:
                 saving_bytes=max(row["bytes"], *held_bytes),
                 evidence=[Evidence(_until_full(one, row), start / 1000, end / 1000)],
                 advice="Keep numbers instead of tensors (.item()), or tensors without graphs (.detach()).",
-                at_least="high" if scene.ran_out or _fills(one, row) else "medium",
+                at_least="high" if view.ran_out or _fills(one, row) else "medium",
                 source=row["line"] or None,
                 subject=f"{one.history.device} {row['line']} {row['owner']}",
             )

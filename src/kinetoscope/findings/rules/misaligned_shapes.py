@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings, short_name
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings, short_name
 
 MISALIGNED = r"(bf16|f16|s16816|s161616|h16816|h1688|_i8|s8)\w*align[124]\b"
 # Share of the kernel's time that padding saves.
@@ -34,22 +34,22 @@ GAIN = {"1": 0.75, "2": 0.5, "4": 0.25}
 BASIS = "three quarters of align1, half of align2, a quarter of align4 kernels' time"
 
 
-def find(scene: Scene) -> Findings:
-    kernels = scene.kernels(MISALIGNED)
+def find(view: RankView) -> Findings:
+    kernels = view.kernels(MISALIGNED)
     if kernels.is_empty():
         return
     alignment = pl.col("name").cast(pl.String).str.extract(r"align([124])\b")
-    spared = pl.col("duration_ns") * alignment.replace_strict(GAIN, return_dtype=pl.Float64)
+    saved = pl.col("duration_ns") * alignment.replace_strict(GAIN, return_dtype=pl.Float64)
     longest = kernels.sort("duration_ns", descending=True)
-    dims = scene.trace.host_events["input_dims"].gather(longest["op"])
+    dims = view.trace.host_events["input_dims"].gather(longest["op"])
     shapes = dims.drop_nulls().unique(maintain_order=True)
     shown = short_name(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else "")
     yield Finding(
-        title=f"{scene.per_step(len(kernels)):.0f} products a {scene.unit} have sizes that are not multiples "
-        f"of 8: {numbers.time(scene.us_of(kernels))}",
-        saving=savings.device(scene, kernels, BASIS, saved=spared),
-        evidence=[evidence.of(scene, shown, longest)],
+        title=f"{view.per_step(len(kernels)):.0f} products per {view.unit} have sizes that are not multiples "
+        f"of 8: {numbers.time(view.us_of(kernels))}",
+        saving=savings.device(view, kernels, BASIS, saved=saved),
+        evidence=[evidence.of(view, shown, longest)],
         advice="Pad the sizes to a multiple of 8, better of 64.",
         snippet="vocabulary = 64 * math.ceil(vocabulary / 64)",
-        source=evidence.source(scene, longest["op"]),
+        source=evidence.source(view, longest["op"]),
     )

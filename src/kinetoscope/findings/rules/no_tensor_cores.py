@@ -26,7 +26,7 @@ import polars as pl
 from kinetoscope.findings.rule import (
     Finding,
     Findings,
-    Scene,
+    RankView,
     commands,
     evidence,
     numbers,
@@ -40,11 +40,11 @@ LONG_NS = 20_000
 GAIN = 0.8
 
 
-def find(scene: Scene) -> Findings:
-    capability = scene.device.compute_capability if scene.device else None
+def find(view: RankView) -> Findings:
+    capability = view.device.compute_capability if view.device else None
     if capability is None or capability[0] < 8:
         return
-    kernels = scene.kernels(PLAIN).filter(
+    kernels = view.kernels(PLAIN).filter(
         (pl.col("duration_ns") >= LONG_NS)
         & ~pl.col("name").cast(pl.String).str.contains("tensorop|s1688|tf32")
     )
@@ -53,12 +53,12 @@ def find(scene: Scene) -> Findings:
     saved = pl.col("duration_ns") * GAIN
     longest = kernels.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{scene.per_step(len(kernels)):.0f} float32 products a {scene.unit} use no tensor cores: "
-        f"{numbers.time(scene.us_of(kernels))}",
-        saving=savings.device(scene, kernels, "four fifths of the kernels' time", saved=saved),
-        evidence=[evidence.of(scene, short_name(str(longest["name"][0])), longest)],
+        title=f"{view.per_step(len(kernels)):.0f} float32 products per {view.unit} use no tensor cores: "
+        f"{numbers.time(view.us_of(kernels))}",
+        saving=savings.device(view, kernels, "four fifths of the kernels' time", saved=saved),
+        evidence=[evidence.of(view, short_name(str(longest["name"][0])), longest)],
         advice="Allow TF32, or use bfloat16.",
         snippet='torch.set_float32_matmul_precision("high")',
-        source=evidence.source(scene, longest["op"]),
-        proof=commands.tune(scene, matmul_precision="high"),
+        source=evidence.source(view, longest["op"]),
+        proof=commands.tune(view, matmul_precision="high"),
     )

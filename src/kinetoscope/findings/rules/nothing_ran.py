@@ -9,7 +9,7 @@ Why it is slow
 
 How it decides
     A recording of a machine with a device; a region id none of whose entries encloses a launch. It saves
-    nothing: mended, the function does its work, which takes longer than none.
+    nothing: fixed, the function does its work, which takes longer than none.
 
 What to do
     Return the result (and use it). Check that the function does what the eager one did before comparing their
@@ -25,34 +25,34 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.compiled.regions import compiling, region_of_work, regions
-from kinetoscope.findings.rule import Finding, Findings, Scene, Severity, evidence, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, Severity, evidence, savings
 
 
-def find(scene: Scene) -> Findings:
-    entered = regions(scene.trace)
-    if entered.is_empty() or not scene.trace.devices:
+def find(view: RankView) -> Findings:
+    entered = regions(view.trace)
+    if entered.is_empty() or not view.trace.devices:
         return
     # A compilation inside a region launches work of its own (autotuning): it tells nothing about the region.
-    if len(compiling(scene.trace, *scene.bounds)) and not len(scene.work):
+    if len(compiling(view.trace, *view.bounds)) and not len(view.work):
         return
     # Regions nest: what an inner one launches, the outer one launches too, and the other way round the outer
     # region of a broken graph may hold nothing itself.
-    working = region_of_work(scene.trace).drop_nulls().unique()
-    names = scene.trace.host_events["name"].gather(working).unique()
+    working = region_of_work(view.trace).drop_nulls().unique()
+    names = view.trace.host_events["name"].gather(working).unique()
     nested = entered.filter(pl.col("parent").is_in(entered["id"].implode()))["parent"]
     empty = entered.filter(~pl.col("name").is_in(names.implode()) & ~pl.col("id").is_in(nested.implode()))
-    alone = scene.trace.device_events.is_empty()
+    alone = view.trace.device_events.is_empty()
     level: Severity = "high" if alone else "low"
     for (name,), group in empty.group_by("name", maintain_order=True):
         yield Finding(
             subject=str(name),
             title=f"{name} launched nothing in {len(group)} calls"
             + (": no work reached the device in the whole recording" if alone else ""),
-            saving=savings.nothing("mended, the function does its work, which takes longer than none"),
+            saving=savings.nothing("fixed, the function does its work, which takes longer than none"),
             at_least=level,
             at_most=level,
-            evidence=[evidence.of(scene, "the calls", group)],
+            evidence=[evidence.of(view, "the calls", group)],
             advice="Return the result and use it: what nobody uses, the compiler removes.",
             snippet="return D",
-            source=evidence.source(scene, group["id"]),
+            source=evidence.source(view, group["id"]),
         )

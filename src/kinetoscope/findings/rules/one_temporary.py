@@ -26,13 +26,13 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.findings.rule import Findings, RankView, numbers
 
 MUCH = 0.1  # of what is reserved
 
 
-def find(scene: Scene) -> Findings:
-    for one in scene.memory:
+def find(view: RankView) -> Findings:
+    for one in view.memory:
         here = one.history.at_peak.filter(
             pl.col("role") == "temporary", ~pl.col("optimizer"), ~pl.col("backward"), pl.col("line") != ""
         )
@@ -41,7 +41,7 @@ def find(scene: Scene) -> Findings:
         sums = here.group_by("line").agg(pl.col("bytes").sum(), pl.len()).sort("bytes", descending=True)
         line, held, count = sums.row(0)
         found = memory.without(
-            scene,
+            view,
             one,
             one.history.known.filter(pl.col("role") == "temporary", pl.col("line") == line),
             title=f"{numbers.count(count, 'temporary')} of {numbers.size(held)} at {line} "

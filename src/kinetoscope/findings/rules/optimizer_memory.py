@@ -27,17 +27,17 @@ import polars as pl
 
 from kinetoscope.analysis.memory.histories import RankHistory
 from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, Scene, numbers
+from kinetoscope.findings.rule import Findings, RankView, numbers
 
 MUCH = 0.25  # of what is held
 KEPT = 0.25  # of float32 state in 8 bits
 
 
-def find(scene: Scene) -> Findings:
-    for one in scene.memory:
+def find(view: RankView) -> Findings:
+    for one in view.memory:
         passing = one.history.known.filter(pl.col("optimizer"), pl.col("role") == "temporary")
         found = memory.without(
-            scene,
+            view,
             one,
             passing,
             title="the optimizer's temporaries make the peak: without them it is {freed} lower",
@@ -48,15 +48,15 @@ def find(scene: Scene) -> Findings:
         )
         if found:
             yield found
-        yield from _state(scene, one)
+        yield from _state(view, one)
 
 
-def _state(scene: Scene, one: RankHistory) -> Findings:
+def _state(view: RankView, one: RankHistory) -> Findings:
     held = int(one.history.at_peak.filter(pl.col("role") == "optimizer state")["bytes"].sum())
-    if held < MUCH * one.history.requested or not scene.ran_out:
+    if held < MUCH * one.history.requested or not view.ran_out:
         return
     found = memory.finding(
-        scene,
+        view,
         one,
         int((1 - KEPT) * held),
         title=f"the optimizer's state holds {numbers.size(held)}, a quarter of it in 8 bits",

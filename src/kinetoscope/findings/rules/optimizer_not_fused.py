@@ -8,7 +8,8 @@ Why it is slow
     Each kernel reads and writes optimizer state that the next reads again, and each pays a launch.
 
 How it decides
-    At least 30 optimizer kernels a step, none of them a fused optimizer's. A fused one reads and writes each
+    At least 30 optimizer kernels per step, none of them a fused optimizer's. A fused one reads and writes
+    each
     state once: 60 % of the device time counts as saved, and with it the time that the device idles during
     ``Optimizer.step``.
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, savings
 
 KERNELS = 30  # a fused optimizer needs a handful
 FUSED = r"(?i)Fused(Optimizer|Adam|SGD|Adagrad)|triton_"
@@ -31,30 +32,30 @@ GAIN = 0.6
 WITH_FUSED = ("Adam", "AdamW", "SGD")  # on a device; Adagrad's fused one is the CPU's
 
 
-def find(scene: Scene) -> Findings:
-    kernels = scene.work.filter(
+def find(view: RankView) -> Findings:
+    kernels = view.work.filter(
         (pl.col("category").cast(pl.String) == "optimizer") & (pl.col("kind") == "kernel")
     )
     if (
-        len(kernels) < KERNELS * scene.steps
+        len(kernels) < KERNELS * view.steps
         or kernels["name"].unique().cast(pl.String).str.contains(FUSED).any()
     ):
         return
-    freed = savings.device(scene, _gone(kernels), "60 % of the optimizer's device time", saved="duration_ns")
-    calls = scene.host(r"^Optimizer\.step#")
+    freed = savings.device(view, _gone(kernels), "60 % of the optimizer's device time", saved="duration_ns")
+    calls = view.host(r"^Optimizer\.step#")
     name = _name(calls)
     fused = name in WITH_FUSED
-    waited = savings.idle(scene, scene.idle_during(calls), "the device's idle time during Optimizer.step")
+    waited = savings.idle(view, view.idle_during(calls), "the device's idle time during Optimizer.step")
     yield Finding(
-        title=f"The optimizer launches {scene.per_step(len(kernels)):.0f} kernels a {scene.unit}: it is not "
+        title=f"The optimizer launches {view.per_step(len(kernels)):.0f} kernels per {view.unit}: it is not "
         "fused",
-        saving=savings.both(scene, freed, waited),
-        evidence=[evidence.of(scene, "Optimizer.step", calls)],
+        saving=savings.both(view, freed, waited),
+        evidence=[evidence.of(view, "Optimizer.step", calls)],
         advice="Use the fused implementation." if fused else f"There is no fused {name}: compile its step.",
         snippet=f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"
         if fused
         else "optimizer.step = torch.compile(optimizer.step)",
-        source=evidence.source(scene, calls["id"]),
+        source=evidence.source(view, calls["id"]),
     )
 
 

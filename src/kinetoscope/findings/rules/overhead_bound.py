@@ -30,7 +30,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.findings.in_force import fewer_launches
-from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
 BUSY = 0.5
@@ -40,31 +40,31 @@ LAUNCH_BOUND = 0.5
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Findings:
-    idle = scene.us_of(scene.gaps, "idle_ns")
-    late = scene.gaps.filter(pl.col("cause") == "launch-bound")
-    waiting = scene.us_of(late, "idle_ns")
-    if scene.work.is_empty() or scene.working_share >= BUSY or waiting < LAUNCH_BOUND * idle:
+def find(view: RankView) -> Findings:
+    idle = view.us_of(view.gaps, "idle_ns")
+    late = view.gaps.filter(pl.col("cause") == "launch-bound")
+    waiting = view.us_of(late, "idle_ns")
+    if view.work.is_empty() or view.working_share >= BUSY or waiting < LAUNCH_BOUND * idle:
         return
-    kernels = scene.work.filter(pl.col("kind") == "kernel")
-    kernels, what = (kernels, "kernels") if len(kernels) else (scene.work, "copies and memsets")
+    kernels = view.work.filter(pl.col("kind") == "kernel")
+    kernels, what = (kernels, "kernels") if len(kernels) else (view.work, "copies and memsets")
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
-    busy, share = numbers.time(scene.working_us), f"{scene.working_share:.0%}"
-    but = "" if share == f"{scene.busy_share:.0%}" else ", its waiting for other ranks left out"
-    saving = savings.captured(scene, late, "the idle time that ends with a late launch, all of it")
+    busy, share = numbers.time(view.working_us), f"{view.working_share:.0%}"
+    but = "" if share == f"{view.busy_share:.0%}" else ", its waiting for other ranks left out"
+    saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
     shown = (
-        f"busy {busy} of {numbers.time(scene.own_step_us)} per {scene.unit}; "
+        f"busy {busy} of {numbers.time(view.own_step_us)} per {view.unit}; "
         f"{numbers.time(saving.us)} idle for want of a launch"
     )
     longest = late.sort("idle_ns", descending=True).head(3)
-    remedy = fewer_launches(scene)
+    remedy = fewer_launches(view)
     yield Finding(
-        title=f"The device is busy {share} of the {scene.unit}{but}: launching "
-        f"{scene.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
+        title=f"The device is busy {share} of the {view.unit}{but}: launching "
+        f"{view.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
         "running them",
         saving=saving,
-        evidence=[evidence.of(scene, shown, kernels), *evidence.of_gaps(scene, longest)],
+        evidence=[evidence.of(view, shown, kernels), *evidence.of_gaps(view, longest)],
         advice=remedy.advice,
         snippet=remedy.snippet,
-        proof=commands.tune(scene, remedy.mode) if remedy.mode else None,
+        proof=commands.tune(view, remedy.mode) if remedy.mode else None,
     )

@@ -26,7 +26,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.replay.change import no_wait, without_host
-from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, matching, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, matching, savings
 
 # Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s
 # measured on an H200), PCIe 4 for Ampere, PCIe 3 before. Other vendors' current parts have PCIe 5.
@@ -35,50 +35,50 @@ OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
 
 
-def find(scene: Scene) -> Findings:
-    copies = scene.kernels(r"Pageable").filter(pl.col("bytes") > 0)
+def find(view: RankView) -> Findings:
+    copies = view.kernels(r"Pageable").filter(pl.col("bytes") > 0)
     if copies.is_empty():
         return
-    speed = _pinned_speed(scene)
+    speed = _pinned_speed(view)
     beyond = (pl.col("duration_ns") - pl.col("bytes") / speed).clip(lower_bound=0)
     basis = f"the same bytes at {speed:.0f} GB/s, as from pinned memory"
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
     longest = copies.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{scene.per_step(len(copies)):.0f} copies a {scene.unit} from or to pageable memory: "
-        f"{scene.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
-        saving=_saving(scene, copies, beyond, basis),
-        evidence=[evidence.of(scene, "the longest copies", longest.head(8))],
+        title=f"{view.per_step(len(copies)):.0f} copies per {view.unit} from or to pageable memory: "
+        f"{view.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
+        saving=_saving(view, copies, beyond, basis),
+        evidence=[evidence.of(view, "the longest copies", longest.head(8))],
         advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
         snippet="x = x.pin_memory().to(device, non_blocking=True)",
-        source=evidence.source(scene, longest["op"]),
+        source=evidence.source(view, longest["op"]),
     )
 
 
-def _saving(scene: Scene, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -> Saving:
+def _saving(view: RankView, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -> Saving:
     """Copies to the device go on by themselves; who copies from it wants to read what it brings."""
-    freed = savings.device(scene, copies, basis, saved=beyond)
+    freed = savings.device(view, copies, basis, saved=beyond)
     copied = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
     if copied.is_empty():
         return freed
-    waits = pl.concat([copied, waits_of_uploads(scene)])
-    called = no_wait(waits) | without_host(scene.trace.host_events[copied.unique().sort()])
-    return savings.both(scene, freed, savings.of(scene, called, "the host no longer waits for them"))
+    waits = pl.concat([copied, waits_of_uploads(view)])
+    called = no_wait(waits) | without_host(view.trace.host_events[copied.unique().sort()])
+    return savings.both(view, freed, savings.of(view, called, "the host no longer waits for them"))
 
 
-def waits_of_uploads(scene: Scene) -> pl.Series:
+def waits_of_uploads(view: RankView) -> pl.Series:
     """The synchronising calls (rows of ``host_events``) with which ``aten::copy_`` ends a copy from pageable
     memory to the device: those directly in the same op as the copy."""
-    copies = scene.kernels(r"HtoD.*Pageable")
-    host = scene.trace.host_events
+    copies = view.kernels(r"HtoD.*Pageable")
+    host = view.trace.host_events
     calls = host["id"].filter(matching(host, "name", SYNCHRONIZATION))
     within = host["parent"].gather(copies["launch"].drop_nulls()).drop_nulls()
     return calls.filter(host["parent"].gather(calls).is_in(within.implode()))
 
 
-def _pinned_speed(scene: Scene) -> float:
-    pinned = scene.kernels(r"Pinned").filter(pl.col("bytes") >= LARGE)
+def _pinned_speed(view: RankView) -> float:
+    pinned = view.kernels(r"Pinned").filter(pl.col("bytes") >= LARGE)
     if len(pinned):
         return pinned.select((pl.col("bytes") / pl.col("duration_ns")).median()).item() or OTHERWISE
-    capability = scene.device.compute_capability if scene.device else None
+    capability = view.device.compute_capability if view.device else None
     return PINNED.get(capability[0], OTHERWISE) if capability else OTHERWISE

@@ -28,22 +28,22 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.regions import compiling
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, matching, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, savings
 
 SHARE = 0.01
 
 ROLE = "symptom"
 
 
-def find(scene: Scene) -> Findings:
-    stretches = compiling(scene.trace, *scene.bounds)
-    time = intervals.total(stretches)
-    if time < SHARE * scene.length_ns:
+def find(view: RankView) -> Findings:
+    spans = compiling(view.trace, *view.bounds)
+    time = intervals.total(spans)
+    if time < SHARE * view.length_ns:
         return
-    us, share = scene.us(time), time / scene.length_ns
-    events = scene.compiler_events
+    us, share = view.us(time), time / view.length_ns
+    events = view.compiler_events
     longest = events.sort("duration_ns", descending=True)
-    traced, launched = _ops_inside(scene, stretches)
+    traced, launched = _ops_inside(view, spans)
     others = (
         f"{traced} ops on the CPU are the compiler tracing with fake tensors, and {launched} device events "
         "are it autotuning or preparing: neither is the program's own work"
@@ -51,32 +51,32 @@ def find(scene: Scene) -> Findings:
     yield Finding(
         title=f"Compiling takes {time / 1e6:.0f} ms of the recording ({share:.0%}): this is not the steady "
         "state",
-        saving=savings.once(scene, us, "time inside Dynamo, AOTAutograd and Inductor; paid once"),
+        saving=savings.once(view, us, "time inside Dynamo, AOTAutograd and Inductor; paid once"),
         at_least="medium",
         evidence=[
-            evidence.of(scene, f"{len(events)} compiler phases", longest),
-            evidence.of(scene, others, events.head(1)),
+            evidence.of(view, f"{len(events)} compiler phases", longest),
+            evidence.of(view, others, events.head(1)),
         ],
         advice="Call the compiled function a few times before the profiler starts.",
         snippet="for _ in range(3):\n    compiled(x)\ntorch.cuda.synchronize()  # then start the profiler",
-        source=evidence.source(scene, events["id"]),
+        source=evidence.source(view, events["id"]),
     )
 
 
-def _ops_inside(scene: Scene, stretches: pl.DataFrame) -> tuple[int, int]:
+def _ops_inside(view: RankView, spans: pl.DataFrame) -> tuple[int, int]:
     """Ops that began while compiling and launched nothing, and device events launched meanwhile."""
-    host, device = scene.trace.host_events, scene.trace.device_events
+    host, device = view.trace.host_events, view.trace.device_events
     ops = host.select("id", "start_ns").filter(
         matching(host, "category", "^cpu_op$") & matching(host, "name", "^(aten|prims)::")
     )
-    traced = _during(ops, stretches).filter(~pl.col("id").is_in(device["op"].drop_nulls().implode()))
+    traced = _during(ops, spans).filter(~pl.col("id").is_in(device["op"].drop_nulls().implode()))
     launches = pl.DataFrame({"start_ns": host["start_ns"].gather(device["launch"])}).drop_nulls()
-    return len(traced), len(_during(launches, stretches))
+    return len(traced), len(_during(launches, spans))
 
 
-def _during(events: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
-    """The events that began inside one of the disjoint stretches."""
+def _during(events: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """The events that began inside one of the disjoint spans."""
     began = events.sort("start_ns").join_asof(
-        stretches.sort("start_ns").select("start_ns", "end_ns"), on="start_ns", check_sortedness=False
+        spans.sort("start_ns").select("start_ns", "end_ns"), on="start_ns", check_sortedness=False
     )
     return began.filter(pl.col("start_ns") < pl.col("end_ns"))

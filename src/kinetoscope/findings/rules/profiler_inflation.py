@@ -21,24 +21,24 @@ Source
 
 from __future__ import annotations
 
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 FACTOR = 1.25
 EXTRA = ("shapes", "stacks", "memory", "flops")  # what `kinetoscope run` records when asked to
 
 
-def find(scene: Scene) -> Findings:
-    own = scene.as_it_runs
+def find(view: RankView) -> Findings:
+    own = view.as_it_runs
     if own is None or own.inflation is None or own.recorded_us is None or own.inflation < FACTOR:
         return
-    options = scene.run.manifest.options if scene.run.manifest else {}
+    options = view.run.manifest.options if view.run.manifest else {}
     extra = [f"--{name}" for name in EXTRA if options.get(name)]
     yield Finding(
         title=f"The recorded step takes {own.inflation:.1f} times as long as without the profiler "
         f"({numbers.time(own.recorded_us)} against {numbers.time(own.step_us)})",
         saving=savings.OF_THE_PROFILER,
         at_least="low" if own.inflation < 2 else "medium",
-        evidence=[evidence.of(scene, "the recorded steps", scene.trace.steps)],
+        evidence=[evidence.of(view, "the recorded steps", view.trace.steps)],
         advice=(f"Record without {', '.join(extra)}. " if extra else "")
         + "What is said to be saved is of the step without the profiler; idle and host times as recorded are "
         "upper bounds.",

@@ -26,23 +26,23 @@ import polars as pl
 
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import MEDIUM, Finding, Findings, Scene, evidence, matching, savings
+from kinetoscope.findings.rule import MEDIUM, Finding, Findings, RankView, evidence, matching, savings
 
 CANDIDATES = 12  # functions looked at: those with most time
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
-def find(scene: Scene) -> Findings:
-    host = scene.trace.host_events
+def find(view: RankView) -> Findings:
+    host = view.trace.host_events
     events = host.select(
         "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
     )
     frames, working = (
-        scene.inside(events.filter(matching(host, "category", f"^({category})$")))
+        view.inside(events.filter(matching(host, "category", f"^({category})$")))
         for category in ("python_function", WORKING)
     )
     collected = events.filter(matching(host, "name", GARBAGE_COLLECTION))  # a rule of its own
-    if frames.is_empty() or scene.work.is_empty():
+    if frames.is_empty() or view.work.is_empty():
         return
     names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
     of_program = [name for name in names["name"].cast(pl.String) if evidence.user_line(name)]
@@ -58,17 +58,17 @@ def find(scene: Scene) -> Findings:
         )
         taken = pl.concat([table.select("start_ns", "end_ns") for table in (working, others, collected)])
         left = intervals.subtract(own, taken)
-        idle = intervals.intersect(left, scene.gaps)
-        us = scene.us(intervals.total(idle))
-        saving = savings.idle(scene, idle, "idle time during the function's own Python")
+        idle = intervals.intersect(left, view.gaps)
+        us = view.us(intervals.total(idle))
+        saving = savings.idle(view, idle, "idle time during the function's own Python")
         if saving.share < MEDIUM:
             continue
         yield Finding(
             subject=name,
-            title=f"{name} spends {us / 1000:.2f} ms a {scene.unit} in Python while the device waits",
+            title=f"{name} spends {us / 1000:.2f} ms per {view.unit} in Python while the device waits",
             saving=saving,
-            at_most="medium" if scene.unprofiled_us is None else "high",
-            evidence=[evidence.of(scene, f"{len(own)} calls", own)],
+            at_most="medium" if view.unprofiled_us is None else "high",
+            evidence=[evidence.of(view, f"{len(own)} calls", own)],
             advice="Take it out of the step, do it less often, or make it a tensor op.",
             source=evidence.user_line(name),
         )

@@ -26,23 +26,23 @@ from collections.abc import Iterable
 from kinetoscope.analysis.compiled.regions import compiling
 from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings.rule import HIGH, Finding, Findings, Scene, Severity, evidence, numbers, savings
+from kinetoscope.findings.rule import HIGH, Finding, Findings, RankView, Severity, evidence, numbers, savings
 
 SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards that mark_dynamic spares
 
 
-def find(scene: Scene) -> Findings:
-    compilation = scene.run.compilation
-    if compilation is None or not scene.first:
+def find(view: RankView) -> Findings:
+    compilation = view.run.compilation
+    if compilation is None or not view.first:
         return
-    inside = intervals.total(compiling(scene.trace, *scene.bounds))
+    inside = intervals.total(compiling(view.trace, *view.bounds))
     total = sum(row.cost_s * row.count for row in compilation.recompilations)
     for place, rows in by_function(compilation.recompilations).items():
         times, cost = sum(row.count for row in rows), sum(row.cost_s * row.count for row in rows)
         # Compiling inside the window belongs to the recompilations by their share of all; the first
         # compilation may be in it as well, so no more than they cost counts.
-        us = min(inside / 1000 * cost / max(total, 1e-9), cost * 1e6) / scene.steps
-        share = us / scene.step_us if len(scene.trace.host_events) else 0.0
+        us = min(inside / 1000 * cost / max(total, 1e-9), cost * 1e6) / view.steps
+        share = us / view.step_us if len(view.trace.host_events) else 0.0
         basis = (
             "compiling inside the recorded steps"
             if us
@@ -55,14 +55,14 @@ def find(scene: Scene) -> Findings:
             subject=place,
             title=f"{last.function or 'A function'} was recompiled {numbers.count(times, 'time')}, "
             f"{cost:.1f} s together: {guard}",
-            saving=savings.once(scene, us, basis),
+            saving=savings.once(view, us, basis),
             at_least=level,
             at_most=level,
             evidence=[
                 evidence.of(
-                    scene,
+                    view,
                     f"{row.compile_id}: {row.reasons[0].guard if row.reasons else guard}",
-                    scene.compiler_events,
+                    view.compiler_events,
                 )
                 for row in rows[:6]
             ],

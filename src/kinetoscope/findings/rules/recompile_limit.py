@@ -24,13 +24,13 @@ Source
 from __future__ import annotations
 
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings.rule import Finding, Findings, Saving, Scene, evidence, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
 from kinetoscope.findings.rules.recompilation import by_function, snippet
 
 
-def find(scene: Scene) -> Findings:
-    compilation = scene.run.compilation
-    if compilation is None or not scene.first:
+def find(view: RankView) -> Findings:
+    compilation = view.run.compilation
+    if compilation is None or not view.first:
         return
     for place, rows in by_function(compilation.recompilations).items():
         last = rows[-1]
@@ -41,13 +41,13 @@ def find(scene: Scene) -> Findings:
             subject=place,
             title=f"{last.function or 'A function'} was compiled {compiled} times: the limit is reached, "
             "what is new now runs eagerly",
-            saving=_saving(scene),
+            saving=_saving(view),
             at_least="high",
             evidence=[
                 evidence.of(
-                    scene,
+                    view,
                     f"{row.compile_id}: {row.reasons[0].guard if row.reasons else 'recompiled'}",
-                    scene.trace.steps,
+                    view.trace.steps,
                 )
                 for row in rows[-3:]
             ],
@@ -57,8 +57,8 @@ def find(scene: Scene) -> Findings:
         )
 
 
-def _saving(scene: Scene) -> Saving:
-    if scene.work.is_empty():
+def _saving(view: RankView) -> Saving:
+    if view.work.is_empty():
         return savings.nothing("not known: no recording of what runs eagerly")
-    chains = elementwise_chains(scene.work, scene.work)
-    return savings.fused(scene, chains, "each eager elementwise chain in the time of its longest kernel")
+    chains = elementwise_chains(view.work, view.work)
+    return savings.fused(view, chains, "each eager elementwise chain in the time of its longest kernel")

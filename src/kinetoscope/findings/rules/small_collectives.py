@@ -1,7 +1,7 @@
 """Many collectives of little data each.
 
 What it finds
-    Twenty or more collectives a step whose messages are small.
+    Twenty or more collectives per step whose messages are small.
 
 Why it is slow
     A collective costs 10 to 30 µs before the first byte moves, and a launch on every rank. Below about a
@@ -27,7 +27,7 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope.analysis.replay.change import shorten, without_host, without_idle
-from kinetoscope.findings.rule import MEDIUM, Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import MEDIUM, Finding, Findings, RankView, evidence, numbers, savings
 
 MANY = 20
 SMALL = 256 * 1024
@@ -37,40 +37,40 @@ BYTES = {
 }  # fmt: skip
 
 
-def find(scene: Scene) -> Findings:
+def find(view: RankView) -> Findings:
     arguments = pl.col("collective").cast(pl.String).str
     elements = arguments.json_path_match("$['In msg nelems']").cast(pl.Int64, strict=False)
     size = arguments.json_path_match("$.dtype").replace_strict(BYTES, default=4, return_dtype=pl.Int64)
     small = (
-        scene.work.filter(pl.col("collective").is_not_null())
+        view.work.filter(pl.col("collective").is_not_null())
         .with_columns((elements * size).alias("message"))
         .filter(pl.col("message") <= SMALL)
     )
-    if len(small) < MANY * scene.steps:
+    if len(small) < MANY * view.steps:
         return
-    kept = 1 - scene.steps / len(small)
+    kept = 1 - view.steps / len(small)
     # The median: what takes longer waits for another rank.
-    spared = pl.min_horizontal("duration_ns", pl.col("duration_ns").median()) * kept
-    calls = scene.inside(scene.host(r"^(c10d::|nccl:)"))
-    issued = without_host(calls, kept) | without_idle(scene.trace, scene.idle_during(calls), kept)
+    saved = pl.min_horizontal("duration_ns", pl.col("duration_ns").median()) * kept
+    calls = view.inside(view.host(r"^(c10d::|nccl:)"))
+    issued = without_host(calls, kept) | without_idle(view.trace, view.idle_during(calls), kept)
     saving = savings.both(
-        scene,
-        savings.device(scene, small, "all but one collective's time", saved=spared),
-        savings.of(scene, issued, "issuing them"),
+        view,
+        savings.device(view, small, "all but one collective's time", saved=saved),
+        savings.of(view, issued, "issuing them"),
     )
     if saving.share < MEDIUM:
         return
     # Replayed together, ranks wait no longer than they must: all but the first collective are gone.
     gone = small.filter(pl.int_range(pl.len()).over("step") > 0)
     fewer = shorten(gone["id"], gone["duration_ns"])
-    saving = replace(saving, together={scene.rank: fewer | issued})
+    saving = replace(saving, together={view.rank: fewer | issued})
     message, each = small.select(pl.median("message", "duration_ns")).row(0)
     yield Finding(
-        title=f"{scene.per_step(len(small)):.0f} collectives a {scene.unit} of {message / 1024:.0f} KiB, "
+        title=f"{view.per_step(len(small)):.0f} collectives per {view.unit} of {message / 1024:.0f} KiB, "
         f"{numbers.time(each / 1000)} each",
         saving=saving,
-        evidence=[evidence.of(scene, "small collectives", small)],
+        evidence=[evidence.of(view, "small collectives", small)],
         advice="Put them into one buffer and send that.",
         snippet="flat = torch.cat([g.flatten() for g in gradients])\ndist.all_reduce(flat)",
-        source=evidence.source(scene, small["op"]),
+        source=evidence.source(view, small["op"]),
     )

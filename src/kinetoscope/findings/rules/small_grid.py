@@ -32,7 +32,7 @@ from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.findings.rule import (
     Finding,
     Findings,
-    Scene,
+    RankView,
     commands,
     evidence,
     numbers,
@@ -47,19 +47,19 @@ LONG_NS = 20_000  # shorter ones are as long as a launch: more blocks would save
 USED = 0.5  # above it, some multiprocessors have one block more than others, and cutting finer gains little
 
 
-def find(scene: Scene) -> Findings:
-    device = scene.device
+def find(view: RankView) -> Findings:
+    device = view.device
     if device is None or device.multiprocessors is None:
         return
     processors = device.multiprocessors
-    long = scene.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    long = view.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
     kernels = (
         fitted(long, device)
         .filter(pl.col("blocks") <= USED * processors)
         .with_columns((pl.col("duration_ns") * (1 - pl.col("blocks") / processors)).alias("saved_ns"))
     )
     basis = f"the same work spread over {processors} multiprocessors"
-    for group, saving in savings.heaviest(scene, kernels, "name", basis=basis):
+    for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
         name, blocks, took = longest.select("name", "blocks", "duration_ns").row(0)
         yield Finding(
@@ -67,11 +67,11 @@ def find(scene: Scene) -> Findings:
             title=f"{short_name(name)} uses {blocks} blocks on {processors} multiprocessors and takes "
             f"{numbers.time(took / 1000)}",
             saving=saving,
-            evidence=[evidence.of(scene, f"{len(group)} launches", longest)],
+            evidence=[evidence.of(view, f"{len(group)} launches", longest)],
             advice=_advice(name),
             snippet=CHANNELS_LAST if re.search(BLOCK_A_CHANNEL, name) else None,
-            source=evidence.source(scene, longest["op"]),
-            proof=commands.bench(scene, name),
+            source=evidence.source(view, longest["op"]),
+            proof=commands.bench(view, name),
         )
 
 

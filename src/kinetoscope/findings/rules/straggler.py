@@ -10,7 +10,7 @@ How it decides
     With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
     recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
     the step or more. A rank for whose doing half of the waiting was is the straggler, unless it may be
-    chance; if they take turns it is ``collective-imbalance``; if it cannot be told, as of a pipeline's
+    chance; if they take turns it is ``collective-imbalance``; if it is unknown, as of a pipeline's
     stages, nobody is named (``report`` says why). Saved is what the job's step gains, all ranks replayed at
     once, if the late rank's ways into collectives take no longer than its peers'; where it computes longer,
     no longer than the mean of all, since the work has to be shared out and the others get slower.
@@ -32,9 +32,9 @@ import msgspec
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
-from kinetoscope.analysis.replay.ranks import evened, punctual
-from kinetoscope.findings.rule import MEDIUM, Evidence, Finding, Findings, Scene, evidence, savings
-from kinetoscope.findings.scene import scenes
+from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
+from kinetoscope.findings.rank_view import views
+from kinetoscope.findings.rule import MEDIUM, Evidence, Finding, Findings, RankView, evidence, savings
 from kinetoscope.sources.run import Run
 
 # By the cause of its lateness (see ``analysis.ranks``): what the late rank did, and what to look at.
@@ -55,26 +55,26 @@ LOOK = {
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
 
-def find(scene: Scene) -> Findings:
-    waited = waits(scene.run, scene.trace)
+def find(view: RankView) -> Findings:
+    waited = waits(view.run, view.trace)
     if waited.is_empty():
         return
-    rank, share = culprit(scene.run)
-    found = comparison(scene.run).verdict
+    rank, share = culprit(view.run)
+    found = comparison(view.run).verdict
     # That one rank is waited for most is nobody's fault where it would be so by chance, or in a pipeline.
-    if rank is not None and (found.rank is None or rank == scene.rank):
+    if rank is not None and (found.rank is None or rank == view.rank):
         return
     spread = found.rank == rank and found.cause in WORK
-    saving = savings.device(scene, waited, "exposed waiting inside collectives, all of it")
+    saving = savings.device(view, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
         return
     if rank is not None:
         peers = "the mean of all, as if the work was shared out" if spread else "its peers'"
-        less = (evened if spread else punctual)(scene.run)[rank]
+        less = (evenly_loaded if spread else without_lateness)(view.run)[rank]
         basis = f"rank {rank}'s ways into collectives no longer than {peers}; all ranks replayed together"
         # A device that need not wait is not freed: it has nothing else to do meanwhile.
         saving = replace(saving, together={rank: less}, basis=basis, freed_share=0.0)
-    us = scene.us_of(waited, "saved_ns")
+    us = view.us_of(waited, "saved_ns")
     whom = "another rank" if rank is None else f"rank {rank}"
     basis = (
         "estimated from the shortest collective of each kind"
@@ -83,13 +83,13 @@ def find(scene: Scene) -> Findings:
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(
-        title=f"Rank {scene.rank} waits {us / 1000:.1f} ms a {scene.unit} for {whom} ({basis})",
+        title=f"Rank {view.rank} waits {us / 1000:.1f} ms per {view.unit} for {whom} ({basis})",
         saving=saving,
         evidence=[
-            evidence.of(scene, "the collectives that waited longest", longest),
-            *(_meanwhile(late) for late in scenes(scene.run) if late.rank == rank and len(late.gaps)),
+            evidence.of(view, "the collectives that waited longest", longest),
+            *(_meanwhile(late) for late in views(view.run) if late.rank == rank and len(late.gaps)),
         ],
-        advice=_advice(scene.run, rank, whom),
+        advice=_advice(view.run, rank, whom),
     )
 
 
@@ -102,7 +102,7 @@ def _advice(run: Run, rank: int | None, whom: str) -> str:
     return f"Between collectives {whom} {LOOK[found.cause]}{detail}."
 
 
-def _meanwhile(late: Scene) -> Evidence:
+def _meanwhile(late: RankView) -> Evidence:
     """What the device of the late rank idled for longest; the events are in that rank's own file."""
     (shown,) = evidence.of_gaps(late, late.gaps.sort("idle_ns", descending=True).head(1))
     return msgspec.structs.replace(shown, text=f"rank {late.rank} was {shown.text}", events=())

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.replay.change import no_wait
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 
 
@@ -71,14 +71,14 @@ ASKED_BY = {
 }
 
 
-def find(scene: Scene) -> Findings:
-    uploads = waits_of_uploads(scene)  # another rule's: page-locked memory is what mends them
-    idle = scene.idle("synchronization").filter(
+def find(view: RankView) -> Findings:
+    uploads = waits_of_uploads(view)  # another rule's: page-locked memory is what fixes them
+    idle = view.idle("synchronization").filter(
         pl.col("host_event").is_not_null(), ~pl.col("host_event").is_in(uploads.implode())
     )
     if idle.is_empty():
         return
-    host = scene.trace.host_events
+    host = view.trace.host_events
     asking = host["parent"].gather(idle["host_event"])
     idle = idle.with_columns(
         asking.alias("op"),
@@ -86,20 +86,20 @@ def find(scene: Scene) -> Findings:
         host["name"].gather(idle["host_event"]).cast(pl.String).alias("call"),
     )
     for (asked_by, call), group in idle.group_by("asked_by", "call", maintain_order=True):
-        times = scene.per_step(group["host_event"].n_unique())
-        us = scene.us_of(group, "idle_ns")
+        times = view.per_step(group["host_event"].n_unique())
+        us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
         known = ASKED_BY.get(str(asked_by))
         asked = known or Asked("")
         yield Finding(
             subject=f"{asked_by} {call}",
-            title=f"{asked_by} waits for the device {_often(times)} a {scene.unit} ({call}): "
+            title=f"{asked_by} waits for the device {_often(times)} per {view.unit} ({call}): "
             f"{numbers.time(us)} idle",
-            saving=savings.of(scene, no_wait(group["host_event"]), "the steps without these waits"),
-            evidence=evidence.of_gaps(scene, longest),
+            saving=savings.of(view, no_wait(group["host_event"]), "the steps without these waits"),
+            evidence=evidence.of_gaps(view, longest),
             advice=(f"This is {known.meaning}. " if known else "") + asked.advice,
             snippet=asked.snippet,
-            source=evidence.source(scene, longest["op"]),
+            source=evidence.source(view, longest["op"]),
         )
 
 

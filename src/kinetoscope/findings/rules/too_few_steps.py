@@ -11,7 +11,7 @@ How it decides
     The number of ``ProfilerStep#N`` annotations.
 
 What to do
-    Call ``profiler.step()`` once a step, and record three to five: ``schedule(wait=1, warmup=3, active=5)``.
+    Call ``profiler.step()`` once per step, record three to five: ``schedule(wait=1, warmup=3, active=5)``.
 
 Source
     The design's "a mean alone is not a result".
@@ -19,14 +19,14 @@ Source
 
 from __future__ import annotations
 
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 ENOUGH = 3
 
 
-def find(scene: Scene) -> Findings:
-    steps = len(scene.trace.steps)
-    if steps >= ENOUGH or scene.trace.host_events.is_empty():
+def find(view: RankView) -> Findings:
+    steps = len(view.trace.steps)
+    if steps >= ENOUGH or view.trace.host_events.is_empty():
         return
     yield Finding(
         title=f"Only {numbers.count(steps, 'step')} recorded: nothing can be said about how steps differ"
@@ -34,7 +34,7 @@ def find(scene: Scene) -> Findings:
         else "No steps are marked in the recording: all figures are for the whole of it",
         saving=savings.nothing("nothing to save"),
         at_least="info",
-        evidence=[evidence.of(scene, "the recording", scene.trace.steps)],
+        evidence=[evidence.of(view, "the recording", view.trace.steps)],
         advice="Mark steps and record three to five of them.",
         snippet="with profile(schedule=schedule(wait=1, warmup=3, active=5)) as profiler:\n"
         "    for batch in loader:\n        train(batch)\n        profiler.step()",

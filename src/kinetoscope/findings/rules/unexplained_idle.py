@@ -35,7 +35,7 @@ from kinetoscope.findings.rule import (
     Evidence,
     Finding,
     Findings,
-    Scene,
+    RankView,
     evidence,
     numbers,
     savings,
@@ -44,38 +44,36 @@ from kinetoscope.findings.rule import (
 SHOWN = 3  # gaps
 
 
-def find(scene: Scene) -> Findings:
-    gaps = _unexplained(scene)
+def find(view: RankView) -> Findings:
+    gaps = _unexplained(view)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
-    if (us := scene.us_of(silent, "idle_ns")) >= HIGH * scene.step_us:
+    if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
-            title=f"The device waits {numbers.time(us)} a {scene.unit} for code that was not recorded: "
+            title=f"The device waits {numbers.time(us)} per {view.unit} for code that was not recorded: "
             "Python, or a library that is not profiled",
-            saving=savings.idle(
-                scene, silent, "the idle time in which the launching thread recorded nothing"
-            ),
-            at_most="medium" if scene.unprofiled_us is None else "high",
-            evidence=_longest(scene, silent),
+            saving=savings.idle(view, silent, "the idle time in which the launching thread recorded nothing"),
+            at_most="medium" if view.unprofiled_us is None else "high",
+            evidence=_longest(view, silent),
             advice="Record with --stacks to see which function it is; take it out of the step, do it less "
             "often, or in another thread.",
-            source=evidence.source(scene, silent.sort("idle_ns", descending=True)["op"]),
+            source=evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
         )
-    if (us := scene.us_of(delayed, "idle_ns")) >= HIGH * scene.step_us:
+    if (us := view.us_of(delayed, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
             subject="device",
-            title=f"The device takes {numbers.time(us)} a {scene.unit} to start work that had been launched",
+            title=f"The device takes {numbers.time(us)} per {view.unit} to start work that had been launched",
             saving=savings.nothing("what held the device up was not recorded"),
             at_least="low",
-            evidence=_longest(scene, delayed),
+            evidence=_longest(view, delayed),
             advice="Record later steps, when all code is loaded; see whether others use the device.",
         )
 
 
-def _unexplained(scene: Scene) -> pl.DataFrame:
+def _unexplained(view: RankView) -> pl.DataFrame:
     """Unexplained idle time before work whose launch was recorded: with its ``op`` and ``launched_ns``."""
-    device, host = scene.trace.device_events, scene.trace.host_events
-    gaps = scene.idle("unexplained").filter(pl.col("start_ns") > scene.first_work_ns)
+    device, host = view.trace.device_events, view.trace.host_events
+    gaps = view.idle("unexplained").filter(pl.col("start_ns") > view.first_work_ns)
     ended = device.select("op", "launch")[gaps["next"]]
     return gaps.with_columns(
         ended.select(pl.coalesce("op", "launch").alias("op")).to_series(),
@@ -83,14 +81,14 @@ def _unexplained(scene: Scene) -> pl.DataFrame:
     ).drop_nulls("launched_ns")
 
 
-def _longest(scene: Scene, gaps: pl.DataFrame) -> list[Evidence]:
-    notable = gaps.filter(pl.col("idle_ns") >= LOW * scene.step_us * 1000)
+def _longest(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
+    notable = gaps.filter(pl.col("idle_ns") >= LOW * view.step_us * 1000)
     longest = notable.sort("idle_ns", descending=True).head(SHOWN)
-    return [_gap(scene, gap) for gap in longest.iter_rows(named=True)]
+    return [_gap(view, gap) for gap in longest.iter_rows(named=True)]
 
 
-def _gap(scene: Scene, gap: dict[str, int | None]) -> Evidence:
+def _gap(view: RankView, gap: dict[str, int | None]) -> Evidence:
     op, start, end = gap["op"], gap["start_ns"] or 0, gap["end_ns"] or 0
-    name = "" if op is None else f" before {scene.trace.host_events['name'][op]}"
-    shown = () if op is None else (int(scene.trace.host_events["event"][op]),)
+    name = "" if op is None else f" before {view.trace.host_events['name'][op]}"
+    shown = () if op is None else (int(view.trace.host_events["event"][op]),)
     return Evidence(f"idle {numbers.time((end - start) / 1000)}{name}", start / 1000, end / 1000, shown)

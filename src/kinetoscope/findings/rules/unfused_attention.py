@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.findings.rule import Finding, Findings, Scene, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
@@ -46,12 +46,12 @@ def in_single_precision(attention: pl.DataFrame) -> bool:
     return (names.str.contains(SINGLE) & ~names.str.contains(HALF)).any()
 
 
-def find(scene: Scene) -> Findings:
-    if scene.kernels(r"(?i)softmax").is_empty():
+def find(view: RankView) -> Findings:
+    if view.kernels(r"(?i)softmax").is_empty():
         return
     category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)
     kernels = (
-        scene.work.filter(pl.col("kind") == "kernel")
+        view.work.filter(pl.col("kind") == "kernel")
         .sort("device", "stream", "start_ns")
         .with_row_index("at")
         .with_columns(
@@ -77,32 +77,32 @@ def find(scene: Scene) -> Findings:
     rows = spans.select("chain", at=pl.int_ranges("before", pl.col("after") + 1)).explode("at")
     chains = kernels[rows["at"]].with_columns(rows["chain"])
     attention = chains.unique("id", keep="first", maintain_order=True).sort("at")
-    spared = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
-    freed = savings.device(scene, attention, BASIS, saved=spared)
+    saved = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
+    freed = savings.device(view, attention, BASIS, saved=saved)
     single = in_single_precision(attention)
     yield Finding(
-        title=f"{scene.per_step(len(found)):.0f} times a {scene.unit} attention is written out (matmul, "
-        f"softmax, matmul): {numbers.time(scene.us_of(attention))}",
-        saving=savings.both(scene, freed, savings.host(scene, _calls(scene, chains), CALLS)),
+        title=f"{view.per_step(len(found)):.0f} times per {view.unit} attention is written out (matmul, "
+        f"softmax, matmul): {numbers.time(view.us_of(attention))}",
+        saving=savings.both(view, freed, savings.host(view, _calls(view, chains), CALLS)),
         at_most="low" if single else "high",
-        evidence=[evidence.of(scene, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
+        evidence=[evidence.of(view, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
         advice="Use scaled_dot_product_attention: the scores then never leave the chip."
         + (IN_SINGLE_PRECISION if single else ""),
         snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        source=evidence.source(scene, found["op"]),
+        source=evidence.source(view, found["op"]),
     )
 
 
-def _calls(scene: Scene, chains: pl.DataFrame) -> pl.DataFrame:
-    """What one call takes the place of, as stretches of the host's time with the ``share`` that goes: ops,
+def _calls(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
+    """What one call takes the place of, as intervals of the host's time with the ``share`` that goes: ops,
     nodes of autograd and the Python between them."""
-    host = scene.trace.host_events
+    host = view.trace.host_events
     ops = chains.drop_nulls("op").select("chain", pl.col("op").alias("id"))
     ops = ops.join(host.select("id", "lane", "start_ns", "duration_ns"), on="id").unique(["chain", "id"])
     end = (pl.col("start_ns") + pl.col("duration_ns")).max()
-    stretches = ops.group_by("chain", "lane", maintain_order=True).agg(
+    intervals = ops.group_by("chain", "lane", maintain_order=True).agg(
         pl.col("start_ns").min(),
         duration_ns=end - pl.col("start_ns").min(),
         longest=pl.col("duration_ns").max(),
     )
-    return stretches.with_columns(share=1 - pl.col("longest") / pl.col("duration_ns"))
+    return intervals.with_columns(share=1 - pl.col("longest") / pl.col("duration_ns"))

@@ -28,13 +28,13 @@ import polars as pl
 from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, Scene, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
 
 
-def find(scene: Scene) -> Findings:
-    if len(regions(scene.trace)) or blocked(scene):
+def find(view: RankView) -> Findings:
+    if len(regions(view.trace)) or blocked(view):
         return
-    chains = elementwise_chains(scene.work, scene.work)
+    chains = elementwise_chains(view.work, view.work)
     if chains.is_empty():
         return
     per_chain = chains.group_by("chain", maintain_order=True).agg(
@@ -45,13 +45,13 @@ def find(scene: Scene) -> Findings:
     longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
-        title=f"{scene.per_step(len(per_chain)):.0f} eager elementwise chains a {scene.unit} "
-        f"({scene.per_step(len(chains)):.0f} kernels, {numbers.time(scene.us_of(chains))}) could be "
+        title=f"{view.per_step(len(per_chain)):.0f} eager elementwise chains per {view.unit} "
+        f"({view.per_step(len(chains)):.0f} kernels, {numbers.time(view.us_of(chains))}) could be "
         "fused",
-        saving=savings.fused(scene, chains, "each chain in the time of its longest kernel"),
-        evidence=[evidence.of(scene, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
+        saving=savings.fused(view, chains, "each chain in the time of its longest kernel"),
+        evidence=[evidence.of(view, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
         advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
         snippet="@torch.compile\ndef activation(x): …",
-        source=evidence.source(scene, shown["op"]),
-        proof=commands.tune(scene, mode="default"),
+        source=evidence.source(view, shown["op"]),
+        proof=commands.tune(view, mode="default"),
     )

@@ -63,7 +63,7 @@ class Batch(NamedTuple):
         lanes: what codes of ``lane`` mean: (pid, tid) as written.
         unused: events that no table holds, by ``ph cat``.
         damages: code → count.
-        lost: of each stretch that could not be read, its place in ``table_of`` and its bytes.
+        lost: of each part that could not be read, its place in ``table_of`` and its bytes.
     """
 
     table_of: bytes
@@ -88,7 +88,7 @@ class _Columns:
         return name in self.arrays or values.count(nothing) < len(values)
 
     def extend(
-        self, name: str, typecode: str, values: list[Any], mend: Callable[[Any], Any] | None = None
+        self, name: str, typecode: str, values: list[Any], repair: Callable[[Any], Any] | None = None
     ) -> None:
         column = self.arrays.get(name)
         if column is None:
@@ -96,9 +96,9 @@ class _Columns:
         try:
             column.fromlist(values)
         except (TypeError, OverflowError):
-            if mend is None:
+            if repair is None:
                 raise
-            column.fromlist([mend(value) for value in values])
+            column.fromlist([repair(value) for value in values])
 
 
 class Packer:

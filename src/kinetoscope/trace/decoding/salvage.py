@@ -18,9 +18,9 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _GROUP = 32  # events decoded together: one bad one costs only its group the second look
 _JOIN = 8  # pieces of one event that contains what looks like a boundary
 _HOLE = b"\0" * 16
-_PATIENCE = 1000  # events in a row that could not be mended: what follows is most probably no trace
+_PATIENCE = 1000  # events in a row that could not be repaired: what follows is most probably no trace
 _LONGEST = 1 << 20  # bytes of one event that is still put together
-_MENDED = 64 << 10  # bytes of one that is still worth mending: six looks at each
+_REPAIRABLE = 64 << 10  # bytes of one that is still worth repairing: six looks at each
 
 _CONTROL = bytes(32 if code < 32 or code == 127 else code for code in range(256))
 _NOT_A_NUMBER = re.compile(
@@ -43,7 +43,7 @@ REPAIRS: dict[str, Repair] = {
 
 
 class Lost(NamedTuple):
-    """A stretch of so many bytes in which no event could be read."""
+    """A run of so many bytes in which no event could be read."""
 
     bytes: int
 
@@ -108,7 +108,7 @@ def _one(
         pass
     if damages is None:
         return None, 1
-    if len(piece) <= _MENDED and (event := _mended(piece, decoder, damages)) is not None:
+    if len(piece) <= _REPAIRABLE and (event := _repaired(piece, decoder, damages)) is not None:
         return event, 1
     for more in range(1, min(_JOIN, len(starts) - at)):
         if ends[at + more] - starts[at] > _LONGEST:
@@ -120,16 +120,16 @@ def _one(
     return None, 1
 
 
-def _mended(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: Counter[str]) -> Event | None:
+def _repaired(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: Counter[str]) -> Event | None:
     if _HOLE in piece:  # what stood there is gone, and is no part of a name
         return None
     applied: list[str] = []
     event: Event | None = None
     for code, repair in REPAIRS.items():
-        mended = repair(piece)
-        if mended == piece:
+        repaired = repair(piece)
+        if repaired == piece:
             continue
-        piece = mended
+        piece = repaired
         applied.append(code)
         try:
             event = decoder.decode(piece)

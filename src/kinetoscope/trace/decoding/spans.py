@@ -1,4 +1,4 @@
-"""Stretches of a file that decode by themselves, and decoding one of them."""
+"""Parts of a file that decode by themselves, and decoding one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of the categories that nearly every event has, told apart while they are decoded.
+"""Events of the categories that nearly every event has, distinguished while they are decoded.
 
 They have the attributes of ``Event`` that their table packs, and nothing else is looked for; what is no such
 event (another category or phase, a time that is no number) does not decode as one.

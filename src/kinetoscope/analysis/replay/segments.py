@@ -1,4 +1,4 @@
-"""Host time between the joints of a strand, and what each joint waits for."""
+"""Host time between the syncs of a thread, and what each sync waits for."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.replay.spans import Spans
-from kinetoscope.analysis.replay.threads import strands
+from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.analysis.replay.waits import waits
 from kinetoscope.trace.model import Trace
 
-STRETCHES = {
+SEGMENTS = {
     "rank": pl.Int32,
-    "strand": pl.UInt32,
+    "thread": pl.UInt32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "passed_ns": pl.Int64,
@@ -23,23 +23,23 @@ BEFORE = -1  # instead of a row: what a stream had been given before the recordi
 
 
 class Passed(NamedTuple):
-    """A joint: after which stretch (the next one follows), when it was passed, the call that waited (if it is
+    """A sync: after which segment (the next one follows), when it was passed, the call that waited (if it is
     one), for which work of which streams, and how long it took once that was done."""
 
-    stretch: int
+    segment: int
     at_ns: int
     call: int | None = None
     targets: tuple[tuple[int, int], ...] = ()  # stream, row of launched
     tail_ns: int = 0
 
 
-class Stretches(NamedTuple):
-    """A rank's host time: ``table`` (columns: ``STRETCHES``, ``passed_ns`` when the joint before it was
-    passed), the joints, and each strand's first and last stretch. The last is empty: it is the strand's end.
+class HostSegments(NamedTuple):
+    """A rank's host time: ``table`` (columns: ``SEGMENTS``, ``passed_ns`` when the sync before it was
+    passed), the syncs, and each thread's first and last segment. The last is empty: it is the thread's end.
     """
 
     table: pl.DataFrame
-    joints: list[Passed]
+    syncs: list[Passed]
     ends: list[tuple[int, int]]
 
 
@@ -52,50 +52,50 @@ class _Call(NamedTuple):
     done_ns: int | None
 
 
-def stretches(trace: Trace, within: Spans) -> Stretches:
-    """The strands' time inside the spans."""
+def segments(trace: Trace, within: Spans) -> HostSegments:
+    """The threads' time inside the spans."""
     calls = (
         waits(trace)
-        .group_by("strand", "call", maintain_order=True)
+        .group_by("thread", "call", maintain_order=True)
         .agg(pl.col("start_ns", "end_ns").first(), "stream", "row", pl.col("done_ns").max())
         .sort("start_ns")
     )
     rows: list[tuple[int, int, int, int, int]] = []
-    joints: list[Passed] = []
+    syncs: list[Passed] = []
     ends: list[tuple[int, int]] = []
-    for strand, until in _until(trace).iter_rows():
-        own = calls.filter(pl.col("strand") == strand).drop("strand")
+    for thread, until in _until(trace).iter_rows():
+        own = calls.filter(pl.col("thread") == thread).drop("thread")
         first = len(rows)
         pending = [_Call(*row) for row in own.iter_rows()]
-        for passed, start, end in _of_strand(pending, _within(within, until), first, joints):
-            rows.append((trace.rank, strand, start, end, passed))
+        for passed, start, end in _of_thread(pending, _within(within, until), first, syncs):
+            rows.append((trace.rank, thread, start, end, passed))
         end = rows[-1][3]
-        rows.append((trace.rank, strand, end, end, end))
+        rows.append((trace.rank, thread, end, end, end))
         ends.append((first, len(rows) - 1))
-    return Stretches(pl.DataFrame(rows, schema=STRETCHES, orient="row"), joints, ends)
+    return HostSegments(pl.DataFrame(rows, schema=SEGMENTS, orient="row"), syncs, ends)
 
 
 def _until(trace: Trace) -> pl.DataFrame:
-    """``strand``, and when its threads' last event ended; where nothing was launched, the last of any."""
+    """``thread``, and when its threads' last event ended; where nothing was launched, the last of any."""
     end = (pl.col("start_ns") + pl.col("duration_ns")).max()
     if trace.device_events.is_empty():
-        return strands(trace).select("strand").join(trace.host_events.select(end), how="cross")
+        return logical_threads(trace).select("thread").join(trace.host_events.select(end), how="cross")
     by_lane = trace.host_events.group_by("lane").agg(end)
-    by_strand = by_lane.join(strands(trace), on="lane").group_by("strand")
-    return by_strand.agg(pl.col("start_ns").max()).sort("strand")
+    by_thread = by_lane.join(logical_threads(trace), on="lane").group_by("thread")
+    return by_thread.agg(pl.col("start_ns").max()).sort("thread")
 
 
 def _within(within: Spans, until: int) -> Spans:
-    """Without steps a strand ends with its last event, not with the recording."""
+    """Without steps a thread ends with its last event, not with the recording."""
     if within.steps:
         return within
     return replace(within, bounds=tuple((start, max(start, min(end, until))) for start, end in within.bounds))
 
 
-def _of_strand(
-    calls: list[_Call], within: Spans, number: int, joints: list[Passed]
+def _of_thread(
+    calls: list[_Call], within: Spans, number: int, syncs: list[Passed]
 ) -> list[tuple[int, int, int]]:
-    """(passed, start, end) of a strand's stretches, of which the first is ``number``; adds their joints."""
+    """(passed, start, end) of a thread's segments, of which the first is ``number``; adds their syncs."""
     found: list[tuple[int, int, int]] = []
     for start, end in within.bounds:
         passed = start
@@ -112,7 +112,7 @@ def _of_strand(
                 (stream, BEFORE if row is None else row)
                 for stream, row in zip(call.streams, call.rows, strict=True)
             )
-            joints.append(Passed(number + len(found) - 1, passed, call.call, targets, max(0, tail)))
+            syncs.append(Passed(number + len(found) - 1, passed, call.call, targets, max(0, tail)))
         found.append((passed, start, max(start, end)))
-        joints.append(Passed(number + len(found) - 1, max(passed, end)))
+        syncs.append(Passed(number + len(found) - 1, max(passed, end)))
     return found

@@ -14,10 +14,10 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import write_whole
 
 PATIENCE_S = 60.0
-STALE_S = 60.0  # a meeting's file that is older was left by a run that never ended
+STALE_S = 60.0  # a rendezvous file that is older was left by a run that never ended
 
 
-def meet(name: str, out: Path | None, rank: int | None, host: str = "") -> tuple[Path, bool]:
+def agree_on_folder(name: str, out: Path | None, rank: int | None, host: str = "") -> tuple[Path, bool]:
     """The recording's folder, and whether this process is the one that begins its manifest.
 
     Args:
@@ -26,23 +26,23 @@ def meet(name: str, out: Path | None, rank: int | None, host: str = "") -> tuple
     """
     if rank is None:
         return folders.create(name, out, host=host), True
-    meeting = _place(name, out)
-    meeting.parent.mkdir(parents=True, exist_ok=True)
+    place = _place(name, out)
+    place.parent.mkdir(parents=True, exist_ok=True)
     if rank == 0:
         folder = folders.create(name, out)
-        write_whole(meeting, str(folder).encode())
+        write_whole(place, str(folder).encode())
         return folder, True
     deadline = time.monotonic() + PATIENCE_S
     began = time.time()
-    while not (meeting.exists() and meeting.stat().st_mtime > began - STALE_S):
+    while not (place.exists() and place.stat().st_mtime > began - STALE_S):
         if time.monotonic() > deadline:
             return folders.create(f"{name}-{folders.host()}-rank{rank}", None), True
         time.sleep(0.02)
-    return Path(meeting.read_text()), False
+    return Path(place.read_text()), False
 
 
 def await_ranks(name: str, out: Path | None, folder: Path, world: int) -> None:
-    """Wait until all ranks have written their last report, and clear the meeting place away."""
+    """Wait until all ranks have written their last report, and clear the rendezvous file away."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         reports = folders.read_ranks(folder)

@@ -36,7 +36,7 @@ FAILED = "out of memory"
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class RankView:
     """One trace. ``bounds`` (ns) hold its recorded steps by the device's clock; without steps, the whole
     recording."""
 
@@ -212,7 +212,7 @@ class Scene:
         return self.gaps.filter(pl.col("cause").is_in(causes))
 
     def idle_during(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Stretches of idle time that coincide with these events."""
+        """Intervals of idle time that coincide with these events."""
         return intervals.intersect(spans(events), self.gaps)
 
     @cached_property
@@ -272,6 +272,6 @@ def launches(each: pl.Series) -> pl.DataFrame:
 
 
 @remembered
-def scenes(run: Run) -> tuple[Scene, ...]:
+def views(run: Run) -> tuple[RankView, ...]:
     """One a rank."""
-    return tuple(Scene(run, trace) for trace in run.traces)
+    return tuple(RankView(run, trace) for trace in run.traces)
