@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kinetoscope.bench.kernels import ncu, replica
 from kinetoscope.bench.kernels import subjects as kernels
-from kinetoscope.bench.measure.cuda_timers import ActivityTimer, device_flush, record
+from kinetoscope.bench.measure.timers import ActivityTimer, device_flush, record
 from kinetoscope.bench.request import environment
 from prove_bench import MIXNET, llama_modules
 

@@ -12,7 +12,7 @@ from kinetoscope.bench.measure import results
 from kinetoscope.bench.request import Result
 from kinetoscope.bench.tune.largest import LargestBatch
 from kinetoscope.bench.tune.results import Tuning
-from kinetoscope.bench.versions.results import VersionsCompared
+from kinetoscope.bench.versions.campaign import VersionsCompared
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 

@@ -123,7 +123,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.capture.options import Options
     from kinetoscope.capture.process import launch
-    from kinetoscope.capture.process.summary import announce, summarize
+    from kinetoscope.capture.process.launch import announce, summarize
     from kinetoscope.errors import UsageError
 
     words: list[str] = arguments.program

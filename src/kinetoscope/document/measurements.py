@@ -18,7 +18,7 @@ from kinetoscope.bench.measure.results import Comparison, Gain
 from kinetoscope.bench.tune.largest import LargestBatch, Try
 from kinetoscope.bench.tune.results import Fits, Tuning
 from kinetoscope.bench.tune.results import Row as SettingRow
-from kinetoscope.bench.versions.results import VersionRow, VersionsCompared
+from kinetoscope.bench.versions.campaign import VersionRow, VersionsCompared
 
 __all__ = [
     "Comparison",

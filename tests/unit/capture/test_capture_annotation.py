@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.analysis.time.phases import phases_of
-from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.capture.recorder.profiler import MarkedStep, annotate
 from kinetoscope.trace.read import read
 from traces import call, kernel
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope import cli
-from kinetoscope.capture.process.launch import Outcome
+from kinetoscope.capture.process.launch import Outcome, summarize
 from kinetoscope.capture.process.recording import _is_of_accelerator  # pyright: ignore[reportPrivateUsage]
-from kinetoscope.capture.process.summary import summarize
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord

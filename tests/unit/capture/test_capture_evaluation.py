@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.recorder.phases import Before, Record
-from kinetoscope.capture.steps.evaluation import Evaluation
+from kinetoscope.capture.steps.detector import Evaluation
 
 
 def test_calls_between_a_step_and_the_next_training_call_are_an_evaluation() -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.launch import Outcome
-from kinetoscope.capture.process.summary import summarize
+from kinetoscope.capture.process.launch import Outcome, summarize
 from kinetoscope.errors import UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests

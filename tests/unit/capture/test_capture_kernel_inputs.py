@@ -17,7 +17,7 @@ from kinetoscope.bench.kernels import captured, replica  # noqa: E402
 from kinetoscope.bench.kernels import subjects as kernels  # noqa: E402
 from kinetoscope.bench.kernels.generated import ScalarArgument, TensorArgument  # noqa: E402
 from kinetoscope.capture import torch_private  # noqa: E402
-from kinetoscope.capture.compiler import kernel_inputs, user_kernels  # noqa: E402
+from kinetoscope.capture.compiler import kernel_inputs  # noqa: E402
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs  # noqa: E402
 
 
@@ -266,5 +266,5 @@ def test_the_end_says_what_was_not_kept(triton: None, tmp_path: Path) -> None:
 
 
 def test_the_shape_of_a_tensor() -> None:
-    shape = user_kernels.tensor_shape(torch.zeros(3, 4, dtype=torch.float16).t())
+    shape = kernel_inputs.tensor_shape(torch.zeros(3, 4, dtype=torch.float16).t())
     assert shape == {"shape": (4, 3), "stride": (1, 4), "dtype": "float16", "device": "cpu"}

@@ -10,7 +10,7 @@ from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
+from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
 
 
 def test_a_steady_loop_is_timed_recorded_and_timed_again():

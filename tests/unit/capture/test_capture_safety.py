@@ -22,8 +22,8 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.hooks.main_thread import MainThread, is_delicate
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.captures import Captures
-from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.phases import Before, Record
+from kinetoscope.capture.recorder.provisional import Decisions
 from kinetoscope.capture.steps.sources import Sources
 
 TOUCHES = ("prepare", "start", "stop", "export", "synchronize", "release")

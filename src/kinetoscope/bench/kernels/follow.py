@@ -23,7 +23,7 @@ from kinetoscope.bench.kernels.generated import (
     TensorArgument,
 )
 from kinetoscope.bench.torch_names import Tensor
-from kinetoscope.capture.compiler.user_kernels import tensor_shape
+from kinetoscope.capture.compiler.kernel_inputs import tensor_shape
 from kinetoscope.errors import InputError
 
 Size: TypeAlias = Sequence[int]

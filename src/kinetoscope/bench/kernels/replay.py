@@ -10,11 +10,10 @@ import msgspec
 from kinetoscope.bench.kernels import replica
 from kinetoscope.bench.kernels.follow import Scope, entry
 from kinetoscope.bench.kernels.generated import Configuration, Module, ReplayError
-from kinetoscope.bench.measure import cuda_timers
-from kinetoscope.bench.measure.cuda_timers import Activity
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.results import MeasurementSet
+from kinetoscope.bench.measure.timers import Activity, record
 
 # Of measuring, at least: with and without exchanged kernels a graph differs little.
 LEAST_SECONDS = 5.0
@@ -106,7 +105,7 @@ def time_module(
         wants = "busy time, kernels and peak memory are read from a GPU's activity records: a CPU has none"
         return msgspec.structs.replace(result, notes=(*result.notes, wants))
     run = subjects["as recorded"]
-    activities = cuda_timers.record(lambda: [run() for _ in range(RECORDED_RUNS)])
+    activities = record(lambda: [run() for _ in range(RECORDED_RUNS)])
     return msgspec.structs.replace(
         result,
         busy_ns=union_ns(activities) / RECORDED_RUNS,

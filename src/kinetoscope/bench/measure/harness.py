@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from kinetoscope.bench.measure.clocks import Clocks, Moment
+from kinetoscope.bench.measure.device import Clocks, Moment
 from kinetoscope.bench.measure.results import ClockReading, Comparison, MeasurementSet, Mode, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
 from kinetoscope.statistics import distribution, intervals

@@ -7,6 +7,7 @@ made of each kernel. Beside them, at the end, Dynamo's counters and every genera
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import hashlib
 import json
@@ -15,17 +16,66 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.compiler.launchers import Launchers
 from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.hooks.calls import hook
 from kinetoscope.capture.hooks.imports import ImportWatch
+
+
+class Launchers:
+    """Streams what autotuners of the class ``autotuner`` make to ``path``, a JSON line a time."""
+
+    def __init__(self, autotuner: Any, path: Path) -> None:
+        self.stream, self.pid = Stream(path), os.getpid()
+        self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.remove = hook(autotuner, "_make_launchers", after=self._made)
+
+    def _made(self, autotuner: Any) -> None:
+        if os.getpid() != self.pid:
+            return
+        self.seen.add(autotuner)
+        self._write(autotuner, final=False)
+
+    def _write(self, autotuner: Any, *, final: bool) -> None:
+        record = {
+            "kernel": str(autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__),
+            "path": str(getattr(autotuner, "filename", None) or ""),
+            "final": final,
+            "launchers": list(map(_described, autotuner.launchers)),
+        }
+        self.stream.write(json.dumps(record) + "\n")
+
+    def close(self) -> None:
+        """Say what the kernels that are still alive ended up with."""
+        self.remove()
+        for autotuner in self.seen:
+            with contextlib.suppress(Exception):
+                self._write(autotuner, final=True)
+        self.stream.close()
+
+
+def _described(launcher: Any) -> dict[str, object]:
+    return {
+        "config": dict(_config(launcher.config)),
+        "registers": getattr(launcher, "n_regs", None),
+        "spills": getattr(launcher, "n_spills", None),
+        "shared_memory_bytes": getattr(launcher, "shared", None),
+    }
+
+
+def _config(config: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in config.kwargs.items():
+        yield str(name), value if isinstance(value, (int, float, str)) else str(value)
+    yield "num_warps", config.num_warps
+    yield "num_stages", config.num_stages
+
 
 # The artifact, of our own, that names the backend of the frame it is logged in.
 BACKEND = "kinetoscope_backend"

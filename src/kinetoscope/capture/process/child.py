@@ -20,9 +20,8 @@ import msgspec
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import is_recorded
-from kinetoscope.capture.process.recording import ProcessRecording, active
+from kinetoscope.capture.process.recording import ProcessRecording, active, say
 from kinetoscope.recording import folder as folders
 
 

@@ -1,25 +1,100 @@
-"""torch.profiler behind a few verbs: the only file that starts it."""
+"""torch.profiler behind a few verbs, here and nowhere else: sessions of ours, the steps that are marked in their
+traces, and profilers that the program starts itself.
+
+There can be one profiling session at a time, and the program's comes first. Its trace, written by the program
+for its own ends, is copied: for a program that profiles itself it is the best recording there is.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
-from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
 from kinetoscope.capture.recorder.captures import Captures, Occupied
 from kinetoscope.capture.recorder.memory import MemoryHistory
-from kinetoscope.capture.steps.stopwatch import Mark
+from kinetoscope.capture.steps.timing import Mark
+
+# Kineto writes what it says of the whole trace before the events or after them, and no more than this of it.
+SURROUNDINGS = 1 << 16
+OPENING = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
+BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+
+
+class MarkedStep(NamedTuple):
+    """A step, or the ``part`` of one: its beginning and end on the wall clock in nanoseconds, and the thread
+    that marked it."""
+
+    number: int
+    began_ns: int
+    ended_ns: int
+    pid: int
+    tid: int
+    part: str | None = None
+
+    def event(self, base_ns: int) -> dict[str, Any]:
+        """The annotation as torch.profiler would have exported it, in microseconds after ``base_ns``."""
+        return {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": self.part or f"ProfilerStep#{self.number}",
+            "pid": self.pid,
+            "tid": self.tid,
+            "ts": (self.began_ns - base_ns) / 1000,
+            "dur": (self.ended_ns - self.began_ns) / 1000,
+        }
+
+
+def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
+    """Write the trace ``exported`` to ``path`` with annotations of ``steps``, whole or not at all.
+
+    Raises:
+        ValueError: it is no trace of Kineto's.
+        OSError: it cannot be written.
+    """
+    temporary = path.with_suffix(".tmp.json")
+    try:
+        _copy(exported, temporary, steps)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy(exported: Path, path: Path, steps: Sequence[MarkedStep]) -> None:
+    with exported.open("rb") as source, path.open("wb") as target:
+        start = source.read(SURROUNDINGS)
+        opening = OPENING.search(start)
+        if opening is None:
+            raise ValueError("the exported trace has no events to add the steps to")
+        base = BASE.search(start[: opening.start()]) or BASE.search(_ending(source))
+        events = [json.dumps(step.event(int(base[1]) if base else 0)).encode() for step in steps]
+        target.write(start[: opening.end()])
+        target.write(b",\n".join(events))
+        if events and start[opening.end() : opening.end() + 1] != b"]":
+            target.write(b",\n")
+        source.seek(opening.end())
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _ending(source: BinaryIO) -> bytes:
+    size = source.seek(0, 2)
+    source.seek(max(0, size - SURROUNDINGS))
+    return source.read()
+
 
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
@@ -310,3 +385,57 @@ class TorchDevice:
             torch.cuda.synchronize()
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             torch.xpu.synchronize()
+
+
+class ForeignProfilers:
+    """Watches ``torch.autograd.profiler.profile``, which torch.profiler goes through, and its like."""
+
+    def __init__(self, began: Callable[[], None], ended: Callable[[], None], copy: Path) -> None:
+        import torch.autograd.profiler as profilers
+
+        self.began, self.ended, self.copy = began, ended, copy
+        self.seen = False
+        self.running: set[int] = set()
+        self.profile: Any = profilers.profile
+        self.watches = [CallWatch(self.profile, "_prepare_trace", self._began)]
+        for profiler in torch_private.profilers():
+            self.watches.append(CallWatch(profiler, "__enter__", self._began))
+            self.watches.append(ReturnWatch(profiler, "__exit__", self._ended))
+        self.export = self.profile.export_chrome_trace
+        self.exporting = self._exporting(self.export)
+        for watch in self.watches:
+            watch.install()
+        self.profile.export_chrome_trace = self.exporting
+
+    def remove(self) -> None:
+        for watch in self.watches:
+            watch.remove()
+        if self.profile.export_chrome_trace is self.exporting:  # not what the program has put there since
+            self.profile.export_chrome_trace = self.export
+
+    def _began(self, profile: Any) -> None:
+        if id(profile) not in self.running and profile.enabled and not is_ours(profile):
+            self.running.add(id(profile))
+            self.seen = True
+            self.began()
+
+    def _ended(self, profile: Any) -> None:
+        if id(profile) in self.running:
+            self.running.discard(id(profile))
+            self.ended()
+
+    def _exporting(self, export: Callable[..., Any]) -> Callable[..., Any]:
+        def export_chrome_trace(profile: Any, path: Any, *arguments: Any, **options: Any) -> Any:
+            result = export(profile, path, *arguments, **options)
+            if not is_ours(profile):
+                self._keep(Path(path))
+            return result
+
+        return export_chrome_trace
+
+    def _keep(self, path: Path) -> None:
+        try:
+            self.copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, self.copy)
+        except OSError:
+            self.copy.unlink(missing_ok=True)

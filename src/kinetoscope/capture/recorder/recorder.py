@@ -15,17 +15,14 @@ from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.hooks.main_thread import MainThread
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, Measured
-from kinetoscope.capture.recorder.decisions import Decisions
 from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
 from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, Record, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import Device
-from kinetoscope.capture.recorder.provisional import Provisional, notes
-from kinetoscope.capture.steps.detector import Kind, Signal, Source, StepDetector
-from kinetoscope.capture.steps.evaluation import Evaluation
+from kinetoscope.capture.recorder.provisional import Decisions, Provisional, notes
+from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
 from kinetoscope.capture.steps.ledgers import NoLedgers, WaitLedgers
 from kinetoscope.capture.steps.start import Start, at_once
-from kinetoscope.capture.steps.stopwatch import Stopwatch
-from kinetoscope.capture.steps.timing import Timing
+from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.recording.manifest import StepTimings
 
 # What a step is, by the kind of source that it is taken from.

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
+from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
 from kinetoscope.recording.folder import agreements
 
 
