@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kinetoscope.bench.kernels import ncu
 from kinetoscope.bench.measure import results, statistics
-from kinetoscope.bench.request import Request, Result, ask, environment
+from kinetoscope.bench.request import BenchResult, Request, ask, environment
 
 HERE = Path(__file__).parent
 # Kernels of mixnet_l over the whole range of durations in the model: 550 µs to 1 µs.
@@ -54,7 +54,7 @@ AUTOTUNED = (
 
 def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
     """Cold medians against Nsight Compute's durations."""
-    rows: list[tuple[str, Result]] = []
+    rows: list[tuple[str, BenchResult]] = []
     for direction, names in MIXNET.items():
         request = Request(
             task="kernels",
@@ -168,7 +168,7 @@ def aa(out: Path, measurements: int) -> None:
         "same": lambda: torch.sin(same, out=outs[1]),
         "planted": lambda: torch.sin(more, out=outs[2]),
     }
-    kept: list[results.Comparison] = []
+    kept: list[results.RatioToBase] = []
     for seed in range(measurements):
         measured = measure(
             calls, timer=timer, mode="cold", base="a", seconds=1.0, warmup_seconds=0.05, seed=seed

@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     with_ncu: bool = False
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BenchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device: str
     torch: str
     triton: str | None = None
@@ -61,7 +61,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
 
 
-def ask(request: Request) -> Result:
+def ask(request: Request) -> BenchResult:
     """Run a request in a process of its own, with this interpreter.
 
     Raises:
@@ -77,7 +77,7 @@ def ask(request: Request) -> Result:
                 f"the measuring process ended with status {status} and left no result",
                 hint="its last words are above",
             )
-        result = msgspec.json.decode(answer.read_bytes(), type=Result)
+        result = msgspec.json.decode(answer.read_bytes(), type=BenchResult)
     if result.error is not None:
         what, where, hint = result.error
         raise KinetoscopeError(what, where=where, hint=hint)

@@ -76,7 +76,7 @@ def load_cpp(types: Sequence[str], source: str) -> Callable[..., object]:
     return CppPythonBindingsCodeCache.load_pybinding(list(types), source)
 
 
-class Launcher(NamedTuple):
+class CompiledConfiguration(NamedTuple):
     """What the compiler made of one configuration of a Triton kernel."""
 
     configuration: dict[str, int]
@@ -90,20 +90,20 @@ def configuration(config: Any) -> dict[str, int]:
     return {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
 
 
-def launcher(autotuner: Any) -> Launcher:
+def launcher(autotuner: Any) -> CompiledConfiguration:
     """The configuration that a ``CachingAutotuner`` settled on, after its first run."""
     chosen = autotuner.launchers[0]
-    return Launcher(configuration(chosen.config), chosen.n_regs, chosen.n_spills, chosen.shared)
+    return CompiledConfiguration(configuration(chosen.config), chosen.n_regs, chosen.n_spills, chosen.shared)
 
 
-def user_launcher(compiled: Any, constants: Mapping[str, object]) -> Launcher:
+def user_launcher(compiled: Any, constants: Mapping[str, object]) -> CompiledConfiguration:
     """The same of a hand-written kernel, from what its launch returned."""
     metadata = getattr(compiled, "metadata", None)
     numbers = {name: value for name, value in constants.items() if type(value) is int}
     numbers |= {
         name: getattr(metadata, name) for name in ("num_warps", "num_stages") if hasattr(metadata, name)
     }
-    return Launcher(
+    return CompiledConfiguration(
         numbers,
         getattr(compiled, "n_regs", None),
         getattr(compiled, "n_spills", None),

@@ -26,7 +26,7 @@ from kinetoscope.bench.kernels.subjects import Subject, arguments, find
 from kinetoscope.bench.kernels.timing import time_kernels
 from kinetoscope.bench.measure.device import Bench, bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.request import Request, Result, Task, command
+from kinetoscope.bench.request import BenchResult, Request, Task, command
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware import spec
 
@@ -34,7 +34,7 @@ from kinetoscope.hardware import spec
 LAUNCHES_UNDER_NCU = 12
 
 
-def answer(request: Request) -> Result:
+def answer(request: Request) -> BenchResult:
     benches = Benches(request.timer)
     if request.task == "replay":
         for module in generated.find(Path(request.input), request.graph):
@@ -69,7 +69,7 @@ def answer(request: Request) -> Result:
     return _timed(request, subjects, problems, benches)
 
 
-def _replayed(request: Request, benches: Benches) -> Result:
+def _replayed(request: Request, benches: Benches) -> BenchResult:
     replayed = [
         replay.time_module(module, benches(device), seconds=request.seconds)
         for module in generated.find(Path(request.input), request.graph)
@@ -91,7 +91,7 @@ def _replayed(request: Request, benches: Benches) -> Result:
     )
 
 
-def _timed(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> Result:
+def _timed(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> BenchResult:
     timed = time_kernels(subjects, benches, seconds=request.seconds, progress=_print)
     names = tuple(result.name for result in timed if result.error is None)
     counted = _with_ncu(request, "launch", names) if request.with_ncu else ()
@@ -173,12 +173,12 @@ class Benches:
         return ", ".join(dict.fromkeys(made.name for made in self._made.values()))
 
 
-def _result(benches: Benches, **measured: Any) -> Result:
+def _result(benches: Benches, **measured: Any) -> BenchResult:
     """What was measured, with what it was measured on; the keywords are `Result`'s fields."""
     import torch
 
     triton = importlib.metadata.version("triton") if importlib.util.find_spec("triton") else None
-    return Result(device=benches.names, torch=str(torch.__version__), triton=triton, **measured)
+    return BenchResult(device=benches.names, torch=str(torch.__version__), triton=triton, **measured)
 
 
 def _print(text: str) -> None:
@@ -192,7 +192,7 @@ def main(question: str, answer_file: str) -> int:
         import_torch()
         result = answer(request)
     except KinetoscopeError as error:
-        result = Result(device="", torch="", error=(error.what, error.where, error.hint))
+        result = BenchResult(device="", torch="", error=(error.what, error.where, error.hint))
     Path(answer_file).write_bytes(msgspec.json.encode(result))
     return 0
 

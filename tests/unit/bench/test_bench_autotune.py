@@ -12,7 +12,7 @@ from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.autotune import winners as apply
 from kinetoscope.bench.kernels import ncu, replay
 from kinetoscope.bench.measure import timers
-from kinetoscope.bench.measure.results import Comparison, MeasurementSet
+from kinetoscope.bench.measure.results import MeasurementSet, RatioToBase
 from kinetoscope.bench.measure.timers import Activity, TimingError
 from kinetoscope.errors import UsageError
 from kinetoscope.statistics.intervals import Verdict
@@ -67,7 +67,7 @@ def test_the_source_tries_everything() -> None:
 
 
 def tuned(name: str, verdict: Verdict) -> autotune.Tuned:
-    comparison = Comparison(
+    comparison = RatioToBase(
         name="winner",
         base="default",
         ratio=0.9,

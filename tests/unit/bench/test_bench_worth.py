@@ -15,11 +15,11 @@ from kinetoscope.bench.autotune import campaign, worth
 from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.autotune import winners as promise
 from kinetoscope.bench.autotune.worth import Copy, Worth
-from kinetoscope.bench.kernels.generated import Facts, Kernel, Module, TensorArgument
+from kinetoscope.bench.kernels.generated import KernelFacts, KernelSource, ModuleSource, TensorArgument
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
-from kinetoscope.bench.measure.results import Comparison, Gain
+from kinetoscope.bench.measure.results import Gain, RatioToBase
 from kinetoscope.bench.measure.timers import HostTimer
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import find
@@ -127,7 +127,7 @@ def test_a_promise_is_the_sum_of_gains_times_launches() -> None:
     ],
 )
 def test_the_outcome_follows_its_rule(measured: tuple[float, float], verdict: Any, outcome: str) -> None:
-    comparison = Comparison(
+    comparison = RatioToBase(
         name="applied",
         base="as recorded",
         ratio=1,
@@ -144,9 +144,9 @@ def test_the_outcome_follows_its_rule(measured: tuple[float, float], verdict: An
 def subject(kind: str) -> Subject:
     argument = TensorArgument((4,), (1,), "float32", "cpu", 0, 0)
     return Subject(
-        Kernel("k", "", kind, ()),
-        Module(Path("m.py"), "", "0_inference", {}),
-        Facts("pointwise", ("in_ptr0",), (), None, None),
+        KernelSource("k", "", kind, ()),
+        ModuleSource(Path("m.py"), "", "0_inference", {}),
+        KernelFacts("pointwise", ("in_ptr0",), (), None, None),
         (argument,),
         16,
         1,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
 from kinetoscope.bench.autotune.winners import Applied, Promise, promise, winners, write
 from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
-from kinetoscope.bench.kernels.generated import Configuration, Module, ReplayError
+from kinetoscope.bench.kernels.generated import Configuration, ModuleSource, ReplayError
 from kinetoscope.bench.kernels.replay import ModuleResult, load, time_module
 from kinetoscope.bench.kernels.replica import Replica
 from kinetoscope.bench.kernels.subjects import Subject
@@ -120,7 +120,7 @@ def _tune(
 
 def _replay(
     tuned: Sequence[Tuned],
-    modules: Sequence[Module],
+    modules: Sequence[ModuleSource],
     benches: Callable[[str], Bench],
     seconds: float,
     progress: Progress,

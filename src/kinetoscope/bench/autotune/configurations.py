@@ -14,7 +14,7 @@ from kinetoscope.bench.kernels.generated import Configuration
 from kinetoscope.bench.kernels.subjects import Subject, arguments, launches
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Comparison, Gain, MeasurementSet
+from kinetoscope.bench.measure.results import Gain, MeasurementSet, RatioToBase
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError, UsageError
@@ -55,7 +55,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     final: MeasurementSet | None = None
 
     @property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> RatioToBase | None:
         """The winner against the default; None if the default won."""
         return self.final.comparison("winner") if self.final is not None else None
 

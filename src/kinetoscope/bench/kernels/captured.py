@@ -10,9 +10,9 @@ import msgspec
 
 from kinetoscope.bench.kernels.generated import (
     Argument,
-    Kernel,
+    KernelSource,
     Launch,
-    Module,
+    ModuleSource,
     ScalarArgument,
     TensorArgument,
 )
@@ -69,7 +69,9 @@ def read(recording: Path) -> tuple[dict[str, Values], list[UserKernel], Path]:
     return values, list(found.user), data
 
 
-def user_kernels(recording: Path) -> Iterator[tuple[Kernel, Module, tuple[Argument, ...], int, Values] | str]:
+def user_kernels(
+    recording: Path,
+) -> Iterator[tuple[KernelSource, ModuleSource, tuple[Argument, ...], int, Values] | str]:
     """Each hand-written kernel with its arguments, launches and values; or why it cannot be rebuilt."""
     _, kernels, data = read(recording)
     for user in kernels:
@@ -87,14 +89,14 @@ def user_kernels(recording: Path) -> Iterator[tuple[Kernel, Module, tuple[Argume
         launch = Launch(user.grid, constants, dtypes, user.options)
         passed = [p for p in user.parameters if p.name not in constants]
         position = {p.name: i for i, p in enumerate(passed)}
-        kernel = Kernel(user.kernel, user.source, "user", tuple(position), "", launch)
+        kernel = KernelSource(user.kernel, user.source, "user", tuple(position), "", launch)
         arguments = tuple(map(_argument, passed))
         tensors = tuple(
             msgspec.structs.replace(saved, position=position[name])
             for saved in user.arguments
             if (name := user.parameters[saved.position].name) in position
         )
-        module = Module(Path(user.file), user.source, "", {kernel.name: kernel})
+        module = ModuleSource(Path(user.file), user.source, "", {kernel.name: kernel})
         yield kernel, module, arguments, user.launches, Values(data, tensors)
 
 

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.kernels.generated import (
     Argument,
-    Kernel,
     KernelCall,
-    Module,
+    KernelSource,
+    ModuleSource,
     ReplayError,
     ScalarArgument,
     TensorArgument,
@@ -31,7 +31,7 @@ Scope: TypeAlias = dict[str, Any]
 """What a module defines at its top level: tensors, functions, whatever its code says."""
 
 
-def calls(module: Module) -> list[KernelCall]:
+def calls(module: ModuleSource) -> list[KernelCall]:
     """Every kernel call of one run of the module, in order, with real sizes and strides.
 
     Raises:
@@ -55,7 +55,7 @@ def calls(module: Module) -> list[KernelCall]:
 class _Recorder:
     """Stands in for a kernel: Triton's are called as ``kernel.run(…)``, C++ ones as ``kernel(…)``."""
 
-    def __init__(self, kernel: Kernel, recorded: list[KernelCall]) -> None:
+    def __init__(self, kernel: KernelSource, recorded: list[KernelCall]) -> None:
         self._name, self._recorded = kernel.name, recorded
 
     def run(self, *arguments: Tensor, **_: object) -> None:
@@ -91,7 +91,7 @@ def _describe(arguments: Sequence[Tensor]) -> Iterator[Argument]:
             yield ScalarArgument(value if isinstance(value, int | float | bool | str | None) else str(value))
 
 
-def _scope(module: Module, stand_in: Callable[[Kernel], object]) -> Scope:
+def _scope(module: ModuleSource, stand_in: Callable[[KernelSource], object]) -> Scope:
     """Run the module's top level with kernels and device calls replaced; what it defines."""
     import torch
 

@@ -14,7 +14,7 @@ from kinetoscope.bench.kernels.captured import Values, fits
 from kinetoscope.bench.kernels.generated import (
     Argument,
     Configuration,
-    Kernel,
+    KernelSource,
     Launch,
     ReplayError,
     ScalarArgument,
@@ -53,7 +53,7 @@ class Replica:
         ReplayError: its source does not load here.
     """
 
-    def __init__(self, kernel: Kernel, configuration: Configuration | None = None) -> None:
+    def __init__(self, kernel: KernelSource, configuration: Configuration | None = None) -> None:
         self.kernel = kernel
         try:
             self._compiled: Any = None
@@ -91,7 +91,7 @@ class Replica:
         """Launch as generated code does, so that a replica can take a kernel's place in its module."""
         self._function.run(*arguments, stream=stream)
 
-    def launcher(self) -> torch_names.Launcher | None:
+    def launcher(self) -> torch_names.CompiledConfiguration | None:
         """Configuration and resources, once it has run; None for C++ kernels."""
         if self.kernel.launch is not None:
             return torch_names.user_launcher(self._compiled, self.kernel.launch.constants)

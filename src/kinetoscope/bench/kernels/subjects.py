@@ -11,10 +11,10 @@ from kinetoscope.bench.kernels import captured, follow, generated, replica
 from kinetoscope.bench.kernels.captured import Values
 from kinetoscope.bench.kernels.generated import (
     Argument,
-    Facts,
-    Kernel,
     KernelCall,
-    Module,
+    KernelFacts,
+    KernelSource,
+    ModuleSource,
     ReplayError,
     TensorArgument,
     facts,
@@ -29,9 +29,9 @@ from kinetoscope.errors import InputError
 class Subject(NamedTuple):
     """A kernel as one module calls it: the arguments of the call that moves most, of all its calls."""
 
-    kernel: Kernel
-    module: Module
-    facts: Facts
+    kernel: KernelSource
+    module: ModuleSource
+    facts: KernelFacts
     arguments: tuple[Argument, ...]
     bytes: int
     launches: int
@@ -86,13 +86,13 @@ def find_by_hand(path: Path, pattern: str) -> tuple[list[Subject], list[str]]:
             continue
         kernel, module, arguments, launches, values = found
         if fnmatchcase(kernel.name, pattern):
-            known = Facts("user Triton", kernel.signature, (), None, None)
+            known = KernelFacts("user Triton", kernel.signature, (), None, None)
             moved = moved_bytes(kernel.signature, arguments)
             subjects.append(Subject(kernel, module, known, arguments, moved, launches, values))
     return subjects, problems
 
 
-def _generated(module: Module, calls: Sequence[KernelCall], pattern: str) -> list[Subject]:
+def _generated(module: ModuleSource, calls: Sequence[KernelCall], pattern: str) -> list[Subject]:
     found: list[Subject] = []
     for name, kernel in module.kernels.items():
         own = [call for call in calls if call.kernel == name]

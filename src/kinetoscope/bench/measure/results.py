@@ -57,7 +57,7 @@ class Gain(msgspec.Struct, frozen=True):
     high_ns: float
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RatioToBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A subject against the base that it was measured with: below 1 is faster."""
 
     name: str
@@ -80,7 +80,7 @@ class MeasurementSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     schema: str = SCHEMA
     subjects: tuple[Measurement, ...]
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[RatioToBase, ...] = ()
     rounds: int
     stopped: Literal["precise", "settled", "out of time"]
     seconds: float
@@ -93,7 +93,7 @@ class MeasurementSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def __getitem__(self, name: str) -> Measurement:
         return next(subject for subject in self.subjects if subject.name == name)
 
-    def comparison(self, name: str) -> Comparison | None:
+    def comparison(self, name: str) -> RatioToBase | None:
         """A subject against the base; None where there was no base, or no such subject."""
         return next((comparison for comparison in self.comparisons if comparison.name == name), None)
 

@@ -76,20 +76,20 @@ class Enough(BaseException):
     """Ends the program once enough steps were seen; no program catches it by accident."""
 
 
-class Mark(NamedTuple):
+class BoundaryTime(NamedTuple):
     """When a boundary was: the host's time, and an event in the GPU's queue where there is one."""
 
     seconds: float
     event: Any
 
-    def until(self, later: Mark) -> float:
+    def until(self, later: BoundaryTime) -> float:
         """Seconds."""
         if self.event is None or later.event is None:
             return later.seconds - self.seconds
         return self.event.elapsed_time(later.event) / 1e3
 
 
-class StepTimes:
+class StepClock:
     """The times of a program's steps.
 
     Args:
@@ -101,7 +101,7 @@ class StepTimes:
     def __init__(self, wanted: int, seconds: float, follow: Callable[[Source], None]) -> None:
         self._wanted, self._seconds, self._follow = wanted, seconds, follow
         self._detector = StepDetector()
-        self._marks: dict[Source, list[Mark]] = {}
+        self._marks: dict[Source, list[BoundaryTime]] = {}
         self._names: dict[Source, str] = {}
         self._watched = 0
         self.began = time.perf_counter()
@@ -120,7 +120,7 @@ class StepTimes:
         if boundary is None:
             return
         marks = self._marks.setdefault(boundary.source, [])
-        marks.append(Mark(now, _event()))
+        marks.append(BoundaryTime(now, _event()))
         self._names[boundary.source] = name
         if boundary.role == "leads":
             self._watched = len(marks) - 1
@@ -176,7 +176,7 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
         if len(outputs) < MOST_OUTPUTS:
             outputs[name] = [t.detach().flatten()[:MOST_ELEMENTS].cpu() for t in tensors(output)]
 
-    times = StepTimes(request.steps, request.seconds, lambda source: sources.follow(source))
+    times = StepClock(request.steps, request.seconds, lambda source: sources.follow(source))
     injection = Injection(request.setting, lambda number, name: times.tick("compiled", number, name), keep)
     injection.install()
     modules: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Where the program runs: versions, devices, memory, clocks, and the variables known to matter and hold no secret."""
+"""Where the program runs: versions, devices, memory, clocks, and variables that matter and hold no secret."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramCommand:
     """What to run: the command line, a name for the recording, and whether it starts other processes."""
 
     command: tuple[str, ...]
@@ -39,7 +39,7 @@ class Program:
     launcher: bool
 
 
-def program(words: Sequence[str], module: str | None) -> Program:
+def program(words: Sequence[str], module: str | None) -> ProgramCommand:
     """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
 
     Raises:
@@ -49,16 +49,18 @@ def program(words: Sequence[str], module: str | None) -> Program:
     interpreter = [sys.executable, *_interpreter_flags()]
     if module is not None:
         launcher = module.startswith(("torch.distributed.run", "torch.distributed.launch", "accelerate"))
-        return Program((*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher)
+        return ProgramCommand(
+            (*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher
+        )
     if not words:
         raise UsageError("there is nothing to run", hint="kinetoscope run [options] script.py [arguments]")
     first = words[0]
     if first.endswith(".py") or (os.path.isfile(first) and not os.access(first, os.X_OK)):
         if not os.path.isfile(first):
             raise InputError("the script does not exist", where=first, hint="check the path")
-        return Program((*interpreter, *words), Path(first).stem, False)
+        return ProgramCommand((*interpreter, *words), Path(first).stem, False)
     if os.path.isdir(first) and os.path.isfile(os.path.join(first, "__main__.py")):
-        return Program((*interpreter, *words), Path(first).name, False)
+        return ProgramCommand((*interpreter, *words), Path(first).name, False)
     # A console script of this very environment may not be on PATH.
     beside = os.path.join(os.path.dirname(sys.executable), first)
     found = shutil.which(first) or (beside if os.access(beside, os.X_OK) else None)
@@ -66,7 +68,7 @@ def program(words: Sequence[str], module: str | None) -> Program:
         raise InputError(
             "no such script or program", where=first, hint="name a Python script, or use -m for a module"
         )
-    return Program((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
+    return ProgramCommand((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
 
 
 def _script(words: Sequence[str]) -> str:
@@ -90,7 +92,7 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: the recording, and the program's exit status (minus a signal's number).
 
     Attributes:
@@ -109,13 +111,13 @@ class Outcome:
 
 
 def run(
-    what: Program,
+    what: ProgramCommand,
     options: Options,
     out: Path | None,
     announce: Callable[[Path], None],
     *,
     stop: bool = False,
-) -> Outcome:
+) -> RunOutcome:
     """Run the program to its end and return its recording; without one where none can be made.
 
     Args:
@@ -136,23 +138,23 @@ def run(
         reason = " ".join(str(error).split())
         say(f"the program runs without being recorded: {reason or type(error).__name__}")
         status, _ = wait(what.command, os.environ)
-        return Outcome(None, Manifest(exit=_exit(status), status=status), status, False)
+        return RunOutcome(None, Manifest(exit=_exit(status), status=status), status, False)
     is_over = _recorded(folder) if stop else None
     status, stopped = wait(what.command, variables, is_over)
     if place is not None:
         rank, world = place
         if rank != 0:
             ended = Manifest(exit=_exit(status), status=status)
-            return Outcome(folder, ended, status, False, stopped=stopped)
+            return RunOutcome(folder, ended, status, False, stopped=stopped)
         await_ranks(what.name, out, folder, recorded_count(options.ranks, world, os.environ))
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
     )
-    return Outcome(folder, manifest, status, True, host, stopped)
+    return RunOutcome(folder, manifest, status, True, host, stopped)
 
 
 def _begin(
-    what: Program,
+    what: ProgramCommand,
     options: Options,
     out: Path | None,
     place: tuple[int, int] | None,
@@ -229,7 +231,7 @@ def shown(folder: Path) -> str:
     return str(folder) if relative.startswith("..") else relative
 
 
-def summarize(outcome: Outcome, *, report: bool) -> None:
+def summarize(outcome: RunOutcome, *, report: bool) -> None:
     """Say how the program ended, what was recorded, and where it is; then show the report."""
     manifest, recording = outcome.manifest, outcome.folder
     if recording is None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.memory import MemoryHistory
-from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
+from kinetoscope.capture.recorder.memory import NoMemoryHistory
+from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, Provisional
 from kinetoscope.capture.steps.detector import StepDetector
-from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
+from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, by_host, near
 from kinetoscope.recording.folder import RANKS
@@ -70,7 +70,7 @@ SLOWED = (
 
 
 @dataclass
-class Measured:
+class MeasuredSteps:
     """What the phases find out; the fields of :class:`StepTimings`, and whether the full pass is written.
 
     Attributes:
@@ -165,7 +165,7 @@ class Context:
     """
 
     options: Options
-    device: Device
+    device: TorchDevice
     trace: Path
     inputs: KernelInputs | None
     start_agreed: Start
@@ -177,16 +177,16 @@ class Context:
     saved: Callable[[], None]
     detector: StepDetector
     stopwatch: Stopwatch
-    ledgers: WaitLedgers
-    memory: MemoryHistory
+    ledgers: NoLedgers
+    memory: NoMemoryHistory
     provisional: Provisional
-    measured: Measured
+    measured: MeasuredSteps
 
     @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
 
-    def write(self, session: ProfilerSession, *, full: bool) -> bool:
+    def write(self, session: KinetoSession, *, full: bool) -> bool:
         """Write the trace of a pass; False, with a note, where the disk does not take it."""
         if full:
             self.memory.write()

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -150,31 +150,20 @@ def _tensors(value: object, name: str, deep: int = DEEP) -> Iterator[Named]:
 ENTRIES = 200_000
 
 
-class MemoryHistory(Protocol):
-    """What the recorder needs of :class:`AllocatorHistory`."""
+class NoMemoryHistory:
+    """The history where none was wanted."""
 
     def keep(self, on: bool) -> None:
         """Keep the history from here on, anew where it was not kept."""
-        ...
 
     def boundary(self) -> None:
-        """A step that a profiler records begins or ends."""
-        ...
+        """Note that a step which a profiler records begins or ends."""
 
     def write(self) -> None:
         """Write down what there is."""
-        ...
 
 
-class NoMemoryHistory:
-    """Where none was asked for."""
-
-    def keep(self, on: bool) -> None: ...
-    def boundary(self) -> None: ...
-    def write(self) -> None: ...
-
-
-class AllocatorHistory:
+class AllocatorHistory(NoMemoryHistory):
     """History of this process's CUDA or ROCm allocator; a failure is a note, never the program's.
 
     Attributes:

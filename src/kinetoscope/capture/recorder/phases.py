@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import Context
-from kinetoscope.capture.recorder.profiler import ProfilerSession, SessionKind
+from kinetoscope.capture.recorder.profiler import KinetoSession, SessionKind
 from kinetoscope.capture.steps.detector import Boundary
 from kinetoscope.capture.steps.timing import (
     PATIENCE,
@@ -164,7 +164,7 @@ class Settle(Phase):
         if timed is None:
             return self
         context.measured.timed = timed
-        return Before(context)
+        return TimeBefore(context)
 
     def _ready(self) -> bool:
         measured = self.context.measured
@@ -242,7 +242,7 @@ class Time(Phase):
             self.context.device.synchronize()
 
 
-class Before(Time):
+class TimeBefore(Time):
     """Time the program before it is recorded. It may end soon, so that little may be waited for."""
 
     patience = TIMED + TIMED // 2
@@ -293,7 +293,7 @@ class Recover(Phase):
     def following(self) -> Phase:
         """The phase after the last of these steps."""
         if self.drained:
-            return After(self.context)
+            return TimeAfter(self.context)
         self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")
         return finished(self.context)
 
@@ -327,7 +327,7 @@ class Prepare(Recover):
     def following(self) -> Phase:
         if not self.drained:
             self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
-        return Record(self.context, self.session, self.kind)
+        return RecordSteps(self.context, self.session, self.kind)
 
     def given_up(self) -> None:
         self.session.start()  # a prepared session must be started before it can be ended
@@ -338,14 +338,14 @@ class Prepare(Recover):
         return super().cut_short(why)
 
 
-class Record(Phase):
+class RecordSteps(Phase):
     """Record a few steps; of the device alone after one that is not marked, since the profiler has only just
     been started."""
 
     name = "recording"
     leader_stays = True
 
-    def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
+    def __init__(self, context: Context, session: KinetoSession, kind: SessionKind) -> None:
         super().__init__(context)
         self.session, self.full = session, kind == "full"
         self.wanted = self._wanted() if self.full else len(context.measured.recorded)
@@ -449,7 +449,7 @@ class Record(Phase):
         context.saved()
         if not self.full:
             return Recover(context)
-        return after_full_pass(context) if context.inputs is None else Inputs(context, context.inputs)
+        return after_full_pass(context) if context.inputs is None else KeepInputs(context, context.inputs)
 
 
 def after_full_pass(context: Context) -> Phase:
@@ -457,7 +457,7 @@ def after_full_pass(context: Context) -> Phase:
     return Prepare(context, "light") if context.two_passes else Recover(context)
 
 
-class Inputs(Phase):
+class KeepInputs(Phase):
     """One step more, in which what kernels are called with is kept."""
 
     name = "keeping inputs"
@@ -484,7 +484,7 @@ class Inputs(Phase):
         return self
 
 
-class After(Time):
+class TimeAfter(Time):
     """Time the program again, after it was recorded."""
 
     name = "timing again"

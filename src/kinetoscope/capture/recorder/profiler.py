@@ -1,4 +1,4 @@
-"""torch.profiler behind a few verbs, here and nowhere else: sessions of ours, the steps that are marked in their
+"""torch.profiler behind a few verbs, here and nowhere else: our sessions, the steps that are marked in their
 traces, and profilers that the program starts itself.
 
 There can be one profiling session at a time, and the program's comes first. Its trace, written by the program
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple
 from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
@@ -26,7 +26,7 @@ from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.captures import Captures, Occupied
-from kinetoscope.capture.recorder.memory import MemoryHistory
+from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.steps.timing import Mark
 
 # Kineto writes what it says of the whole trace before the events or after them, and no more than this of it.
@@ -112,58 +112,6 @@ def is_ours(inner: Any) -> bool:
     return any(profile.profiler is inner for profile in _OURS)
 
 
-class ProfilerSession(Protocol):
-    """One session of the profiler."""
-
-    def prepare(self) -> None: ...
-    def start(self) -> None: ...
-    def mark(self, step: int | None) -> None: ...
-    def part(self, name: str) -> None: ...
-    def stop(self) -> None: ...
-    def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all.
-
-        Raises:
-            OSError: the disk is full, gone, or may not be written to.
-        """
-        ...
-
-
-class Device(Protocol):
-    """What the recorder needs of torch."""
-
-    def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession: ...
-    def has_light_pass(self) -> bool:
-        """Whether sessions may be of the light kind."""
-        ...
-
-    def occupied(self) -> Occupied | None:
-        """Where a graph is captured or gradients are computed, so that nothing else may be done."""
-        ...
-
-    def release(self) -> bool:
-        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
-        something of them stays."""
-        ...
-
-    def synchronize(self) -> None: ...
-    def has_clock(self) -> bool:
-        """Whether the device times its own work."""
-        ...
-
-    def mark(self) -> Mark | None:
-        """Mark the place that the program's work has now in the device's order; None where that cannot be."""
-        ...
-
-    def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
-        """Seconds between the two of each pair, by the device's clock, once the device has come that far.
-
-        Raises:
-            RuntimeError: the device cannot tell.
-        """
-        ...
-
-
 class KinetoSession:
     """A session of torch's profiler; its steps are marked by the wall clock, which Kineto's times are of.
 
@@ -176,7 +124,7 @@ class KinetoSession:
         arguments: torch.profiler.profile's.
     """
 
-    def __init__(self, memory: MemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
+    def __init__(self, memory: NoMemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
         from torch.profiler import profile
 
         self.memory, self.stacks = memory, stacks
@@ -237,57 +185,16 @@ class KinetoSession:
             self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
+        """Write the trace to ``path``, whole or not at all.
+
+        Raises:
+            OSError: the disk is full, gone, or may not be written to.
+        """
         exported = _exported(self.profile, path)
         try:
             annotate(exported, self.steps, path)
         finally:
             exported.unlink()
-
-
-def full_session(
-    options: Options, memory: MemoryHistory | None, *, any_thread: bool, cuda: bool
-) -> KinetoSession:
-    """Host and device together.
-
-    Args:
-        options: what to record of them.
-        memory: the allocator's history.
-        any_thread: record every thread, so that any may end the recording; costs a little more an event.
-        cuda: the program uses a CUDA or ROCm device.
-    """
-    import torch
-    from torch.profiler import ProfilerActivity
-
-    activities = [ProfilerActivity.CPU]
-    if cuda:
-        activities.append(ProfilerActivity.CUDA)
-    elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
-        activities.append(ProfilerActivity.XPU)
-    # Python's stacks are taken where a program's own profile function would be.
-    stacks = options.stacks and sys.getprofile() is None
-    return KinetoSession(
-        memory,
-        stacks=stacks,
-        activities=activities,
-        record_shapes=options.shapes or options.flops,
-        with_stack=stacks,
-        profile_memory=options.memory,
-        with_flops=options.flops,
-        experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
-    )
-
-
-def light_session() -> KinetoSession:
-    """The device alone: a fraction of what the full session costs the host."""
-    from torch.profiler import ProfilerActivity
-
-    configuration = torch_private.profiler_configuration(any_thread=False)
-    return KinetoSession(
-        None,
-        stacks=False,
-        activities=[ProfilerActivity.CUDA],
-        experimental_config=configuration,
-    )
 
 
 def _exported(profile: Any, path: Path) -> Path:
@@ -323,24 +230,44 @@ def _is_whole(path: Path) -> bool:
 class TorchDevice:
     """The devices of this process, through torch."""
 
-    def __init__(self, options: Options, memory: MemoryHistory | None = None) -> None:
+    def __init__(self, options: Options, memory: NoMemoryHistory | None = None) -> None:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
         self.captures = Captures()
 
-    def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
+    def session(self, *, kind: SessionKind, any_thread: bool) -> KinetoSession:
+        """A session of the host and the device together (``full``), or of the device alone.
+
+        Args:
+            any_thread: record every thread, so that any may end the recording; costs a little more an event.
+        """
         import torch
+        from torch.profiler import ProfilerActivity
 
         if kind == "light":
-            return light_session()
-        return full_session(
-            self.options,
+            configuration = torch_private.profiler_configuration(any_thread=False)
+            alone = [ProfilerActivity.CUDA]
+            return KinetoSession(None, stacks=False, activities=alone, experimental_config=configuration)
+        activities, options = [ProfilerActivity.CPU], self.options
+        if self.cuda or torch.cuda.is_initialized():
+            activities.append(ProfilerActivity.CUDA)
+        elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
+            activities.append(ProfilerActivity.XPU)
+        # Python's stacks are taken where a program's own profile function would be.
+        stacks = options.stacks and sys.getprofile() is None
+        return KinetoSession(
             self.memory,
-            any_thread=any_thread,
-            cuda=self.cuda or torch.cuda.is_initialized(),
+            stacks=stacks,
+            activities=activities,
+            record_shapes=options.shapes or options.flops,
+            with_stack=stacks,
+            profile_memory=options.memory,
+            with_flops=options.flops,
+            experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
         )
 
     def has_light_pass(self) -> bool:
+        """Whether the device can be recorded alone, at less cost to the host."""
         import torch
         from torch.profiler import ProfilerActivity, supported_activities
 
@@ -348,9 +275,12 @@ class TorchDevice:
         return cuda and ProfilerActivity.CUDA in supported_activities()
 
     def occupied(self) -> Occupied | None:
+        """Where a graph is captured or gradients are computed, so that nothing else may be done."""
         return self.captures.occupied()
 
     def release(self) -> bool:
+        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
+        something of them stays."""
         import torch
 
         if not torch.cuda.is_initialized():
@@ -358,6 +288,7 @@ class TorchDevice:
         return not self.options.careful and self.occupied() is None and cupti.detach()
 
     def has_clock(self) -> bool:
+        """Whether the device times its own work."""
         import torch
 
         return torch.cuda.is_initialized()
@@ -373,6 +304,11 @@ class TorchDevice:
         return event
 
     def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
+        """Seconds between the two of each pair, by the device's clock, once the device has come that far.
+
+        Raises:
+            RuntimeError: the device cannot tell.
+        """
         for _, ended in marks:
             ended.synchronize()
         return [began.elapsed_time(ended) / 1e3 for began, ended in marks]

@@ -1,5 +1,5 @@
-"""The recording that runs before anything is known of the program's steps, so that there always is one, and the
-budget that ends it before it grows without bound.
+"""The recording that runs before anything is known of the program's steps, so that there always is one, and
+the budget that ends it before it grows without bound.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
+from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
 from kinetoscope.capture.steps.detector import Boundary, Source, surer
 
 SEED = "KINETOSCOPE_TEST_SEED"
@@ -71,7 +71,7 @@ class Provisional:
 
     def __init__(
         self,
-        device: Device,
+        device: TorchDevice,
         trace: Path,
         saved: Callable[[], None],
         *,
@@ -81,7 +81,7 @@ class Provisional:
         self.device, self.trace, self.saved, self.whole = device, trace, saved, whole
         self.ticks = (decisions or Decisions()).count(TICKS_RECORDED, TICKS_AT_MOST)
         self.why: str | None = None
-        self.session: ProfilerSession | None = None
+        self.session: KinetoSession | None = None
         self.began = self.written = self.cut = False
         self.failures: list[str] = []
         self.source: Source | None = None
@@ -97,7 +97,7 @@ class Provisional:
     def running(self) -> bool:
         return self.session is not None
 
-    def stop(self) -> ProfilerSession | None:
+    def stop(self) -> KinetoSession | None:
         """End it and write nothing."""
         session, self.session = self.session, None
         if session is not None:

@@ -20,7 +20,7 @@ Source = tuple[Kind, Hashable]
 SOURCES_WATCHED = 500
 
 
-class Meaning(NamedTuple):
+class SignalMeaning(NamedTuple):
     """What a signal means.
 
     Attributes:
@@ -33,17 +33,17 @@ class Meaning(NamedTuple):
     begins: bool
 
 
-SIGNALS: dict[Signal, Meaning] = {
-    "user": Meaning("user", 1, begins=False),
-    "optimizer": Meaning("optimizer", 1, begins=False),
+SIGNALS: dict[Signal, SignalMeaning] = {
+    "user": SignalMeaning("user", 1, begins=False),
+    "optimizer": SignalMeaning("optimizer", 1, begins=False),
     # Leads with the first, before the calls of modules inside it can: those are its parts.
-    "request": Meaning("request", 1, begins=True),
-    "module": Meaning("module", 3, begins=True),
+    "request": SignalMeaning("request", 1, begins=True),
+    "module": SignalMeaning("module", 3, begins=True),
     # Waits for its optimizer, through as many calls as gradients are commonly accumulated over.
-    "training module": Meaning("module", 17, begins=True),
-    "compiled": Meaning("compiled", 5, begins=True),
-    "range": Meaning("range", 6, begins=True),
-    "range end": Meaning("range", 0, begins=False),
+    "training module": SignalMeaning("module", 17, begins=True),
+    "compiled": SignalMeaning("compiled", 5, begins=True),
+    "range": SignalMeaning("range", 6, begins=True),
+    "range end": SignalMeaning("range", 0, begins=False),
 }
 SURENESS = {kind: -place for place, kind in enumerate(get_args(Kind))}
 
