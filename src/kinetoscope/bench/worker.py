@@ -5,6 +5,7 @@ It runs with the user's torch and imports nothing heavy of its own. Progress goe
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -16,14 +17,16 @@ from typing import Any
 import msgspec
 
 from kinetoscope.bench import torch_names
-from kinetoscope.bench.autotune import campaign
-from kinetoscope.bench.autotune.worth import copies, worth
+from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
+from kinetoscope.bench.autotune.winners import promise, winners, write
+from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
 from kinetoscope.bench.kernels import generated, ncu, replay
+from kinetoscope.bench.kernels.generated import ReplayError
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.replica import Replica, use_own_cache
 from kinetoscope.bench.kernels.subjects import Subject, arguments, find
-from kinetoscope.bench.kernels.timing import time_kernels
+from kinetoscope.bench.kernels.timing import check, time_kernels
 from kinetoscope.bench.measure.device import Bench, bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.request import BenchResult, Request, Task, command
@@ -50,16 +53,7 @@ def answer(request: Request) -> BenchResult:
             hint="; ".join(problems) or "list them with `kinetoscope kernels`",
         )
     if request.task == "autotune":
-        done = campaign.run(
-            subjects,
-            benches,
-            configurations=request.configurations,
-            seconds=request.seconds,
-            limit=request.limit,
-            apply_in=Path(request.apply_in) if request.apply_in is not None else None,
-            progress=_print,
-        )
-        return _result(benches, **{**done._asdict(), "problems": (*problems, *done.problems)})
+        return autotune(request, subjects, problems, benches)
     rank = {name: place for place, name in enumerate(request.order)}
     subjects.sort(key=lambda s: (rank.get(s.kernel.name, len(rank)), -s.bytes * s.launches))
     subjects = subjects[: request.limit or None]
@@ -110,6 +104,84 @@ def _timed(request: Request, subjects: list[Subject], problems: list[str], bench
         problems=tuple(problems),
         notes=_empty_kernel(counted, benches("cuda")) if counted else (),
     )
+
+
+def autotune(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> BenchResult:
+    """Tune kernels; of several only the ``limit`` that could win most, and only if there is something to win.
+
+    Raises:
+        KinetoscopeError: none of the kernels has configurations.
+    """
+    triton = [subject for subject in subjects if subject.kernel.kind == "triton"]
+    if not triton:
+        raise KinetoscopeError(
+            f"none of these {len(subjects)} kernels has configurations to choose from",
+            where=str(subjects[0].module.path),
+            hint="Inductor's C++ kernels have none, its Triton kernels have: record on a GPU",
+        )
+    if others := len(subjects) - len(triton):
+        problems.append(f"{others} C++ kernels have no configurations to choose from")
+    copied: tuple[Copy, ...] = ()
+    ranked: list[Worth] = []
+    if len(triton) > 1:
+        copied, ranked, unusable = _rank(triton, benches, request.limit)
+        problems += unusable
+        of = {(subject.module.hash, subject.kernel.name): subject for subject in triton}
+        triton = [of[kernel.module, kernel.name] for kernel in ranked if kernel.skipped is None]
+    tuned: list[Tuned] = []
+    for number, subject in enumerate(triton, 1):
+        _print(f"{number}/{len(triton)} {subject.kernel.name}")
+        made = _tune(subject, benches(subject.device), request)
+        if isinstance(made, str):
+            problems.append(made)
+        else:
+            tuned.append(made)
+    applied: dict[str, Any] = {}
+    if request.apply_in is not None and tuned:
+        homes = {subject.module.hash: subject.module for subject in triton}
+        replayed: list[ModuleResult] = []
+        for module in homes.values():
+            if exchange := winners([kernel for kernel in tuned if kernel.module == module.hash]):
+                _print(f"replaying {module.aot_id} with and without {len(exchange)} winners")
+                seconds = request.seconds
+                replayed.append(
+                    replay.time_module(module, benches("cuda"), seconds=seconds, exchange=exchange)
+                )
+        promises = (promise(tuned, result) for result in replayed)
+        applied = {
+            "modules": tuple(replayed),
+            "applied": write(Path(request.apply_in), tuned, homes),
+            "promises": tuple(made for made in promises if made is not None),
+        }
+    return _result(
+        benches, tuned=tuple(tuned), worth=tuple(ranked), copies=copied, problems=tuple(problems), **applied
+    )
+
+
+def _rank(
+    subjects: Sequence[Subject], benches: Benches, limit: int
+) -> tuple[tuple[Copy, ...], list[Worth], list[str]]:
+    """The copies that least times are taken from, the kernels by what they could win, and problems."""
+    bench = benches(subjects[0].device)
+    for module in {subject.module.hash: subject.module for subject in subjects}.values():
+        _print(f"compiling the kernels of {module.aot_id} {module.hash}")
+        # Together and in parallel, as the model does it; one that cannot be built is reported in its turn.
+        with contextlib.suppress(ReplayError):
+            replay.load(module)
+    cold, unusable = time_cold(subjects, benches, _print)
+    copied, peak = copies(bench), spec.find(bench.name)
+    return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
+
+
+def _tune(subject: Subject, bench: Bench, request: Request) -> Tuned | str:
+    """The kernel tuned, or why it is not."""
+    try:
+        agreement = check(subject, Replica(subject.kernel), bench.device)
+        if agreement.status == "differs":
+            return f"{subject.kernel.name} is not tuned: it {agreement.text}"
+        return tune_kernel(subject, bench, given=request.configurations, seconds=request.seconds)
+    except KinetoscopeError as error:
+        return str(error)
 
 
 def _launch(subjects: list[Subject], benches: Benches) -> None:

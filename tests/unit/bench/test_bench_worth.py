@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwork import measured
-from kinetoscope.bench.autotune import campaign, worth
 from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.autotune import winners as promise
+from kinetoscope.bench.autotune import worth
 from kinetoscope.bench.autotune.worth import Copy, Worth
 from kinetoscope.bench.kernels.generated import KernelFacts, KernelSource, ModuleSource, TensorArgument
 from kinetoscope.bench.kernels.replay import ModuleResult
@@ -21,6 +21,9 @@ from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.results import Gain, RatioToBase
 from kinetoscope.bench.measure.timers import HostTimer
+from kinetoscope.bench.request import Request
+from kinetoscope.bench.worker import Benches
+from kinetoscope.bench.worker import autotune as autotune_kernels
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import find
 
@@ -155,15 +158,7 @@ def subject(kind: str) -> Subject:
 
 def test_kernels_without_configurations_are_refused_with_what_is_needed() -> None:
     with pytest.raises(KinetoscopeError, match="none of these 1 kernels") as caught:
-        campaign.run(
-            [subject("cpp")],
-            lambda _: pytest.fail("nothing is measured"),
-            configurations=(),
-            seconds=1,
-            limit=0,
-            apply_in=None,
-            progress=lambda _: None,
-        )
+        autotune_kernels(Request(task="autotune", input="recording"), [subject("cpp")], [], Benches(None))
     assert "record on a GPU" in str(caught.value)
 
 

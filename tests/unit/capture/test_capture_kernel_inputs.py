@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kinetoscope.bench.kernels import captured, replica  # noqa: E402
+from kinetoscope.bench.kernels import replica  # noqa: E402
 from kinetoscope.bench.kernels import subjects as kernels  # noqa: E402
 from kinetoscope.bench.kernels.generated import ScalarArgument, TensorArgument  # noqa: E402
 from kinetoscope.capture import torch_private  # noqa: E402
@@ -145,7 +145,7 @@ def test_integers_of_generated_kernels_are_kept_once_and_come_back(triton: None,
     assert inputs.notes == []
     assert len(tuner.launched) == 2
     assert "wrapped" not in FakeAutotuner.run.__qualname__
-    values, user, data = captured.read(tmp_path)
+    values, user, data = kernels.read_inputs(tmp_path)
     assert not user
     assert data.stat().st_size == 4 * 8 + 3
     kept = values["triton_poi_fused_embedding_0"]

@@ -7,10 +7,9 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinetoscope.bench import torch_names
-from kinetoscope.bench.kernels.captured import Values, fits
 from kinetoscope.bench.kernels.generated import (
     Argument,
     Configuration,
@@ -22,6 +21,7 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.recording.inputs import SavedTensor
 from kinetoscope.recording.manifest import write_whole
 
 # Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by
@@ -40,6 +40,32 @@ def use_own_cache() -> None:
     """Point Inductor and Triton at `cache_folder`; before torch is imported."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(cache_folder() / "triton")
+
+
+class Values(NamedTuple):
+    """Recorded values of one kernel's arguments, by position, and the file that holds them."""
+
+    file: Path
+    tensors: tuple[SavedTensor, ...]
+
+    def fill(self, made: Sequence[Tensor]) -> None:
+        """Copy the values into arguments of the same shape and type."""
+        import torch
+
+        data = bytearray(self.file.read_bytes())
+        for saved in self.tensors:
+            target = made[saved.position] if 0 <= saved.position < len(made) else None
+            if not isinstance(target, torch.Tensor) or not target.numel():
+                continue
+            if not fits(saved, target.shape, str(target.dtype).removeprefix("torch.")):
+                continue
+            flat = torch.frombuffer(data, dtype=target.dtype, count=target.numel(), offset=saved.at)
+            target.copy_(flat.reshape(saved.shape))
+
+
+def fits(saved: SavedTensor, shape: Sequence[int], dtype: str) -> bool:
+    """Whether recorded values are those of an argument of this shape and type."""
+    return saved.shape == tuple(shape) and saved.dtype == dtype
 
 
 class Replica:
