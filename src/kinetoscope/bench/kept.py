@@ -1,4 +1,4 @@
-"""What `bench` and `tune` leave in a recording, and those results that can prove something."""
+"""The results that `bench` and `tune` leave in a recording, and those that can prove a saving."""
 
 from __future__ import annotations
 

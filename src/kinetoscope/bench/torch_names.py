@@ -26,7 +26,7 @@ def device_activity(profiler: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def storage_identity(tensor: Tensor) -> int:
-    """The same number for tensors that share memory, fake ones too."""
+    """Number a tensor's storage: tensors that share memory, fake ones too, have one number."""
     return int(getattr(tensor.untyped_storage(), "_cdata"))  # noqa: B009
 
 
@@ -46,7 +46,7 @@ def fake_tensors() -> AbstractContextManager[object]:
 
 
 def timed_by_harness(harness: Callable[..., object]) -> Callable[[], object]:
-    """What a module's ``benchmark_compiled_module`` times; up to PyTorch 2.9 its inputs are in a closure."""
+    """The call that ``benchmark_compiled_module`` times; up to PyTorch 2.9 its inputs are in a closure."""
     utils: Any = importlib.import_module("torch._inductor.utils")
     timed: list[Callable[[], object]] = []
 
@@ -77,7 +77,7 @@ def load_cpp(types: Sequence[str], source: str) -> Callable[..., object]:
 
 
 class CompiledConfiguration(NamedTuple):
-    """What the compiler made of one configuration of a Triton kernel."""
+    """One configuration of a Triton kernel, with the resources that it takes once compiled."""
 
     configuration: dict[str, int]
     registers: int | None
@@ -97,7 +97,7 @@ def launcher(autotuner: Any) -> CompiledConfiguration:
 
 
 def user_launcher(compiled: Any, constants: Mapping[str, object]) -> CompiledConfiguration:
-    """The same of a hand-written kernel, from what its launch returned."""
+    """The configuration of a hand-written kernel, from the object that its launch returned."""
     metadata = getattr(compiled, "metadata", None)
     numbers = {name: value for name, value in constants.items() if type(value) is int}
     numbers |= {

@@ -203,13 +203,13 @@ def _with_ncu(request: Request, task: Task, names: tuple[str, ...]) -> tuple[Ncu
     _print(f"Nsight Compute: {len(names)} kernels")
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         question = Path(folder, "request.json")
-        asked = msgspec.structs.replace(request, task=task, order=names, limit=len(names), with_ncu=False)
-        question.write_bytes(msgspec.json.encode(asked))
+        order = msgspec.structs.replace(request, task=task, order=names, limit=len(names), with_ncu=False)
+        question.write_bytes(msgspec.json.encode(order))
         return tuple(ncu.run((*names, ncu.EMPTY), command(question, Path(folder, "result.json"))))
 
 
 def _empty_kernel(rows: Sequence[NcuRow], bench: Bench) -> tuple[str, ...]:
-    """What an empty kernel takes there and here: the clocks start and stop at other points of a launch."""
+    """The time of an empty kernel there and here: the clocks start and stop at other points of a launch."""
     there = next((row.duration_ns for row in rows if row.name == ncu.EMPTY), None)
     if there is None:
         return ()
@@ -246,7 +246,7 @@ class Benches:
 
 
 def _result(benches: Benches, **measured: Any) -> BenchResult:
-    """What was measured, with what it was measured on; the keywords are `Result`'s fields."""
+    """The result with the device and versions that it was measured on; the keywords are its fields."""
     import torch
 
     triton = importlib.metadata.version("triton") if importlib.util.find_spec("triton") else None

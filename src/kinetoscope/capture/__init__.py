@@ -5,7 +5,7 @@
     options.py        what the user asks of a recording
     steps/            sources tick, the detector says which of them marks steps; what steps take
     recorder/         from step to step: watch, settle, time, record in one pass or two, time again
-    compiler/         what torch.compile and Triton made, beside the trace
+    compiler/         what torch.compile and Triton made, in addition to the trace
     hooks/            noticing what the program imports and calls
     torch_private.py  every private name of torch's that this needs
     checkup.py        what a profiler can see on this machine

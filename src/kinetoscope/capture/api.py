@@ -114,7 +114,7 @@ class profile(ContextDecorator):
 
     @property
     def done(self) -> bool:
-        """Whether the steps that were asked for are recorded: a loop that is there for them may end."""
+        """Whether the wanted steps are recorded: a loop that runs for them alone may end."""
         session = self._session or self._outer
         return session is not None and session.recorder.done
 

@@ -65,7 +65,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def gain(self) -> Gain:
-        """What the winner saves in a run of its graph: of the default's cold median, times its launches."""
+        """The winner's saving in a run of its graph: of the default's cold median, times its launches."""
         if self.final is None or self.comparison is None or not self.is_faster:
             return Gain(0.0, 0.0, 0.0)
         return self.comparison.gain(self.final["default"].median_ns * self.launches_per_run)
@@ -158,7 +158,7 @@ class Tuner:
         return arguments(self._subject, self._bench.device)
 
     def candidates(self) -> list[dict[str, int]]:
-        """What Inductor itself would try under max-autotune."""
+        """The configurations that Inductor itself would try under max-autotune."""
         source = max_autotune_source(self._subject.kernel.source)
         autotuner = getattr(replica.load_source(source), self._subject.kernel.name)
         return [torch_names.configuration(config) for config in autotuner.configs]

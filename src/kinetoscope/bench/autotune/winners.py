@@ -22,7 +22,7 @@ from kinetoscope.bench.measure.results import Gain, RatioToBase
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, and what Inductor did with it."""
+    """The table that was written, and what Inductor did with it."""
 
     table: str
     lines: tuple[str, ...]

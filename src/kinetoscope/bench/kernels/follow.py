@@ -1,4 +1,4 @@
-"""What each kernel of a generated module is called with, without compiling or running anything.
+"""The arguments of each kernel in a generated module, found without compiling or running anything.
 
 The module's wrapper runs on fake tensors, with every kernel replaced by a recorder: no device is needed, and
 each kernel's real arguments (sizes, strides, aliases) come out.
@@ -28,7 +28,7 @@ from kinetoscope.errors import InputError
 
 Size: TypeAlias = Sequence[int]
 Scope: TypeAlias = dict[str, Any]
-"""What a module defines at its top level: tensors, functions, whatever its code says."""
+"""The names that a module defines at its top level: tensors, functions, whatever its code says."""
 
 
 def calls(module: ModuleSource) -> list[KernelCall]:
@@ -153,7 +153,7 @@ class _ExternKernels:
 
 
 def _replacements(torch: Any) -> Scope:
-    """What stands in for functions that would bypass fake tensors. Names are those of generated modules."""
+    """Stand-ins for functions that would bypass fake tensors, by their names in generated modules."""
 
     def empty_on(device: str) -> Callable[..., Tensor]:
         def empty(size: Size, stride: Size, dtype: object) -> Tensor:

@@ -54,11 +54,11 @@ class ScalarArgument(msgspec.Struct, frozen=True, tag="scalar"):
 
 Argument = TensorArgument | ScalarArgument
 Configuration = Mapping[str, int]
-"""Of a Triton kernel: its blocks, ``num_warps``, ``num_stages``."""
+"""The blocks, ``num_warps`` and ``num_stages`` of a Triton kernel."""
 
 
 class Launch(NamedTuple):
-    """How a hand-written kernel was launched, beside its arguments."""
+    """The launch of a hand-written kernel, in addition to its arguments."""
 
     grid: tuple[int, ...]
     constants: dict[str, int | float | bool | str | None]
@@ -81,9 +81,9 @@ class KernelSource(NamedTuple):
     signature: tuple[str, ...]
     """C types of the parameters (``cpp`` kernels; Triton sources carry their own)."""
     comment: str = ""
-    """What Inductor wrote above it: the graph fragment that it computes (PyTorch 2.10 and later, Triton)."""
+    """The comment above it: the graph fragment that it computes (PyTorch 2.10 and later, Triton)."""
     launch: Launch | None = None
-    """Of a hand-written kernel."""
+    """The launch of a hand-written kernel."""
 
 
 class KernelCall(NamedTuple):
@@ -160,7 +160,7 @@ def _kernel(definition: Definition, source: str) -> KernelSource:
 
 
 class KernelFacts(NamedTuple):
-    """What is known of a kernel without running it."""
+    """Facts of a kernel that are known without running it."""
 
     category: str
     parameters: tuple[str, ...]

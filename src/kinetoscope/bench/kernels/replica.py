@@ -191,7 +191,7 @@ def _fill(torch: Any, elements: int, dtype: str, random: Any, index_bound: int) 
 def notes(
     recorded: Sequence[Argument], index_bound: int | None, values: Values | None = None
 ) -> tuple[str, ...]:
-    """What a reader must know about the inputs."""
+    """Remarks on the inputs that a reader must know."""
     whole = {
         place
         for place, a in enumerate(recorded)

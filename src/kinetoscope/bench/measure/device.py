@@ -1,4 +1,4 @@
-"""What is measured with on this machine: timers and clocks. Chosen once; everything else is injected."""
+"""The instruments of this machine: timers and clocks. Chosen once; everything else is injected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`measure`: the one way anything is timed here. Which timer, which clocks and when to stop are arguments."""
+"""`measure`, by which everything is timed here. Which timer, which clocks and when to stop are arguments."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     min_ns: float
     max_ns: float
     relative_standard_error: float | None = None
-    """Of the median; null of fewer than five samples."""
+    """The error of the median; null for fewer than five samples."""
     samples_ns: tuple[float, ...]
 
 
@@ -71,7 +71,7 @@ class RatioToBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     verdict: intervals.Verdict
 
     def gain(self, base_ns: float) -> Gain:
-        """What it saves of so much of the base's time."""
+        """The time saved of so much of the base's."""
         return Gain(base_ns * (1 - self.ratio), base_ns * (1 - self.high), base_ns * (1 - self.low))
 
 

@@ -20,7 +20,7 @@ FLUSH_FACTOR = 4
 
 
 class Timer(Protocol):
-    """Takes samples. ``basis`` says in words what a sample is; it stands beside every number."""
+    """Takes samples. ``basis`` says in words what a sample is; it is printed with every number."""
 
     basis: str
 
@@ -205,7 +205,7 @@ def between_markers(activities: Sequence[Activity]) -> list[list[Activity]]:
 class EventTimer:
     """CUDA events around each call, in a queue that is filled before the device reaches the first."""
 
-    basis = "events around a full queue; the gap beside the events (2 to 5 µs) is in the number"
+    basis = "events around a full queue; the gap next to the events (2 to 5 µs) is in the number"
 
     def __init__(self) -> None:
         self._flush = device_flush()

@@ -19,7 +19,7 @@ _DTYPES = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"
 def orders(
     fragment: Fragment, fixed: Sequence[Tensor], moving: Sequence[Tensor], most: int
 ) -> Iterator[dict[str, Tensor]]:
-    """Ways to give each placeholder that comes from outside the kernel an argument of its size and type.
+    """Assignments of arguments to the placeholders that come from outside the kernel, by size and type.
 
     Args:
         fixed: arguments that are only read: almost always in the placeholders' order.
@@ -30,7 +30,7 @@ def orders(
     stand_ins = expected.stand_ins(fragment, list(outside))
 
     def pairs(names: Sequence[str], tensors: Sequence[Tensor], *, each: str) -> Iterator[dict[str, Tensor]]:
-        """Ways to give each name a tensor, or each tensor a name: the first of them what fits it best."""
+        """Assignments of a tensor to each name, or a name to each tensor, those that fit best first."""
         if not (names if each == "name" else tensors):
             yield {}
             return
@@ -98,7 +98,7 @@ def _as_placed(kind: Type | None, tensor: Tensor) -> Tensor:
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
 # A kernel may err this much more than PyTorch's own operators do …
 MULTIPLIER = 3.0
-# … and this share of its elements may lie beyond the tolerance (comparisons fall the other way in float64).
+# … and this share of its elements may lie beyond the tolerance (comparisons can differ in float64).
 BEYOND = 1e-5
 # Like inputs whose order the fragment does not tell are tried in so many orders.
 MOST_ORDERS = 24
@@ -159,7 +159,7 @@ def check(
     if not outputs:
         return not_checked("the kernel writes nothing that could be compared")
     fixed = [old for name, old, _ in tensors if name.startswith("in_ptr")]
-    # What an output held may count as well (a scatter adds to it), but rarely does.
+    # The earlier value of an output may count as well (a scatter adds to it), but rarely does.
     moving = [old for name, old, _ in tensors if name.startswith("in_out")]
     moving += [old for name, old, _ in tensors if name.startswith("out_ptr")]
     ways = list(itertools.islice(orders(fragment, fixed, moving, MOST_ORDERS), MOST_ORDERS + 1))
@@ -298,7 +298,7 @@ def output_error(result: Tensor, eager: Tensor, exact: Tensor) -> OutputError:
 
     Floating point: the root mean square of the error may be three times eager's plus a tenth of the
     tolerance; the share of elements beyond the tolerance three times eager's plus 1e-5; and no element may be
-    infinite or NaN where the other two are not. Integers and booleans: the share that differs, likewise.
+    infinite or NaN where the other two are not. Integers and booleans: the share that differs, by the same factor.
     """
     import torch
 

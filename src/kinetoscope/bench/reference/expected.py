@@ -1,4 +1,4 @@
-"""What a kernel should have computed: its graph fragment, run with torch's own operators.
+"""The values that a kernel should have computed: its graph fragment, run with torch's own operators.
 
 Run twice: as PyTorch would without compiling, every operation rounded to its own type, and with every
 floating type replaced by float64. The second is the truth; the first shows how far honest rounding goes.

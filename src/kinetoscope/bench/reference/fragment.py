@@ -29,7 +29,7 @@ class FragmentError(ValueError):
 
 
 class Type(NamedTuple):
-    """Of a tensor; sizes that are not numbers (``s77``) are None."""
+    """The type of a tensor; sizes that are not numbers (``s77``) are None."""
 
     dtype: str
     """As Inductor shortens it: ``f32``, ``bf16``, ``i64``, ``b8``."""
@@ -65,7 +65,7 @@ class FragmentNode(NamedTuple):
     kwargs: dict[str, Value]
     type: Type | None
     users: int = 0
-    """Of its value in the whole graph: of a result in parts, how many parts are used."""
+    """Users of its value in the whole graph: of a result in parts, how many parts are used."""
 
     def inputs(self) -> Iterator[str]:
         yield from _references(self.args)

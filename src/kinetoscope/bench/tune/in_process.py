@@ -1,4 +1,4 @@
-"""`kinetoscope.tune`: which way to compile a model wins on these inputs, measured in this process."""
+"""`kinetoscope.tune`: which mode of compiling a model wins on these inputs, measured in this process."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _call(
 
 
 def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function behind a code object of its own.
+    """Put a function behind a code object of its own.
 
     Dynamo keeps what it compiled under the code object, and a call checks the guards of what is kept there:
     modes that shared one could pay for each other's.

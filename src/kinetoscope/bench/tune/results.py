@@ -1,4 +1,4 @@
-"""What `tune` found: a row a setting with its ratio to the base, and which one to use."""
+"""Results of `tune`: a row per setting with its ratio to the base, and which one to use."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ def conclude(
     timed = {setting.label: _timed(setting, reports[setting.label], first.own) for setting in settings}
     rows: list[SettingRow] = []
     for setting in settings:
-        beside = of_batch[setting.batch]
-        base = eager[0] if per_sample else beside
+        eager_here = of_batch[setting.batch]
+        base = eager[0] if per_sample else eager_here
         row = timed[setting.label]
         if setting != base and row.error is None and timed[base.label].error is None:
             row = _compared(row, timed[base.label])
-        if setting != beside and row.error is None and timed[beside.label].error is None:
-            row = _started(row, timed[beside.label], differences.get(setting.label))
+        if setting != eager_here and row.error is None and timed[eager_here.label].error is None:
+            row = _started(row, timed[eager_here.label], differences.get(setting.label))
         rows.append(row)
     recommendation, lines = recommend(rows, compile_module)
     return Tuning(
@@ -266,7 +266,7 @@ def recommend(rows: Sequence[SettingRow], compile_module: str | None) -> tuple[s
 
 
 def _written(rows: Sequence[SettingRow], chosen: SettingRow) -> SettingRow | None:
-    """What the program has with the same batch, where it is not eager."""
+    """The program's own setting with the same batch, where it is not eager."""
     return next(
         (
             row

@@ -39,14 +39,23 @@ MOST_ELEMENTS = 1 << 22
 
 class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     setting: Setting
-    result: str
-    outputs: str
+    folder: str
+    """The folder of its files, one run after another."""
     steps: int
     seconds: float
     module: bool = False
     """The program is a module's name (``-m``)."""
     compile_module: str | None = None
     """Compile top-level modules of this class, in a program that does not compile by itself."""
+
+    @property
+    def result(self) -> Path:
+        return Path(self.folder, "result.json")
+
+    @property
+    def outputs(self) -> Path:
+        """The first outputs of what the program calls, for comparison."""
+        return Path(self.folder, "outputs.pt")
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,12 +70,12 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Steps at the start that ran slower because all of the program was watched."""
     compile_calls: int = 0
     own: tuple[Setting, ...] = ()
-    """What the program's own calls of torch.compile say, each different one once."""
+    """The settings that the program's own calls of torch.compile name, each different one once."""
     graph_breaks: int = 0
     graphs: int = 0
     peak_memory_bytes: int | None = None
     retries: int = 0
-    """Of allocations, once what was cached had been given back to the driver."""
+    """Allocations that fit only once cached memory had been given back to the driver."""
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     error: str | None = None
@@ -244,7 +253,7 @@ def _program_error(words: list[str], *, module: bool) -> str | None:
 def main(words: list[str]) -> None:
     request = msgspec.json.decode(Path(words[0]).read_bytes(), type=TrialRequest)
     result = run(request, words[1:])
-    Path(request.result).write_bytes(msgspec.json.encode(result))
+    request.result.write_bytes(msgspec.json.encode(result))
     sys.stdout.flush()
     # The program was cut off in the middle: its threads and workers must not keep the process.
     os._exit(0)

@@ -47,7 +47,7 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
 class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
     """``ratio`` is the new step over the base's, ``low`` to ``high`` its 95 % interval (from the pairs of
     runs, so that how runs differ is in it); ``stopped`` says why no more were run. ``load`` is the machine's
-    load average between the runs (the median; null: nobody counts it), ``cores`` how many may be used."""
+    load average between the runs (the median; null: unknown), ``cores`` how many may be used."""
 
     schema: str = SCHEMA
     command: tuple[str, ...]
@@ -100,11 +100,11 @@ def compare_versions(
 ) -> VersionsCompared:
     """Run both until half of the interval is ``precision`` of the step, or the budget is spent.
 
-    The order turns from pair to pair: what drifts slowly, a clock or a temperature, harms both alike. When to
+    The order turns from pair to pair: slow drift, of a clock or a temperature, affects both equally. When to
     stop depends on how wide the interval is, never on where it lies.
 
     Args:
-        steps: steps after which a run is ended, the first of them to warm up; ``seconds`` likewise.
+        steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``.
         launch: makes one run (tests give their own); ``calibrate`` times work that is always the same.
 
     Raises:
@@ -119,10 +119,7 @@ def compare_versions(
     loads: list[float] = []
     began = clock()
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
-        result, outputs = str(Path(folder, "result.json")), str(Path(folder, "outputs.pt"))
-        order = TrialRequest(
-            setting=AS_WRITTEN, result=result, outputs=outputs, steps=steps, seconds=seconds, module=module
-        )
+        order = TrialRequest(setting=AS_WRITTEN, folder=folder, steps=steps, seconds=seconds, module=module)
         while True:
             pairs = len(reports[1])
             progress(f"pair {pairs + 1}{_so_far(reports)}")
@@ -156,7 +153,7 @@ def compare_versions(
 
 
 def _load() -> list[float]:
-    """How many wanted to run in the last minute, the compared runs among them; empty where nobody counts."""
+    """The load average of the last minute, the compared runs included; empty where it is unknown."""
     try:
         return [os.getloadavg()[0]]
     except (OSError, AttributeError):
@@ -240,7 +237,7 @@ CALLS, SAMPLES = 20, 5
 
 
 def calibration() -> Callable[[], float]:
-    """What times a matrix product here: seconds of one call, the median of a few samples. On the device
+    """Make a timer of a matrix product: seconds of one call, the median of a few samples. On the device
     where there is one."""
     torch = import_torch()
     on_device = torch.cuda.is_available()

@@ -34,7 +34,7 @@ class CompilerBackend:
 
     @property
     def needs(self) -> str:
-        """What to do to try it; empty where nothing is missing."""
+        """The command or change that makes it usable; empty where nothing is missing."""
         if self.gone or self.installed:
             return self.gone or ""
         return f"pip install {self.package}"

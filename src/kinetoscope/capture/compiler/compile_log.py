@@ -1,8 +1,8 @@
-"""What torch.compile says of itself while it works, streamed to disk in the format of TORCH_TRACE.
+"""The messages of torch.compile while it works, streamed to disk in the format of TORCH_TRACE.
 
 Four streams: the structured log, to which the backend of each graph is added; the messages on fusion and
 CUDA graphs that are not in it; bytecode before and after, where the structured log lacks it; what Triton
-made of each kernel. Beside them, at the end, Dynamo's counters and every generated file.
+made of each kernel. In addition, at the end, Dynamo's counters and every generated file.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class CompileLog:
         if hasattr(graph, "call_user_compiler"):
             self.unhook = hook(graph, "call_user_compiler", before=self._keep_backend)
 
-    def _keep_backend(self, graph: Any) -> None:
+    def _keep_backend(self, graph: Any, *_: object) -> None:
         text = json.dumps(torch_private.backend_of(graph.compiler_fn))
         self.handler.emit(torch_private.structured_artifact(BACKEND, text))
 

@@ -1,4 +1,4 @@
-"""What kernels are called with in one step: `kinetoscope run --kernel-inputs`.
+"""The arguments of kernels in one step: `kinetoscope run --kernel-inputs`.
 
 Kept are the integer and boolean tensors of kernels that Inductor generated (indices decide the speed of
 gathers and scatters), and everything about hand-written Triton kernels that a later launch needs. The first
@@ -191,7 +191,7 @@ class KernelInputs:
         self.notes: list[str] = []
 
     def start(self) -> None:
-        """Watch from here on. Kernels replayed by a CUDA graph are launched by nobody, and not seen."""
+        """Watch from here on. Kernels that a CUDA graph replays are not launched by Python, and not seen."""
         with self._harmlessly():
             self.data = Stream(self.home / f"rank{self.rank}.bin")
             self.data.write(b"")
@@ -201,7 +201,7 @@ class KernelInputs:
             ):
                 owner: Any = getattr(sys.modules.get(module), name, None)
                 if owner is not None and hasattr(owner, "run"):
-                    self.removers.append(hook(owner, "run", seeing=see))
+                    self.removers.append(hook(owner, "run", before=see))
                     torch_private.hide_from_dynamo(owner.run)
 
     @property

@@ -109,25 +109,19 @@ def hook(
     owner: Any,
     method: str,
     *,
-    before: Callable[[Any], None] | None = None,
+    before: Seeing | None = None,
     after: Callable[[Any], None] | None = None,
-    seeing: Seeing | None = None,
 ) -> Callable[[], None]:
-    """Have calls of ``owner.method`` call ``before`` and ``after`` with the object; returns what ends that.
-
-    ``seeing`` is called before, with the object, the arguments and the named arguments.
-    Whatever they raise is swallowed: the program's own call is not ours to break.
-    """
+    """Have calls of ``owner.method`` call ``before`` with the object and all arguments, and ``after`` with the
+    object; returns what ends that. Whatever they raise is swallowed: the program's own call is not ours to
+    break."""
     original = getattr(owner, method)
 
     @functools.wraps(original)
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
         if before is not None:
             with contextlib.suppress(Exception):
-                before(self)
-        if seeing is not None:
-            with contextlib.suppress(Exception):
-                seeing(self, arguments, named)
+                before(self, arguments, named)
         result = original(self, *arguments, **named)
         if after is not None:
             with contextlib.suppress(Exception):

@@ -110,7 +110,7 @@ def cpu_name() -> str:
 
 
 def sample(card: nvml.Card, device: int, moment: str) -> ClockSample:
-    """What one device reports now; what it does not tell is None."""
+    """One device's readings now; those that it does not report are None."""
     return ClockSample(device=device, time_ns=time.time_ns(), moment=moment, **card.read()._asdict())
 
 

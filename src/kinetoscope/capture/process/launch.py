@@ -32,7 +32,7 @@ from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
 @dataclass(frozen=True)
 class ProgramCommand:
-    """What to run: the command line, a name for the recording, and whether it starts other processes."""
+    """The command line to run, a name for the recording, and whether it starts other processes."""
 
     command: tuple[str, ...]
     name: str
@@ -62,8 +62,8 @@ def program(words: Sequence[str], module: str | None) -> ProgramCommand:
     if os.path.isdir(first) and os.path.isfile(os.path.join(first, "__main__.py")):
         return ProgramCommand((*interpreter, *words), Path(first).name, False)
     # A console script of this very environment may not be on PATH.
-    beside = os.path.join(os.path.dirname(sys.executable), first)
-    found = shutil.which(first) or (beside if os.access(beside, os.X_OK) else None)
+    sibling = os.path.join(os.path.dirname(sys.executable), first)
+    found = shutil.which(first) or (sibling if os.access(sibling, os.X_OK) else None)
     if found is None:
         raise InputError(
             "no such script or program", where=first, hint="name a Python script, or use -m for a module"
@@ -172,7 +172,7 @@ def _begin(
     if first:
         try:
             folders.begin(folder, what.command, options)
-        except UsageError as error:  # a full disk: no fault of the folder that was asked for
+        except UsageError as error:  # a full disk: no fault of the folder that was named
             raise KinetoscopeError(error.what, where=error.where) from error
         announce(folder)
     return folder, variables

@@ -205,7 +205,7 @@ class ProcessRecording:
                 self.files["program"] = source.keep(self.folder, self.rank, self.scripts, log)
             if failure is not None:
                 self._keep_traceback(failure)
-        except Exception as error:  # at the program's end there is nobody else to catch it
+        except Exception as error:  # at the program's end nothing else catches it
             note = f"the recording is incomplete: {getattr(error, 'strerror', None) or error}"
             self.recorder.measured.notes.append(note)
         return self._report(exit)
@@ -219,7 +219,7 @@ class ProcessRecording:
 
     def _report(self, exit: str) -> RankRecord:
         trace, own = self._trace(), self._relative(self.own_trace)
-        light = self.recorder.context.light_trace  # over the same steps; none beside a program's own trace
+        light = self.recorder.context.light_trace  # over the same steps; none with a program's own trace
         two_passes = self.recorder.measured.recorded and light.is_file()
         record = RankRecord(
             rank=self.rank,

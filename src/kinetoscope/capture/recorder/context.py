@@ -22,7 +22,7 @@ from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing,
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import StepTimings
 
-PATIENCE_S = 5.0  # other ranks may wait for this one in a collective: longer than that nobody holds it up
+PATIENCE_S = 5.0  # other ranks may wait for this one in a collective, so that it waits no longer
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 
 
@@ -71,7 +71,7 @@ SLOWED = (
 
 @dataclass
 class MeasuredSteps:
-    """What the phases find out; the fields of :class:`StepTimings`, and whether the full pass is written.
+    """Results of the phases; the fields of :class:`StepTimings`, and whether the full pass is written.
 
     Attributes:
         timed: so many steps are timed where ranks agreed on it.
@@ -149,10 +149,10 @@ class MeasuredSteps:
 
 @dataclass(frozen=True)
 class Context:
-    """What all phases of one recording share.
+    """The state that all phases of one recording share.
 
     Attributes:
-        trace: the file to write; a light pass has one beside it.
+        trace: the file to write; a light pass has one next to it.
         start_agreed: agrees on the step at which to start.
         lockstep: other ranks record the same steps, so that their number must not depend on our clock.
         tell: called with what there is to tell the user while the program runs.
@@ -161,7 +161,7 @@ class Context:
         moment: called with the names of the moments worth a reading of the device's clocks.
         saved: called when something that there is to write is on disk, or known: traces, inputs, timings.
         ledgers: installed from the time that steps are known until the last was timed.
-        memory: the allocator's history, where it was asked for.
+        memory: the allocator's history, where it is wanted.
     """
 
     options: Options

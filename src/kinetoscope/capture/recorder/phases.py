@@ -3,7 +3,7 @@
     Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) Recover ▶ Time ▶ Done
                               the full pass                    a light pass
 
-A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is
+A phase is entered once. It decides what happens next: at a boundary of steps, where a named range is
 left, and where it is cut short, by a profiler of the program's own or by the program's end. Its answer is
 the phase that follows, or itself; which phase follows which is written nowhere else.
 """
@@ -373,10 +373,10 @@ class RecordSteps(Phase):
             self._step_begins()  # tables count all that is recorded: it is the steps and nothing else
 
     def _foreseen(self) -> str:
-        """What the recording is going to cost, by what the first steps' has cost."""
+        """The cost of the recording, by that of the first steps' recording."""
         paused_s = self.context.measured.paused_s
         known = self.full and self.context.provisional.written and paused_s >= 0.05
-        return f"; this will hold the program up for about {paused_s:.1f} s" if known else ""
+        return f"; this will pause the program for about {paused_s:.1f} s" if known else ""
 
     def boundary(self, boundary: Boundary) -> Phase:
         if self.running and self.context.options.range is None:
@@ -453,7 +453,7 @@ class RecordSteps(Phase):
 
 
 def after_full_pass(context: Context) -> Phase:
-    """What follows the recording of host and device, and of the inputs where they are asked for."""
+    """The phase after the recording of host and device, and of the inputs where they are kept."""
     return Prepare(context, "light") if context.two_passes else Recover(context)
 
 
@@ -503,7 +503,7 @@ def finished(context: Context) -> Phase:
     """All that was to be recorded is, and the program goes on."""
     context.tell(
         "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
-        f"(which held it up for {context.measured.paused_s:.1f} s)"
+        f"(which paused it for {context.measured.paused_s:.1f} s)"
     )
     return Done(context)
 

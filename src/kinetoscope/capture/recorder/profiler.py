@@ -198,7 +198,7 @@ class KinetoSession:
 
 
 def _exported(profile: Any, path: Path) -> Path:
-    """The trace in a file beside ``path``, whole.
+    """The trace in a file next to ``path``, whole.
 
     Kineto says on stderr only, if at all, that it could not write. What it leaves then is removed: it would
     keep room from a program whose disk is full.

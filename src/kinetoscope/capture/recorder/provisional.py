@@ -149,7 +149,7 @@ class Provisional:
 
 
 def notes(*, cold: bool, steps: int, whole: bool, why: str | None = None) -> list[str]:
-    """What a user must know of a provisional recording that became the recording.
+    """Remarks that a user must know on a provisional recording that became the recording.
 
     Args:
         cold: it was ended after the first steps, which a better recording was to follow.
@@ -180,7 +180,7 @@ LOOK_EVERY_S = 0.25
 class Budget:
     """Looks at the clock and at the process's memory while the beginning is recorded, in its own thread.
 
-    The number of events so far cannot be asked for, but each takes memory: an eager op about 400 bytes. Time
+    The number of events so far is unknown, but each takes memory: an eager op about 400 bytes. Time
     in which something compiles does not count: hardly anything is recorded in it.
 
     Args:

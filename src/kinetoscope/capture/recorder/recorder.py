@@ -220,7 +220,7 @@ class Recorder:
             self.context.tell(f"a step is {ONE_STEP[boundary.source[0]].format(name)}")
             self._go(self.phase.leads(boundary))
         elif self.evaluation.stepped():
-            self._evaluated()  # nobody saw where training went on: no step of training alone ends here
+            self._evaluated()  # no call showed where training went on: no step of training alone ends here
         elif occupied is not None:
             self.phase.passed(boundary)
         elif not self.foreign:

@@ -21,7 +21,7 @@ SOURCES_WATCHED = 500
 
 
 class SignalMeaning(NamedTuple):
-    """What a signal means.
+    """The meaning of a signal.
 
     Attributes:
         needed: how often it must come before its source leads: the surer a sign of a step, the fewer.
@@ -90,7 +90,7 @@ class StepDetector:
         self._counts: dict[Source, int] = {}
 
     def tick(self, signal: Signal, key: Hashable, thread: int) -> Boundary | None:
-        """What a source's tick means; None: nothing."""
+        """The boundary at a source's tick; None: there is none."""
         meaning = SIGNALS[signal]
         source = (meaning.kind, key)
         if source == self.leader:
@@ -105,11 +105,11 @@ class StepDetector:
         return self._count(source, meaning.needed, thread)
 
     def pass_over(self, steps: int) -> None:
-        """Let so many of the leader's next boundaries pass: nobody needs them."""
+        """Let so many of the leader's next boundaries pass: they are not needed."""
         self._passing = steps
 
     def passes(self, signal: Signal, key: Hashable) -> bool:
-        """Whether this is a boundary that is passed over: the short way, instead of `tick`."""
+        """Whether this is a boundary that is passed over: cheaper than `tick`."""
         if self._passing <= 0 or (signal, key) != self.leader:
             return False
         self._passing -= 1

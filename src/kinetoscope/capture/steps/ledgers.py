@@ -1,4 +1,4 @@
-"""What the host waited for, measured in steps that nothing records: its data, the device, the garbage
+"""The host's waiting, measured in steps that nothing records: for its data, the device, the garbage
 collector.
 
 A :class:`TimedMethod` is a descriptor in a method's place. Looking the method up starts its time; what is
@@ -106,7 +106,7 @@ class TimedLoader(TimedMethod):
 
 
 class TimedFunction:
-    """Stands in for a function of a module likewise: calling an object looks ``__call__`` up on its class."""
+    """Stands in for a function of a module: calling an object looks ``__call__`` up on its class."""
 
     def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
         self.owner, self.name, self.function = owner, name, getattr(owner, name)

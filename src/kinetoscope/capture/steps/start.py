@@ -26,7 +26,7 @@ class Start(Protocol):
 
 
 def at_once(index: int, settled: bool, timed: int) -> int | None:
-    """What a process that is alone agrees on."""
+    """The agreement of a process that is alone."""
     return timed if settled else None
 
 

@@ -15,11 +15,11 @@ Mark = Any
 
 
 class Moment(NamedTuple):
-    """What there is to know at a boundary.
+    """Readings at a boundary.
 
     Attributes:
         seconds: the host's clock.
-        mark: in the device's order of work; None where the device is not asked, or has no clock.
+        mark: in the device's order of work; None where the device is not marked, or has no clock.
     """
 
     seconds: float
@@ -45,7 +45,7 @@ class StepTime(NamedTuple):
 
 
 class StepTimes(list[StepTime]):
-    """Consecutive steps, and sums kept as they come: what is asked at a boundary is part of the next step."""
+    """Consecutive steps, with running sums: work at a boundary is part of the next step."""
 
     seconds = 0.0
     data_s = 0.0
@@ -174,7 +174,7 @@ def waiting(times: Sequence[StepTime]) -> float | None:
 
 
 def waited(data_s: float, step_s: float, steps: int) -> float | None:
-    """Likewise, by the sums over so many steps."""
+    """Seconds per step of waiting for the loader, by sums over so many steps; None: it does not wait."""
     return data_s / steps if steps and data_s >= WAITS * step_s else None
 
 
@@ -231,7 +231,7 @@ def timed_steps(times: Sequence[StepTime], prefetch: Prefetch) -> int:
 
 
 class Timing:
-    """The steps timed so far. The device's clock is asked once they are over, and only once."""
+    """The steps timed so far. The device's clock is read once they are over, and only once."""
 
     def __init__(self, elapsed: Elapsed) -> None:
         self.elapsed = elapsed
@@ -287,7 +287,7 @@ class Timing:
             self.times.append(step)
 
     def steps(self) -> TimedSteps | None:
-        """What was timed; None where nothing was."""
+        """The timed steps; None where there is none."""
         if self._steps is None and self.times:
             self._steps = by_device(self.times, self.elapsed) or by_host(self.times)
         return self._steps
