@@ -298,7 +298,7 @@ def output_error(result: Tensor, eager: Tensor, exact: Tensor) -> OutputError:
 
     Floating point: the root mean square of the error may be three times eager's plus a tenth of the
     tolerance; the share of elements beyond the tolerance three times eager's plus 1e-5; and no element may be
-    infinite or NaN where the other two are not. Integers and booleans: the share that differs, by the same factor.
+    infinite or NaN where the other two are not. Integers, booleans: the share that differs, so limited.
     """
     import torch
 

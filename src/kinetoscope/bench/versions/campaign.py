@@ -98,7 +98,8 @@ def compare_versions(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[str], None] = lambda _: None,
 ) -> VersionsCompared:
-    """Run both until half of the interval is ``precision`` of the step, or the budget is spent.
+    """Run both in turn (A B B A), until half of the interval is ``precision`` of the step, or the budget is
+    spent.
 
     The order turns from pair to pair: slow drift, of a clock or a temperature, affects both equally. When to
     stop depends on how wide the interval is, never on where it lies.

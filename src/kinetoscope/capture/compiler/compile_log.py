@@ -30,7 +30,12 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 
 
 class Launchers:
-    """Streams what autotuners of the class ``autotuner`` make to ``path``, a JSON line a time."""
+    """Streams the launchers of autotuners of the class ``autotuner`` to ``path``, a JSON line each.
+
+    Registers, spills and shared memory are known only once a kernel is loaded, so that they are read off
+    Inductor's autotuners: when one has made its launchers, and once more at the end, when only the chosen one
+    is left. Nothing here may reach the program: what cannot be read is left out.
+    """
 
     def __init__(self, autotuner: Any, path: Path) -> None:
         self.stream, self.pid = Stream(path), os.getpid()

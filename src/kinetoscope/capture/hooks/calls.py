@@ -112,9 +112,8 @@ def hook(
     before: Seeing | None = None,
     after: Callable[[Any], None] | None = None,
 ) -> Callable[[], None]:
-    """Have calls of ``owner.method`` call ``before`` with the object and all arguments, and ``after`` with the
-    object; returns what ends that. Whatever they raise is swallowed: the program's own call is not ours to
-    break."""
+    """Have calls of ``owner.method`` call ``before`` with the object and its arguments, and ``after`` with
+    the object; returns a function that ends that. What they raise is swallowed: the program's call stays."""
     original = getattr(owner, method)
 
     @functools.wraps(original)

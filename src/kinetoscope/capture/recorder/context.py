@@ -28,7 +28,10 @@ AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 
 @contextmanager
 def turn(folder: Path, at_once: int = AT_ONCE, patience_s: float = PATIENCE_S) -> Generator[bool]:
-    """Whether this is one of the processes that write now; after ``patience_s`` it goes ahead all the same.
+    """At most so many ranks of a host write their traces at once: each takes a core, and all the same disk.
+
+    Yields whether this is one of the processes that write now; after ``patience_s`` it goes ahead all the
+    same.
 
     Args:
         folder: where the ranks of a recording meet. Where files cannot be locked there are no turns.

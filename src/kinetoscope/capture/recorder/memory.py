@@ -34,7 +34,11 @@ Named = tuple[str, Any]  # a tensor, or what may be one
 
 
 class HeldByProgram:
-    """The modules and optimizers of this process as they are now; kept while steps are recorded."""
+    """The tensors that the program has on its devices, and as what, found in the live process.
+
+    Modules and optimizers are found among the objects of the garbage collector, by their type alone; they are
+    kept while steps are recorded.
+    """
 
     def __init__(self) -> None:
         from torch.nn import Module

@@ -60,7 +60,7 @@ class MarkedStep(NamedTuple):
 
 
 def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
-    """Write the trace ``exported`` to ``path`` with annotations of ``steps``, whole or not at all.
+    """Write the trace ``exported`` to ``path`` with annotations of ``steps``, whole or not at all, in one go.
 
     Raises:
         ValueError: it is no trace of Kineto's.

@@ -18,14 +18,18 @@ SEED = "KINETOSCOPE_TEST_SEED"
 
 
 class Decisions:
-    """Usual values, or random ones with a ``seed``; the program's own random numbers are not drawn from."""
+    """The recorder's free choices: how many steps it waits for, times and records, and how long it looks.
+
+    A seed makes it choose at random, without the program's own random numbers. Tests use that to have
+    recordings begin, end and be written at moments that no sensible choice would ever hit
+    (``KINETOSCOPE_TEST_SEED``).
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         self.random = None if seed is None else random.Random(seed)
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Decisions:
-        """As an environment asks for."""
         seed = variables.get(SEED, "")
         return cls(int(seed) if seed.isdecimal() else None)
 
