@@ -7,18 +7,28 @@ shape and stride. This file reads its text; `follow` finds out what the kernels 
 from __future__ import annotations
 
 import ast
-import contextlib
 import gzip
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from kinetoscope.compilation.generated.module import CATEGORIES, Definition, cpp_category, parse
+from kinetoscope.compilation.generated.module import (
+    CATEGORIES,
+    HEURISTIC,
+    KERNEL_FLOP,
+    KERNEL_GB,
+    SIGNATURE,
+    Definition,
+    cpp_category,
+    parse,
+)
 from kinetoscope.errors import InputError, KinetoscopeError
 from kinetoscope.recording import plain_file, trust
+
+MUTATED = re.compile(r"'mutated_arg_names': \[([^\]]*)\]")
 
 
 class TensorArgument(msgspec.Struct, frozen=True, tag="tensor"):
@@ -173,28 +183,25 @@ class KernelFacts(NamedTuple):
 
 def facts(kernel: KernelSource) -> KernelFacts:
     """Read a kernel's source: its decorator and metadata (Triton), or its C++ signature."""
+    source = kernel.source
     if kernel.kind == "cpp":
-        return _cpp_facts(kernel)
-    for node in ast.walk(ast.parse(kernel.source)):
-        match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="triton_heuristics"), attr=heuristic), keywords=keywords
-            ):
-                given = {k.arg: k.value for k in keywords}
-                meta = _literals(given.get("inductor_meta"))
-                signature = _literals(given.get("triton_meta")).get("signature", {})
-                gigabytes, flops = meta.get("kernel_num_gb"), meta.get("kernel_flop")
-                return KernelFacts(
-                    _category(heuristic, kernel.source),
-                    tuple(signature),
-                    tuple(meta.get("mutated_arg_names", ())),
-                    round(gigabytes * 1e9) if gigabytes else None,
-                    int(flops) if flops else None,
-                    _index_bound(kernel.source),
-                )
-            case _:
-                pass
-    return KernelFacts("user Triton", (), (), None, None)
+        match = re.search(r"void\s+kernel\((.*?)\)\s*{", source, re.DOTALL)
+        names = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
+        mutated = tuple(name for name in names if name.startswith("in_out"))
+        return KernelFacts(cpp_category(source), names, mutated, None, None, _index_bound(source))
+    heuristic = HEURISTIC.search(source)
+    if heuristic is None:
+        return KernelFacts("user Triton", (), (), None, None)
+    signature, mutates = SIGNATURE.search(source), MUTATED.search(source)
+    gigabytes, flops = KERNEL_GB.search(source), KERNEL_FLOP.search(source)
+    return KernelFacts(
+        _category(heuristic[1], source),
+        tuple(re.findall(r"'(\w+)': '", signature[1])) if signature else (),
+        tuple(re.findall(r"'(\w+)'", mutates[1])) if mutates else (),
+        (round(float(gigabytes[1]) * 1e9) or None) if gigabytes else None,
+        (int(flops[1]) or None) if flops else None,
+        _index_bound(source),
+    )
 
 
 def _category(heuristic: str, source: str) -> str:
@@ -203,24 +210,6 @@ def _category(heuristic: str, source: str) -> str:
     if "tl.associative_scan" in source:
         return "scan"
     return CATEGORIES.get(heuristic, "other")
-
-
-def _literals(node: ast.expr | None) -> dict[str, Any]:
-    """The entries of a dictionary display whose values are literals; others (calls, names) are left out."""
-    found: dict[str, Any] = {}
-    if isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
-            with contextlib.suppress(ValueError):
-                if key is not None:
-                    found[ast.literal_eval(key)] = ast.literal_eval(value)
-    return found
-
-
-def _cpp_facts(kernel: KernelSource) -> KernelFacts:
-    match = re.search(r"void\s+kernel\((.*?)\)\s*{", kernel.source, re.DOTALL)
-    names = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
-    mutated = tuple(name for name in names if name.startswith("in_out"))
-    return KernelFacts(cpp_category(kernel.source), names, mutated, None, None, _index_bound(kernel.source))
 
 
 def _index_bound(source: str) -> int | None:

@@ -57,14 +57,18 @@ class Values(NamedTuple):
             target = made[saved.position] if 0 <= saved.position < len(made) else None
             if not isinstance(target, torch.Tensor) or not target.numel():
                 continue
-            if not fits(saved, target.shape, str(target.dtype).removeprefix("torch.")):
+            if not _fits(saved, target.shape, str(target.dtype).removeprefix("torch.")):
                 continue
             flat = torch.frombuffer(data, dtype=target.dtype, count=target.numel(), offset=saved.at)
             target.copy_(flat.reshape(saved.shape))
 
+    def has(self, position: int, argument: TensorArgument) -> bool:
+        """Whether there are values of an argument of this shape and type."""
+        at_position = (saved for saved in self.tensors if saved.position == position)
+        return any(_fits(saved, argument.shape, argument.dtype) for saved in at_position)
 
-def fits(saved: SavedTensor, shape: Sequence[int], dtype: str) -> bool:
-    """Whether recorded values are those of an argument of this shape and type."""
+
+def _fits(saved: SavedTensor, shape: Sequence[int], dtype: str) -> bool:
     return saved.shape == tuple(shape) and saved.dtype == dtype
 
 
@@ -192,26 +196,18 @@ def notes(
     recorded: Sequence[Argument], index_bound: int | None, values: Values | None = None
 ) -> tuple[str, ...]:
     """Remarks on the inputs that a reader must know."""
-    whole = {
-        place
-        for place, a in enumerate(recorded)
-        if isinstance(a, TensorArgument) and a.dtype.startswith(("int", "uint"))
-    }
+    whole = [
+        (place, argument)
+        for place, argument in enumerate(recorded)
+        if isinstance(argument, TensorArgument) and argument.dtype.startswith(("int", "uint"))
+    ]
     if not whole:
         return ()
-    if all(_fits(recorded[place], place, values) for place in whole):
+    if values is not None and all(values.has(*argument) for argument in whole):
         return ("index values: recorded",)
     if index_bound is None:
         return ("integer arguments are zeros: gathers and scatters hit one place",)
     return (f"integer arguments are random below {index_bound}, not the program's own indices",)
-
-
-def _fits(argument: Argument, position: int, values: Values | None) -> bool:
-    return (
-        isinstance(argument, TensorArgument)
-        and values is not None
-        and any(fits(s, argument.shape, argument.dtype) for s in values.tensors if s.position == position)
-    )
 
 
 def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:

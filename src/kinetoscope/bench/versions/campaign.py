@@ -149,7 +149,7 @@ def compare_versions(
         seconds=spent,
         calibration=_calibration(calibrated) if calibrated else None,
         load=distribution.median(loads) if loads else None,
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
 
 
@@ -159,10 +159,6 @@ def _load() -> list[float]:
         return [os.getloadavg()[0]]
     except (OSError, AttributeError):
         return []
-
-
-def _cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _relative(script: str, new: Version) -> str:
