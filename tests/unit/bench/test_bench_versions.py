@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
-from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, compare_versions
-from kinetoscope.bench.versions.results import VersionsCompared
+from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, VersionsCompared, compare_versions
 from kinetoscope.bench.versions.worktree import Version, at_hand, checked_out
 from kinetoscope.errors import InputError, ProgramError, UsageError
 
