@@ -134,7 +134,7 @@ def test_standard_output_that_is_closed_or_full(tmp_path: Path) -> None:
         assert full.stderr.startswith("kinetoscope: the system refused: No space left on device")
 
 
-def test_what_nobody_expected_is_a_message(
+def test_an_unexpected_error_is_a_message_without_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(_: object) -> int:
@@ -196,6 +196,37 @@ def test_one_bad_entry_of_a_folder_is_left_out(tmp_path: Path, capsys: pytest.Ca
     left_out = capsys.readouterr().err
     for name in ("folder.json", "loop.json", "gone.json"):
         assert f"{name} was left out" in left_out
+
+
+@pytest.mark.parametrize("content", [b"x", b"\x80\x04", b"\x80\x04]."])
+def test_a_pickle_among_ranks_is_left_out(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(TRACE)
+    (tmp_path / "model.pkl").write_bytes(content)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "model.pkl was left out" in " ".join("".join(capsys.readouterr()).split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 elsewhere")
+@pytest.mark.parametrize("words", [[], ["--engine", "local"]])
+def test_a_rank_s_name_is_any_bytes(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (b"rank0.json", b"rank1\xff.json"):
+        (tmp_path / os.fsdecode(name)).write_bytes(TRACE)
+    assert main(["report", str(tmp_path), *words]) == 0
+    assert "left out" not in "".join(capsys.readouterr())
+
+
+def test_a_pattern_that_no_shell_expanded_is_expanded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(TRACE)
+    assert main(["report", str(tmp_path / "rank*.json"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["sources"]) == 2
 
 
 @pytest.mark.parametrize("content", [None, b"", TRACE[:200], TRACE[: len(TRACE) // 2], TRACE])

@@ -80,7 +80,7 @@ def test_a_long_answer_is_cut_and_says_so():
     assert "--limit 0" in done.stderr
 
 
-def test_missing_values_show():
+def test_missing_values_are_shown_as_a_dash():
     done = kinetoscope("query", SMALL, "SELECT NULL AS nothing, 1.5 AS number, 'text' AS word")
     assert done.stdout.split() == ["nothing", "number", "word", "–", "1.5", "text"]
 
@@ -144,6 +144,13 @@ def test_names_are_whole_and_records_stand_in_blocks_where_columns_do_not_fit():
     assert "row 2\n" in blocks
     assert "…" not in blocks
     assert name in "".join(blocks.split())
+
+
+@pytest.mark.parametrize("ns", ["start_ns", "start_ns * 1000", "start_ns * 1000000"])
+def test_times_of_any_age_are_shown_or_refused(ns: str) -> None:
+    done = kinetoscope("query", SMALL, f"SELECT CAST({ns} AS TIMESTAMP) FROM host_events LIMIT 2")
+    assert done.returncode in (0, 2)
+    assert "fault" not in done.stderr
 
 
 @pytest.mark.parametrize("cell", ["::add-mask::x", "  ::error::x"])

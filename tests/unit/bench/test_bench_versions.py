@@ -109,3 +109,14 @@ def test_what_cannot_be_compared_is_refused(repository: Path, tmp_path: Path) ->
             compare_versions(base, at_hand(), ["train.py"], launch=lambda *_: TrialResult(error="it broke"))
         with pytest.raises(ProgramError, match="no steps"):
             compare_versions(base, at_hand(), ["train.py"], launch=lambda *_: TrialResult())
+
+
+def test_a_folder_that_the_base_lacks_is_named_as_it_is_in_the_repository(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "new").mkdir()
+    monkeypatch.chdir(repository / "new")
+    with checked_out("git:main") as base:
+        with pytest.raises(InputError, match="no such folder") as refused:
+            compare_versions(base, at_hand(), ["train"], module=True, launch=Machine(0.0))
+        assert refused.value.where == "new"

@@ -63,6 +63,13 @@ def test_what_is_no_baseline_is_refused(
     assert "--update" in said
 
 
+def test_none_is_made_that_would_be_refused(tmp_path: Path) -> None:
+    snapshot = TRACE.parents[1] / "h200_memory" / "train.pickle.gz"  # it has neither launches nor steps
+    path = tmp_path / "baseline.json"
+    assert cli.main(["check", str(snapshot), "--against", str(path), "--update"]) == 3
+    assert not path.exists()
+
+
 def test_one_without_a_schema_is_refused(kept: dict[str, Any], tmp_path: Path) -> None:
     assert checked({name: value for name, value in kept.items() if name != "schema"}, tmp_path) == 3
     assert checked({"counts": {}}, tmp_path) == 3
@@ -77,7 +84,7 @@ def test_what_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
         baselines.read(tmp_path / "baseline.json")
 
 
-def test_another_device_cannot_be_judged(
+def test_a_baseline_of_another_device_cannot_be_judged(
     kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert checked({**kept, "devices": ["NVIDIA A100"]}, tmp_path) == 1
@@ -93,7 +100,7 @@ def test_times_of_another_kind_cannot_be_judged(
     assert json.loads(capsys.readouterr().out)["failed"] == ["step_time > 5%"]
 
 
-def test_what_only_one_of_them_counts_cannot_be_judged(kept: dict[str, Any], tmp_path: Path) -> None:
+def test_a_count_that_the_baseline_lacks_cannot_be_judged(kept: dict[str, Any], tmp_path: Path) -> None:
     fewer = {name: count for name, count in kept["counts"].items() if name != "launches"}
     assert checked({**kept, "counts": fewer}, tmp_path) == 1
     assert checked({**kept, "steps_us": [], "step_basis": None}, tmp_path) == 1
@@ -113,7 +120,7 @@ def test_pipes_and_devices_are_no_baseline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["launches > ...", "launches > 1.2.3", "launches > " + "9" * 400, "launches > ."]
 )
-def test_a_number_has_one_point_and_an_end(text: str) -> None:
+def test_malformed_numbers_of_gates_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no gate"):
         parse(text)
     with pytest.raises(UsageError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ from kinetoscope.cli import main
 from kinetoscope.document import RanksListing
 from kinetoscope.document.collect.ranks import ranges
 from kinetoscope.errors import InputError
-from kinetoscope.fleet import engine
+from kinetoscope.fleet import engine, store
 from kinetoscope.fleet.gather import gather, one_a_rank
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
@@ -94,6 +96,26 @@ def test_a_part_is_the_same_from_disk(traces: Path) -> None:
     for broken in (b"", data[:-9], data.replace(b"facts", b"stcaf"), msgspec.msgpack.encode({"format": 9})):
         with pytest.raises(InputError):
             decode(broken, "here")
+
+
+def test_a_part_of_changed_bytes_is_a_part_or_refused(traces: Path) -> None:
+    data = encode(part(read(traces / "host0" / "traces" / "rank0.json")))
+    for seed in range(60):
+        chance = random.Random(seed)
+        changed = bytearray(data)
+        for _ in range(chance.choice([1, 20])):
+            changed[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        with contextlib.suppress(InputError):
+            decode(bytes(changed), "here")
+
+
+def test_a_part_that_unpacks_to_more_than_any_would_is_refused(
+    traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode(part(read(traces / "host0" / "traces" / "rank0.json")))
+    monkeypatch.setattr(store, "LARGEST", 100)
+    with pytest.raises(InputError, match="not a part"):
+        decode(data, "here")
 
 
 def test_work_that_was_interrupted_goes_on_where_it_stopped(traces: Path, tmp_path: Path) -> None:
@@ -172,7 +194,7 @@ def moved(one: Part, steps: int, by_ns: int) -> Part:
     return replace(one, facts=facts, steps=one.steps.with_columns(pl.Series("name", names)))
 
 
-def test_of_several_windows_the_last_that_most_ranks_have(traces: Path) -> None:
+def test_of_several_windows_the_last_that_most_ranks_share_is_chosen(traces: Path) -> None:
     first = [part(read(path)) for path in sorted(traces.rglob("*.json"))]
     second = [moved(one, 100, 10**9) for one in first]
     third = [moved(one, 200, 2 * 10**9) for one in first[:1]]
@@ -193,7 +215,7 @@ def test_a_repeated_rank_counts_once_and_one_that_says_none_takes_what_is_free(t
     assert "left out" in said[0]
 
 
-def test_a_bucket(traces: Path, tmp_path: Path) -> None:
+def test_traces_in_a_bucket_are_found(traces: Path, tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
     for path in traces.rglob("*.json"):
@@ -208,7 +230,9 @@ def test_a_bucket(traces: Path, tmp_path: Path) -> None:
     assert parts[0].facts.path.startswith("memory://")
 
 
-def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_from_traces_and_from_their_parts_are_the_same(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same report from traces and from the parts that they left."""
     monkeypatch.setattr(engine, "ENGINES", {"local": here})
     parts, outputs = tmp_path / "parts", [tmp_path / "one.json", tmp_path / "other.json"]

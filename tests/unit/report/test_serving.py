@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from kinetoscope.render import serving
 from kinetoscope.render.serving import LOOPBACK, Content, Server, opened
 
 
@@ -58,7 +59,7 @@ def test_the_address_leads_to_the_page_and_the_trace(server: Server, made: list[
     assert made == ["trace"]
 
 
-def test_others_find_nothing(server: Server) -> None:
+def test_requests_without_the_token_are_not_found(server: Server) -> None:
     token = server.prefix.strip("/")
     assert len(token) >= 32
     wrong = f"/{token[:-1]}{'A' if token[-1] != 'A' else 'B'}/"
@@ -93,6 +94,15 @@ def test_a_client_that_goes_away_is_no_error(capfd: pytest.CaptureFixture[str]) 
             assert len(answer.read()) == 1 << 24
         server.shutdown()
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_client_that_asks_for_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving._Handler, "timeout", 0.1)
+    with Server({}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with socket.create_connection((LOOPBACK, server.server_port), timeout=60) as client:
+            assert client.recv(1) == b""
+        server.shutdown()
 
 
 def test_a_browser_is_not_given_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

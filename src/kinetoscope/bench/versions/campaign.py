@@ -173,7 +173,7 @@ def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> N
         if not version.folder.is_dir():
             raise InputError(
                 f"{version.label} has no such folder",
-                where=str(version.folder),
+                where=os.path.relpath(version.folder, version.root),
                 hint="run it from one that both have",
             )
         if not module and not (version.folder / words[0]).is_file():
