@@ -245,7 +245,7 @@ def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: An
     assert "@triton.jit" in breaks.inner_text("#compiled-kernels pre >> nth=0")
     breaks.click("#compiled-kernels a >> nth=0")
     breaks.wait_for_selector("h2:text-is('Source')")
-    assert "@triton.jit" in breaks.inner_text(".beside pre.code:visible")
+    assert "@triton.jit" in breaks.inner_text(".side-by-side pre.code:visible")
     breaks.click("text=in its module")
     breaks.wait_for_selector("#lit")
     breaks.go_back()

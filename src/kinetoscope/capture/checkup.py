@@ -1,4 +1,4 @@
-"""What this machine lets a profiler see: one question a function, an answer even where there is no torch."""
+"""Checks of what this machine lets a profiler see: one per function, answered even without torch."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     for package in ("polars", "msgspec", "jinja2", "rich"):
-        found = _version(package)
-        if found is None:
+        installed = _version(package)
+        if installed is None:
             yield Check(package, "missing", "recordings cannot be read", f"pip install {package}")
         else:
-            yield Check(package, "ok", found)
+            yield Check(package, "ok", installed)
 
 
 def _version(package: str) -> str | None:
@@ -85,12 +85,15 @@ def _torch(torch: Any, broken: Exception | None) -> Check:
     if broken is not None:
         hint = "unset TORCH_LOGS" if os.environ.get("TORCH_LOGS") == "" else "reinstall torch"
         return Check("torch", "missing", f"cannot be imported: {type(broken).__name__}: {broken}", hint)
-    found = str(torch.__version__)
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TORCH:
+    installed = str(torch.__version__)
+    if tuple(int(part) for part in installed.split(".")[:2]) < OLDEST_TORCH:
         return Check(
-            "torch", "missing", f"{found} is older than what kinetoscope records with", "upgrade to torch 2.9"
+            "torch",
+            "missing",
+            f"{installed} is older than what kinetoscope records with",
+            "upgrade to torch 2.9",
         )
-    return Check("torch", "ok", found)
+    return Check("torch", "ok", installed)
 
 
 def _kineto(torch: Any) -> Check:
@@ -222,11 +225,9 @@ def _disk() -> Check:
         return Check(
             "disk", "missing", "this folder cannot be written", "run elsewhere, or name a folder with --out"
         )
-    return (
-        Check("disk", "ok", text)
-        if free > FREE_BYTES
-        else Check("disk", "missing", text, "free some, or use --out")
-    )
+    if free > FREE_BYTES:
+        return Check("disk", "ok", text)
+    return Check("disk", "missing", text, "free some, or use --out")
 
 
 # Variables under which a program runs otherwise than a user may think: the value that does it, and what it
@@ -236,7 +237,7 @@ MISLEADING = {
     "TORCH_LOGS": ("", "empty: import torch fails"),
     "TORCH_COMPILE_DISABLE": ("1", "torch.compile does nothing"),
     "TORCHDYNAMO_DISABLE": ("1", "torch.compile does nothing"),
-    "TORCH_COMPILE_DEBUG": ("1", "compilations are slow, and write files beside the program"),
+    "TORCH_COMPILE_DEBUG": ("1", "compilations are slow, and write files next to the program"),
     "KINETO_USE_DAEMON": ("1", "another tool may start the profiler"),
 }
 

@@ -14,7 +14,7 @@ from kinetoscope.bench.kernels.generated import Configuration
 from kinetoscope.bench.kernels.subjects import Subject, arguments, launches
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Comparison, Gain, MeasurementSet
+from kinetoscope.bench.measure.results import Gain, MeasurementSet, RatioToBase
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError, UsageError
@@ -55,7 +55,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     final: MeasurementSet | None = None
 
     @property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> RatioToBase | None:
         """The winner against the default; None if the default won."""
         return self.final.comparison("winner") if self.final is not None else None
 
@@ -65,7 +65,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def gain(self) -> Gain:
-        """What the winner saves in a run of its graph: of the default's cold median, times its launches."""
+        """The winner's saving in a run of its graph: of the default's cold median, times its launches."""
         if self.final is None or self.comparison is None or not self.is_faster:
             return Gain(0.0, 0.0, 0.0)
         return self.comparison.gain(self.final["default"].median_ns * self.launches_per_run)
@@ -77,15 +77,15 @@ def parse_configuration(text: str) -> dict[str, int]:
     Raises:
         UsageError: it is not of that form.
     """
-    found: dict[str, int] = {"num_warps": 4, "num_stages": 1}
+    configuration: dict[str, int] = {"num_warps": 4, "num_stages": 1}
     for part in re.split(r"[,\s]+", text.strip()):
         name, equals, value = part.partition("=")
         if not equals or not name.isidentifier() or not value.isdecimal():
             raise UsageError(
                 f"not a configuration: {text!r}", hint="for example XBLOCK=128,num_warps=8,num_stages=2"
             )
-        found[name] = int(value)
-    return found
+        configuration[name] = int(value)
+    return configuration
 
 
 def read_configurations(path: Path) -> list[dict[str, int]]:
@@ -109,14 +109,14 @@ def max_autotune_source(source: str) -> str:
 
 def neighbours(configuration: Configuration) -> list[dict[str, int]]:
     """The configurations one halving or doubling away (``num_stages``: one less or more)."""
-    found: list[dict[str, int]] = []
+    around: list[dict[str, int]] = []
     for name, value in configuration.items():
         if not tunable(name):
             continue
         low, high = LIMITS.get(name, (1, LARGEST_BLOCK))
         steps = (value - 1, value + 1) if name == "num_stages" else (value // 2, value * 2)
-        found += [{**configuration, name: step} for step in steps if low <= step <= high]
-    return found
+        around += [{**configuration, name: step} for step in steps if low <= step <= high]
+    return around
 
 
 def tunable(name: str) -> bool:
@@ -158,7 +158,7 @@ class Tuner:
         return arguments(self._subject, self._bench.device)
 
     def candidates(self) -> list[dict[str, int]]:
-        """What Inductor itself would try under max-autotune."""
+        """The configurations that Inductor itself would try under max-autotune."""
         source = max_autotune_source(self._subject.kernel.source)
         autotuner = getattr(replica.load_source(source), self._subject.kernel.name)
         return [torch_names.configuration(config) for config in autotuner.configs]
@@ -191,11 +191,11 @@ class Tuner:
         resources: dict[str, int | None] = {}
         try:
             built = replica.Replica(self._subject.kernel, configuration)
-            found = replica.fresh(self._arguments, built)
+            result = replica.fresh(self._arguments, built)
             launcher = built.launcher()
             assert launcher is not None
             resources = {name: getattr(launcher, name) for name in launcher._fields[1:]}
-            if replica.agree(found, self._expected):
+            if replica.agree(result, self._expected):
                 self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
             else:
                 error = "its results differ from the default's"

@@ -1,4 +1,4 @@
-"""What a kernel should have computed: its graph fragment, run with torch's own operators.
+"""The values that a kernel should have computed: its graph fragment, run with torch's own operators.
 
 Run twice: as PyTorch would without compiling, every operation rounded to its own type, and with every
 floating type replaced by float64. The second is the truth; the first shows how far honest rounding goes.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinetoscope.bench.reference.fragment import Fragment, Node, Ref, Torch, Value, Word
+from kinetoscope.bench.reference.fragment import Fragment, FragmentNode, Ref, Torch, Value, Word
 from kinetoscope.bench.torch_names import Tensor
 
 # Library calls: a fragment names them where it prepares their inputs; a generated kernel never computes one.
@@ -76,10 +76,10 @@ def run(
                     values[name] = variance
                     missing.remove(name)
             if missing or _is_library(node):
-                found = _second_half(node, loose, values)
-                if found is None:
+                partial = _second_half(node, loose, values)
+                if partial is None:
                     continue
-                values[node.name] = found
+                values[node.name] = partial
             else:
                 values[node.name] = _apply(torch, node, values, device, exact)
             for name in node.inputs():
@@ -98,25 +98,25 @@ def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
     """
     known = {*fragment.placeholders, *fragment.nodes, *_elements(fragment)}
     named = list(dict.fromkeys(name for node in fragment.nodes.values() for name in node.inputs()))
-    found: dict[str, str] = {}
+    carriers: dict[str, str] = {}
     for name in outside:
         node = fragment.nodes.get(name)
         if node is not None and node.target.split(".")[-2].endswith("_") and isinstance(node.args[0], Ref):
-            found[node.args[0].name] = name
-    missing = [name for name in named if name not in known and name not in found]
+            carriers[node.args[0].name] = name
+    missing = [name for name in named if name not in known and name not in carriers]
     loose = [
-        name for name in outside if name not in named and name not in found.values() and name[:3] != "buf"
+        name for name in outside if name not in named and name not in carriers.values() and name[:3] != "buf"
     ]
     if len(missing) == len(loose):
-        return found | dict(zip(missing, loose, strict=True))
+        return carriers | dict(zip(missing, loose, strict=True))
     # A buffer without a name of its own, as large as what is made of it: one element of each other.
-    buffers = [name for name in outside if name not in named and name not in found.values()]
+    buffers = [name for name in outside if name not in named and name not in carriers.values()]
     if len(missing) == len(buffers) == 1 and not missing[0].startswith("getitem"):
         kind = fragment.placeholders[buffers[0]]
         users = [node.type for node in fragment.nodes.values() if missing[0] in node.inputs()]
         if kind is not None and all(user is not None and user.shape == kind.shape for user in users):
-            found[missing[0]] = buffers[0]
-    return found
+            carriers[missing[0]] = buffers[0]
+    return carriers
 
 
 def guessed(fragment: Fragment, name: str, inputs: Mapping[str, Tensor]) -> bool:
@@ -140,7 +140,7 @@ def leaves(fragment: Fragment) -> list[str]:
     return [node.name for node in fragment.nodes.values() if node.name not in used and not _is_library(node)]
 
 
-def _is_library(node: Node) -> bool:
+def _is_library(node: FragmentNode) -> bool:
     return _LIBRARY.fullmatch(node.target.split(".")[-2]) is not None
 
 
@@ -178,7 +178,7 @@ def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
     return {name: (wholes[0].name, place) for name in missing if (place := number[name] - first) in (0, 1)}
 
 
-def _part_count(fragment: Fragment, node: Node) -> int:
+def _part_count(fragment: Fragment, node: FragmentNode) -> int:
     """How many parts a result has; those that are used, where its size is unknown."""
     name, (whole, *rest) = node.target.split(".")[-2], node.args
     if name == "split_with_sizes" and isinstance(rest[0], list):
@@ -192,7 +192,7 @@ def _part_count(fragment: Fragment, node: Node) -> int:
     return node.users
 
 
-def _second_half(node: Node, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
+def _second_half(node: FragmentNode, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
     """A value whose own inputs are not here, from a placeholder that no node names.
 
     The second kernel of a sum in two steps reads partial sums; one behind a convolution adds its bias.
@@ -216,8 +216,8 @@ def _second_half(node: Node, loose: list[str], values: Mapping[str, Tensor]) -> 
 
 def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
     """A variance that is not here, from the sum of squares that is: the buffer numbered next to the mean."""
-    found = re.fullmatch(r"getitem(?:_(\d+))?", name)
-    mean = values.get(f"getitem_{int(found[1] or 0) + 1}") if found else None
+    match = re.fullmatch(r"getitem(?:_(\d+))?", name)
+    mean = values.get(f"getitem_{int(match[1] or 0) + 1}") if match else None
     node = next(
         (n for n in fragment.nodes.values() if n.target == "torch.ops.aten.var_mean.correction"), None
     )
@@ -234,7 +234,7 @@ def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[s
     return None
 
 
-def _apply(torch: Any, node: Node, values: Mapping[str, Tensor], device: str, exact: bool) -> Tensor:
+def _apply(torch: Any, node: FragmentNode, values: Mapping[str, Tensor], device: str, exact: bool) -> Tensor:
     namespace, _, rest = node.target.removeprefix("torch.ops.").partition(".")
     name = rest.partition(".")[0]
 

@@ -15,7 +15,7 @@ PRECISIONS = ("highest", "high", "medium")
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One way to run a program. ``mode`` None is eager: torch.compile hands back what it is given.
+    """A setting to run a program under. ``mode`` None is eager: torch.compile returns its argument.
 
     With ``as_written`` the program's own calls of torch.compile stay as they are (and ``mode`` is None).
     """
@@ -69,7 +69,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return given
 
     def lines(self, module: str | None = None) -> tuple[str, ...]:
-        """What to write into the program to have this setting.
+        """The lines to write into the program to have this setting.
 
         Args:
             module: the class of the module to compile, where the program does not compile anything itself.
@@ -125,12 +125,12 @@ def with_program(settings: Sequence[Setting], own: Sequence[Setting]) -> list[Se
     """The settings, and after each eager one the program as it is written, unless one of them is that."""
     if any(is_program(setting, own) for setting in settings):
         return list(settings)
-    found: list[Setting] = []
+    both: list[Setting] = []
     for setting in settings:
-        found += (
+        both += (
             [setting, msgspec.structs.replace(setting, as_written=True)] if setting.is_eager else [setting]
         )
-    return found
+    return both
 
 
 def named(
@@ -179,9 +179,9 @@ def grid(
     batches: Sequence[str] = (),
 ) -> list[Setting]:
     """Every combination, eager first. Backends other than Inductor have no modes and come once each."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for batch, precision in itertools.product(batches or (None,), (None, *precisions)):
-        found.append(Setting(matmul_precision=precision, batch=batch))
+        settings.append(Setting(matmul_precision=precision, batch=batch))
         for mode, backend, shape in itertools.product(modes, backends or (None,), dynamic or (None,)):
             setting = Setting(
                 mode=mode if backend in (None, "inductor") else "default",
@@ -190,6 +190,6 @@ def grid(
                 matmul_precision=precision,
                 batch=batch,
             )
-            if setting not in found:
-                found.append(setting)
-    return found
+            if setting not in settings:
+                settings.append(setting)
+    return settings

@@ -32,7 +32,7 @@ def on_several_hosts(words: "Sequence[str]", variables: "Mapping[str, str]") -> 
 
 
 def job(words: "Sequence[str]", variables: "Mapping[str, str]") -> str:
-    """What all hosts call this run; empty where nothing says so."""
+    """The name that all hosts have for this run; empty where there is none."""
     names = [*_said(words, JOB_WORDS), *(variables.get(name, "") for name in JOB)]
     return next((name for name in names if name not in ("", "none")), "")
 
@@ -58,10 +58,10 @@ def listed(which: str) -> frozenset[int]:
     ranks: set[int] = set()
     for piece in which.split(","):
         first, dash, last = piece.partition("-")
-        own = range(int(first), int(last if dash else first) + 1)
-        if not own:
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span:
             raise ValueError(f"{piece} holds no rank")
-        ranks |= set(own)
+        ranks |= set(span)
     return frozenset(ranks)
 
 
@@ -75,8 +75,8 @@ def is_recorded(which: str, rank: int, variables: "Mapping[str, str]") -> bool:
         case "first":
             return rank == 0
         case "hosts":
-            own = next((variables[name] for name in LOCAL if name in variables), str(rank))
-            return own == "0"
+            local = next((variables[name] for name in LOCAL if name in variables), str(rank))
+            return local == "0"
         case _:
             return rank in listed(which)
 
