@@ -1,1 +1,1 @@
-"""Windows, steps, busy time and memory over time."""
+"""Windows, steps, phases and busy time, by the device's clock."""
