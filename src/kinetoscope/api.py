@@ -13,9 +13,9 @@ from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import document, numbers
 from kinetoscope.comparison.gates import Judgement
+from kinetoscope.comparison.history import History
 from kinetoscope.document import difference as differences
 from kinetoscope.document.compilation import Compilation
-from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
 from kinetoscope.sources import run as runs
 
@@ -323,7 +323,7 @@ class Run(runs.Run):
         return target
 
 
-class Difference(differences.Difference, frozen=True, kw_only=True):
+class Diff(differences.Difference, frozen=True, kw_only=True):
     """Two runs compared, as ``kinetoscope diff --json`` has them; a notebook shows the comparison's page."""
 
     def __repr__(self) -> str:
@@ -345,7 +345,7 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
         difference.show(self, standard_output())
 
 
-def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str] = ()) -> Difference:
+def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str] = ()) -> Diff:
     """Compare two runs: what changed, by how much, because of what. A notebook shows the comparison's page.
 
     Args:
@@ -362,7 +362,7 @@ def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str
     from kinetoscope.document.collect.difference import compared
 
     found = compared(base, new, [parse(text) for text in fail_on], page=True)
-    return Difference(**structs.asdict(found))
+    return Diff(**structs.asdict(found))
 
 
 def history(folder: str | Path) -> History:

@@ -49,11 +49,13 @@ export interface CategoryRow {
 export interface CauseRow {
   cause: string; idle_us: number;
 }
-/** One thing that changed; all of them sum to the step's difference. */
-export interface ChangePart {
-  kind: string; what: string; name: string; delta_us: number; busy_us: number; waiting_us: number;
-  base: WorkRow[]; new: WorkRow[]; ops: string[]; graphs: string[]; launches: [number, number];
-  per_launch_us: [number, number] | null; source: string | null; parts: ChangePart[];
+/** One thing that changed, and its part of the step's difference: all changes sum to it. */
+export interface Change {
+  kind: string;
+  what: "added" | "faster" | "less" | "less often" | "more" | "more often" | "removed" | "replaced" | "slower";
+  name: string; delta_us: number; busy_us: number; waiting_us: number; base: Work[]; new: Work[];
+  ops: string[]; graphs: string[]; launches: [number, number]; per_launch_us: [number, number] | null;
+  source: string | null; parts: Change[]; cause: string; who: string; calls: [number | null, number | null];
 }
 /** Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how far from that nine of ten collectives end (null: too few to tell). */
 export interface ClockOffset {
@@ -111,7 +113,7 @@ export interface CompiledKernel {
   dtype: string | null; median_us: number | null; bytes_per_s: number | null; flops_per_s: number | null;
   speed_of_light: number | null; bound: string | null; refused: boolean;
 }
-/** A count before and now, null where a recording cannot tell; ``per_step``: of the usual step. */
+/** A count before and now, null where a recording does not have it; ``per_step``: of the usual step. */
 export interface CountChange {
   name: string; words: string; base: number | null; new: number | null; per_step: boolean; exact: boolean;
   unit: string;
@@ -138,15 +140,20 @@ export interface DeviceRow {
 /** Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as much; with that of ``idle`` it is the step's difference. */
 export interface Difference {
   schema: string; kinetoscope: string; base: ComparedRun; new: ComparedRun; comparability: string;
-  why: string[]; step: StepChange | null; changes: ChangePart[]; facts: Fact[]; counts: CountChange[];
+  why: string[]; step: StepChange | null; changes: Change[]; facts: Fact[]; counts: CountChange[];
   idle: SumChange[]; categories: SumChange[]; ops: SumChange[]; modules: SumChange[]; graphs: SumChange[];
   lines: SumChange[]; findings_gone: FindingChange[]; findings_come: FindingChange[]; code: string;
-  gates: Judgement[]; failed: string[]; lost: string[]; timelines: [Piece[], Piece[]] | null;
+  gates: Judgement[]; failed: string[]; lost: string[]; timelines: [DrawnWork[], DrawnWork[]] | null;
 }
 /** A size or number that became a symbol, and whether it stayed one. */
 export interface Dimension {
   source: string; symbol: string; value: string; range: string; state: string; why: string;
   file: string | null; line: number | null; code: string | null;
+}
+/** Device work, µs from its step's begin. */
+export interface DrawnWork {
+  name: string; category: string; start_us: number; duration_us: number; lane: number; call: string | null;
+  aligned_us: number | null;
 }
 /** Where it was recorded. */
 export interface Environment {
@@ -300,7 +307,7 @@ export interface Instruction {
   line: number | null; offset: number | null; opcode: string; argument: string | null; operand: string | null;
   meaning: string; is_target: boolean;
 }
-/** What became of a gate: ``words`` says what grew from what to what. */
+/** The result of a gate: ``words`` has the value before and now. */
 export interface Judgement {
   gate: string; name: string; failed: boolean; words: string; culprit: string; source: string | null;
   known: boolean;
@@ -459,11 +466,6 @@ export interface PhaseRow {
 export interface PhaseSpan {
   frame: number; phase: string; start_s: number; duration_s: number;
 }
-/** Device work, µs from its step's begin. */
-export interface Piece {
-  name: string; category: string; start_us: number; duration_us: number; lane: number; call: string | null;
-  aligned_us: number | null;
-}
 /** An interval of the window: launches made in it, and how deep the queue was at them. */
 export interface QueuePoint {
   start_us: number; launches: number; depth_mean: number; depth_max: number;
@@ -557,11 +559,11 @@ export interface SpreadRow {
 export interface StackLine {
   file: string; line: number; function: string; code: string | null;
 }
-/** ``low`` to ``high`` is the 95 % interval of ``delta_us`` (µs), ``…_fraction`` likewise of the base's step; null where it has no bound. */
+/** The steps of base and new, µs at the median (of several runs, the mean of their medians). */
 export interface StepChange {
   base_us: number; new_us: number; delta_us: number; low: number | null; high: number | null;
-  fraction: number; low_fraction: number | null; high_fraction: number | null; verdict: string; basis: string;
-  unit: string;
+  fraction: number; low_fraction: number | null; high_fraction: number | null;
+  verdict: "cannot tell" | "faster" | "same" | "slower"; basis: string; unit: string;
 }
 /** What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
@@ -618,7 +620,7 @@ export interface UnmatchedKernel {
 export interface Waiting {
   data_us: number; sync_us: number; gc_us: number;
 }
-/** Kernels (or ops) of one name: launches and busy time, per step. */
-export interface WorkRow {
+/** Kernels (or ops) of one name in a change: launches and busy time (µs), per step. */
+export interface Work {
   name: string; short_name: string; launches: number; us: number;
 }

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kinetoscope import numbers
 from kinetoscope.document.difference import (
-    ChangePart,
+    Change,
     ComparedRun,
     CountChange,
     Difference,
@@ -128,7 +128,7 @@ def next_step(found: Difference) -> str | None:
     return f"To tell: {several} (in turn), or kinetoscope compare"
 
 
-def did(change: ChangePart) -> str:
+def did(change: Change) -> str:
     """What became of it, in a few words: how often, how long each."""
     before, after = change.launches
     each = change.per_launch_us
@@ -141,7 +141,7 @@ def did(change: ChangePart) -> str:
     return f"{change.what}: {_times(before)} → {_times(after)} per step"
 
 
-def _us(change: ChangePart, side: int) -> float:
+def _us(change: Change, side: int) -> float:
     return sum(work.us for work in (change.base, change.new)[side])
 
 
@@ -149,7 +149,7 @@ def _times(count: float) -> str:
     return f"{count:,.0f}" if abs(count - round(count)) < 0.05 else f"{count:,.1f}"
 
 
-def where(change: ChangePart) -> str:
+def where(change: Change) -> str:
     """The op and the line."""
     own = [work.name for work in (*change.base, *change.new)]
     ops = [op for op in change.ops if op not in own][:2]
@@ -263,7 +263,7 @@ def _changes(found: Difference, parts: int, most: int) -> Iterable[Block]:
         yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
 
 
-def _change_rows(change: ChangePart, parts: int) -> Iterable[tuple[Cell, ...]]:
+def _change_rows(change: Change, parts: int) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
     yield Text(signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
     place = where(change)

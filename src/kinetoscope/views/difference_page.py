@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kinetoscope import numbers
-from kinetoscope.document.difference import ChangePart, Difference, Piece
+from kinetoscope.document.difference import Change, Difference, DrawnWork
 from kinetoscope.render import names, palette
 from kinetoscope.views import difference as words
 
@@ -85,7 +85,7 @@ def render(found: Difference) -> str:
     )
 
 
-def _parted(found: Difference) -> tuple[list[ChangePart], list[ChangePart]]:
+def _parted(found: Difference) -> tuple[list[Change], list[Change]]:
     """What matters, and the many that hardly do."""
     least_us = SMALL * found.step.base_us if found.step else 0.0
     places = range(len(found.changes))
@@ -117,7 +117,7 @@ def _alignments(found: Difference) -> list[Alignment]:
     return made
 
 
-def _drawn(sides: Sequence[Sequence[Piece]], starts: Sequence[Sequence[float]]) -> list[Drawn]:
+def _drawn(sides: Sequence[Sequence[DrawnWork]], starts: Sequence[Sequence[float]]) -> list[Drawn]:
     end = max(
         start + piece.duration_us
         for side, own in zip(sides, starts, strict=True)
@@ -130,7 +130,7 @@ def _drawn(sides: Sequence[Sequence[Piece]], starts: Sequence[Sequence[float]]) 
     ]
 
 
-def _timeline(name: str, pieces: Sequence[Piece], starts: Sequence[float], scale: float) -> Drawn:
+def _timeline(name: str, pieces: Sequence[DrawnWork], starts: Sequence[float], scale: float) -> Drawn:
     lanes = max((piece.lane for piece in pieces), default=-1) + 1
     end = max((piece.start_us + piece.duration_us for piece in pieces), default=0.0)
     below = lanes * (ROW + GAP)
@@ -159,7 +159,7 @@ def _timeline(name: str, pieces: Sequence[Piece], starts: Sequence[float], scale
     return Drawn(f"{name}: {numbers.time(end)}", below + (THIN if calls else 0), boxes + calls)
 
 
-def _calls(pieces: Sequence[Piece], starts: Sequence[float]) -> dict[str, tuple[float, float]]:
+def _calls(pieces: Sequence[DrawnWork], starts: Sequence[float]) -> dict[str, tuple[float, float]]:
     """From when to when each call of a compiled graph has work on the device."""
     found: dict[str, tuple[float, float]] = {}
     for piece, start in zip(pieces, starts, strict=True):
@@ -169,6 +169,6 @@ def _calls(pieces: Sequence[Piece], starts: Sequence[float]) -> dict[str, tuple[
     return found
 
 
-def _said(piece: Piece) -> str:
+def _said(piece: DrawnWork) -> str:
     times = f"{numbers.time(piece.duration_us)} at {numbers.time(max(piece.start_us, 0.0))}"
     return f"{names.plain(piece.name)} · {piece.category} · {times}"

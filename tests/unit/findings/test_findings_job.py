@@ -15,8 +15,7 @@ from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
 from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.findings import savings
-from kinetoscope.findings.job import Job
-from kinetoscope.findings.ledger import settle
+from kinetoscope.findings.ledger import Job, settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find

@@ -92,7 +92,7 @@ def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch
 def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> None:
     run = Run((late(),))
     (view,) = views(run)
-    most = savings.beside(view, 0.9 * view.own_step_us, "")
+    most = savings.unreplayed(view, 0.9 * view.own_step_us, "")
     found = settle(run, [finding("measured", most), finding("idle", savings.idle(view, view.gaps, ""))])
     assert [one.rule for one in found] == ["measured", "idle"]
     # The device still has to do its work, half of the step.

@@ -20,14 +20,8 @@ Source
     Chen et al., "Training Deep Nets with Sublinear Memory Cost"; PyTorch, torch.utils.checkpoint.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
-from kinetoscope.trace.schema import whole
+from kinetoscope.findings.rule import *
 
 LAYERS = 4
 STATISTICS = 0.01  # of a layer's largest tensor: what a norm keeps beside its output, no layer's input
@@ -41,7 +35,7 @@ def find(view: RankView) -> Findings:
         if repeated is None:
             continue
         layers, held = repeated["layer"].n_unique(), int(repeated["bytes"].sum())
-        found = memory.without(
+        yield from memory.without(
             view,
             one,
             _absent(repeated, here),
@@ -52,8 +46,6 @@ def find(view: RankView) -> Findings:
             snippet="x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
             source=str(repeated.sort("bytes", descending=True)["line"][0]) or "",
         )
-        if found:
-            yield found
 
 
 def _activations(history: DeviceHistory) -> pl.DataFrame:

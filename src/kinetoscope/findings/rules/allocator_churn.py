@@ -23,16 +23,10 @@ Source
     PyTorch CUDA semantics, "Memory management".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memory.given_back import GivenBack, given_back
-from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful

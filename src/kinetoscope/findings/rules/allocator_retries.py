@@ -20,10 +20,8 @@ Source
     PyTorch CUDA semantics, "Optimizing memory usage with PYTORCH_ALLOC_CONF".
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.memory.given_back import given_back
-from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, numbers, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

@@ -23,23 +23,7 @@ Source
     "Profiling in PyTorch", part 1: "Why does ProfilerStep#2 take so long?" and the cheat-sheet's CPU lane.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    Evidence,
-    Finding,
-    Findings,
-    RankView,
-    Severity,
-    evidence,
-    matching,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 
 FACTOR = 1.5  # steps of one program differ by tens of per cent on the host, not by half
 # A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm

@@ -22,18 +22,10 @@ Source
     The eight-rank DLRM recording of param; mixture-of-experts load balancing (Switch Transformer).
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
-import polars as pl
-
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
-from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.replay.ranks import evenly_loaded
-from kinetoscope.findings.job import Changes, both
-from kinetoscope.findings.rule import LOW, MEDIUM, Finding, Findings, RankView, evidence, savings
+from kinetoscope.findings.rule import *
 
 UNEVEN = 1.5
 MOSTLY = 0.6
@@ -51,7 +43,7 @@ def find(view: RankView) -> Findings:
         return
     waited = waits(view.run, view.trace) if turns else _beyond_its_bytes(uneven)
     saving = savings.device(view, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
-    saving = replace(saving, together=both(evenly_loaded(view.run), _moved_evenly(view, waited)))
+    saving = replace(saving, together=combined(evenly_loaded(view.run), _moved_evenly(view, waited)))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return
     us = view.us_of(waited, "saved_ns")

@@ -22,13 +22,9 @@ Source
     NVIDIA Deep Learning Performance Guide, "Tensor Layouts"; PyTorch's Convolution.cpp and Blas.cpp.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.layout_conversion import CONVERTS, conversions
 
 # Ops that do nothing but make or move a tensor: what they do inside of another is that one's doing.

@@ -22,12 +22,8 @@ Source
     ms of ``triton_poi_fused_add_mul_0``; PyTorch documentation of CUDAGraph Trees.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
 

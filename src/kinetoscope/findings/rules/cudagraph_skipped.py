@@ -23,10 +23,8 @@ Source
     PyTorch documentation, "CUDAGraph Trees", limitations.
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.compiled.regions import compiled, regions, replaying
-from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 FEW = 10  # launches an entry
 

@@ -22,15 +22,11 @@ Source
     PyTorch performance tuning guide, "Enable asynchronous data loading and augmentation".
 """
 
-from __future__ import annotations
-
 import math
-
-import polars as pl
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import AsItRuns
-from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 ENOUGH = 8  # workers to try where nobody knows how many there are
 MOST_TIMES = 8  # so many times the workers are the most that is advised
@@ -91,7 +87,7 @@ def _measured(view: RankView, own: AsItRuns, data_us: float, calls: pl.DataFrame
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
         + (": the loader has no workers" if workers == 0 else ""),
-        saving=savings.beside(view, saved_us, basis),
+        saving=savings.unreplayed(view, saved_us, basis),
         evidence=[evidence.of(view, shown, calls if len(calls) else view.trace.steps)],
         advice=_advice(workers, enough) + _pinned(view),
         snippet=_snippet(view, max(enough, workers or 1)),

@@ -19,13 +19,9 @@ Source
     Kineto issues on dropped activity buffers; the contract's health section.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import DMA
 from kinetoscope.analysis.events.unanswered import unanswered_launches
-from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 SHARE = 0.01
 COUNT = 5

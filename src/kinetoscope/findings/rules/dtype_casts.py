@@ -23,22 +23,9 @@ Source
     PyTorch AMP documentation: autocast's weight cache.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
-from kinetoscope.findings.rule import (
-    MEDIUM,
-    Finding,
-    Findings,
-    RankView,
-    evidence,
-    matching,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 
 CASTS = r"(bfloat16|float16|half|float8\w*)_copy_kernel"
 CAST = r"^aten::(to|_to_copy)$"

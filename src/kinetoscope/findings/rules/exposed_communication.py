@@ -25,17 +25,9 @@ Source
     PyTorch DDP design note; HolisticTraceAnalysis' exposed communication.
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
-import polars as pl
-
 from kinetoscope.analysis.collectives.recorded import BUS, collectives
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import HIGH, Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 GAIN = 0.5
 # Bytes a second per rank, as nccl-tests count a bus: beyond PCIe 5.0 (64 GB/s) and a network card of 800

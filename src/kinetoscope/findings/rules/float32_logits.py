@@ -22,14 +22,8 @@ Source
     Language Models".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
-from kinetoscope.trace.schema import whole
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
@@ -43,7 +37,7 @@ def find(view: RankView) -> Findings:
         alike = copies.filter(pl.col("stack").is_in(copied["stack"].implode()))
         is_copy = every["start"].is_in(_again(every, copied, len(alike)).implode())
         is_copy &= not copied["replaces"][0]
-        found = memory.without(
+        yield from memory.without(
             view,
             one,
             every.with_columns(pl.when(is_copy).then("bytes").otherwise(pl.col("bytes") // 2).alias("bytes")),
@@ -53,8 +47,6 @@ def find(view: RankView) -> Findings:
             "take the loss of a chunk of tokens at a time.",
             source=str(copied["line"][0]),
         )
-        if found:
-            yield found
 
 
 def _again(every: pl.DataFrame, copied: pl.DataFrame, alike: int) -> pl.Series:

@@ -22,15 +22,10 @@ Source
     torch.compile troubleshooting, "Skipped frames"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.compilation.model import Failure
-from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 ROLE = "root"
 

@@ -19,14 +19,8 @@ Source
     PyTorch, torch.optim.Optimizer.zero_grad; PyTorch performance tuning guide.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
-from kinetoscope.trace.schema import whole
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
@@ -39,7 +33,7 @@ def find(view: RankView) -> Findings:
             pl.col("role") == "gradient", pl.col("start").is_null() | (pl.col("start_us") < began_us)
         )
         held = whole(kept["bytes"].sum())
-        found = memory.without(
+        yield from memory.without(
             view,
             one,
             _absent(one.history, kept),
@@ -48,8 +42,6 @@ def find(view: RankView) -> Findings:
             advice="Give gradients back before the forward pass, rather than set them to zero.",
             snippet="optimizer.zero_grad(set_to_none=True)",
         )
-        if found:
-            yield found
 
 
 def _absent(history: DeviceHistory, kept: pl.DataFrame) -> pl.DataFrame:

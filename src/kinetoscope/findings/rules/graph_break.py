@@ -24,18 +24,11 @@ Source
     torch.compile troubleshooting, "Graph breaks"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
-from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

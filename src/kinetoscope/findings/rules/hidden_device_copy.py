@@ -21,11 +21,7 @@ Source
     "Profiling in PyTorch", part 1: "Do the CUDA launches go down by half?"
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

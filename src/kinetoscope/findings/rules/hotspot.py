@@ -19,20 +19,7 @@ Source
     "Profiling in PyTorch", part 1: "One event dominates CUDA total"; Amdahl's law.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    LOW,
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    savings,
-    short_name,
-)
+from kinetoscope.findings.rule import *
 
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot

@@ -22,14 +22,9 @@ Source
     PyTorch's derivatives.yaml: ``select_backward`` and ``slice_backward`` start from ``zeros``.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.replay.change import in_a_row
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 NODES = r"^autograd::engine::evaluate_function: (Select|Slice|AsStrided|Index)Backward\d+$"
 WHOLE = r"^aten::(zeros|zero_|fill_|new_zeros|add|add_)$"

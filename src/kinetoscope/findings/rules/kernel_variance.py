@@ -20,22 +20,7 @@ Source
     "Profiling in PyTorch", part 1: "Why does the same kernel take more time compared to others?"
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    Evidence,
-    Finding,
-    Findings,
-    RankView,
-    evidence,
-    numbers,
-    savings,
-    short_name,
-)
+from kinetoscope.findings.rule import *
 
 STEPS = 3  # of two, nobody knows which is usual
 LONG_NS = 10_000

@@ -19,23 +19,8 @@ Source
     "Profiling in PyTorch", part 1: gaps between kernels in a step.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.idle.gaps import TIMES
-from kinetoscope.findings.in_force import fewer_launches
-from kinetoscope.findings.rule import (
-    LOW,
-    MEDIUM,
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.overhead_bound import BUSY
 
 LEAST_TIMES = 0.5  # per step: a gap that most steps do not have is an accident of the others

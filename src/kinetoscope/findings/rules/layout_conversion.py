@@ -22,15 +22,9 @@ Source
     PyTorch tutorial "Channels Last Memory Format"; NVIDIA Deep Learning Performance Guide, "Tensor Layouts".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.convolutions import convolutions
-from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (

@@ -22,12 +22,8 @@ Source
     CUDA C++ Best Practices Guide, "Occupancy".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, savings, short_name
+from kinetoscope.findings.rule import *
 
 LONG_NS = 20_000
 OCCUPANCY = 0.25

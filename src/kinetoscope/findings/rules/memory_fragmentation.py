@@ -23,13 +23,8 @@ Source
     PyTorch CUDA semantics, "Optimizing memory usage with PYTORCH_ALLOC_CONF".
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
 from kinetoscope.analysis.memory.peak import DeviceHistory, split
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
+from kinetoscope.findings.rule import *
 
 IN_ANY_CASE = 0.05  # of what blocks have; 0.03 was measured, where segments are expandable
 MUCH = 0.1  # of what is reserved
@@ -43,7 +38,7 @@ def find(view: RankView) -> Findings:
         is_expandable = one.history.snapshot.settings.get("expandable_segments")
         if is_expandable or freed < max(AT_A_TIME, MUCH * reserved):
             continue
-        found = memory.finding(
+        for found in memory.finding(
             view,
             one,
             freed,
@@ -52,8 +47,7 @@ def find(view: RankView) -> Findings:
             advice="Let segments grow and shrink by pages; pad lengths that change to a few sizes.",
             basis="what is reserved, less the most that blocks had and a twentieth of it",
             snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
-        )
-        if found:
+        ):
             yield replace(found, saving_bytes_at_most=not _is_known(one.history))
 
 

@@ -19,20 +19,7 @@ Source
     PyTorch CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    numbers,
-    savings,
-    short_name,
-)
+from kinetoscope.findings.rule import *
 
 ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # cuDNN's of old, which it still chooses for NCHW
 PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_|" + ENGINES

@@ -20,12 +20,8 @@ Source
     be smart enough to eliminate dead code".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiling, region_of_work, regions
-from kinetoscope.findings.rule import Finding, Findings, RankView, Severity, evidence, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

@@ -21,12 +21,7 @@ Source
     PyTorch performance tuning guide, "Fuse operations".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
+from kinetoscope.findings.rule import *
 
 MUCH = 0.1  # of what is reserved
 
@@ -40,7 +35,7 @@ def find(view: RankView) -> Findings:
             continue
         sums = here.group_by("line").agg(pl.col("bytes").sum(), pl.len()).sort("bytes", descending=True)
         line, held, count = sums.row(0)
-        found = memory.without(
+        for found in memory.without(
             view,
             one,
             one.history.known.filter(pl.col("role") == "temporary", pl.col("line") == line),
@@ -49,6 +44,6 @@ def find(view: RankView) -> Findings:
             advice="Compute it fused, compiled or in chunks.",
             source=line,
             subject=line,
-        )
-        if found and found.saving_bytes >= MUCH * one.history.reserved:
-            yield found
+        ):
+            if found.saving_bytes >= MUCH * one.history.reserved:
+                yield found

@@ -21,13 +21,8 @@ Source
     PyTorch, torch.optim, "Algorithms"; Dettmers et al., "8-bit Optimizers via Block-wise Quantization".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.histories import RankHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
+from kinetoscope.findings.rule import *
 
 MUCH = 0.25  # of what is held
 KEPT = 0.25  # of float32 state in 8 bits
@@ -36,7 +31,7 @@ KEPT = 0.25  # of float32 state in 8 bits
 def find(view: RankView) -> Findings:
     for one in view.memory:
         passing = one.history.known.filter(pl.col("optimizer"), pl.col("role") == "temporary")
-        found = memory.without(
+        yield from memory.without(
             view,
             one,
             passing,
@@ -46,8 +41,6 @@ def find(view: RankView) -> Findings:
             source=str(passing["line"][0]) if len(passing) else "",
             subject="temporaries",
         )
-        if found:
-            yield found
         yield from _state(view, one)
 
 
@@ -55,7 +48,7 @@ def _state(view: RankView, one: RankHistory) -> Findings:
     held = int(one.history.at_peak.filter(pl.col("role") == "optimizer state")["bytes"].sum())
     if held < MUCH * one.history.requested or not view.ran_out:
         return
-    found = memory.finding(
+    yield from memory.finding(
         view,
         one,
         int((1 - KEPT) * held),
@@ -64,5 +57,3 @@ def _state(view: RankView, one: RankHistory) -> Findings:
         basis="three quarters of it, as of float32 state",
         subject="state",
     )
-    if found:
-        yield found

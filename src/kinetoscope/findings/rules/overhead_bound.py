@@ -25,12 +25,7 @@ Source
     "Profiling in PyTorch", part 1: "Self CPU time total ≫ Self CUDA time total".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.in_force import fewer_launches
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
 BUSY = 0.5

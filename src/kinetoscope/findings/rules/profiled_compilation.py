@@ -22,13 +22,8 @@ Source
     The forum thread "Profiling torch.compile CUDA code": "aten::add, aten::mul … all happen on CPU".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiling
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 SHARE = 0.01
 

@@ -19,9 +19,7 @@ Source
     The design's "how much profiling inflated the step".
 """
 
-from __future__ import annotations
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 FACTOR = 1.25
 EXTRA = ("shapes", "stacks", "memory", "flops")  # what `kinetoscope run` records when asked to

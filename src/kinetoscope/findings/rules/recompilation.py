@@ -19,14 +19,9 @@ Source
     torch.compile programming model, "Recompilation"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
 from kinetoscope.analysis.compiled.regions import compiling
-from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings.rule import HIGH, Finding, Findings, RankView, Severity, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards that mark_dynamic spares
 

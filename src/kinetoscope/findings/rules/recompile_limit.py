@@ -21,10 +21,8 @@ Source
     torch.compile programming model, "Recompilation", section on the limit.
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.recompilation import by_function, snippet
 
 

@@ -22,23 +22,10 @@ Source
     CUDA C++ Best Practices Guide, "Thread and Block Heuristics".
 """
 
-from __future__ import annotations
-
 import re
 
-import polars as pl
-
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings.rule import (
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    numbers,
-    savings,
-    short_name,
-)
+from kinetoscope.findings.rule import *
 
 BLOCK_A_CHANNEL = r"cudnn::bn_\w*1C11"
 OF_A_LIBRARY = r"cudnn|cublas|nvjet|_xmma_|cutlass|^Cijk_|miopen|rocblas"

@@ -24,17 +24,12 @@ Source
     The eight-rank DLRM recording of param, where rank 7 is last in five of eight collectives.
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
 import msgspec
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
-from kinetoscope.findings.rank_view import views
-from kinetoscope.findings.rule import MEDIUM, Evidence, Finding, Findings, RankView, evidence, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.sources.run import Run
 
 # By the cause of its lateness (see ``analysis.ranks``): what the late rank did, and what to look at.

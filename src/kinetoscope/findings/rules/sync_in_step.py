@@ -23,14 +23,9 @@ Source
     PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-import polars as pl
-
-from kinetoscope.analysis.replay.change import no_wait
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 
 

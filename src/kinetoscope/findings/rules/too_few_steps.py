@@ -17,9 +17,7 @@ Source
     The design's "a mean alone is not a result".
 """
 
-from __future__ import annotations
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 ENOUGH = 3
 

@@ -25,21 +25,7 @@ Source
     "Profiling in PyTorch", part 1: gaps between kernels in a step.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    HIGH,
-    LOW,
-    Evidence,
-    Finding,
-    Findings,
-    RankView,
-    evidence,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 
 SHOWN = 3  # gaps
 

@@ -21,11 +21,7 @@ Source
     FlashAttention (Dao et al., 2022); PyTorch tutorial on scaled_dot_product_attention.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
