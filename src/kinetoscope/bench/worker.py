@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope import hardware
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.autotune import campaign
 from kinetoscope.bench.autotune.worth import copies, worth
@@ -28,7 +29,6 @@ from kinetoscope.bench.measure.device import Bench, bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.request import Request, Result, Task, command
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.hardware import spec
 
 # Launches of each kernel that Nsight Compute sees; some kernels' durations scatter by 5 %.
 LAUNCHES_UNDER_NCU = 12
@@ -96,7 +96,7 @@ def _timed(request: Request, subjects: list[Subject], problems: list[str], bench
     names = tuple(result.name for result in timed if result.error is None)
     counted = _with_ncu(request, "launch", names) if request.with_ncu else ()
     bench = benches(subjects[0].device)
-    copied, peak = copies(bench), spec.find(bench.name)
+    copied, peak = copies(bench), hardware.find(bench.name)
     return _result(
         benches,
         kernels=tuple(timed),

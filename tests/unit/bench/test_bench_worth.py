@@ -22,7 +22,7 @@ from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.results import Comparison, Gain
 from kinetoscope.bench.measure.timers import HostTimer
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.hardware.spec import find
+from kinetoscope.hardware import find
 
 COPIED = (Copy(1000, 2.0), Copy(2000, 3.0), Copy(4000, 5.0))
 

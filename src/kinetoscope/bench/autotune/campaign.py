@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kinetoscope import hardware
 from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
 from kinetoscope.bench.autotune.winners import Applied, Promise, promise, winners, write
 from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
@@ -17,7 +18,6 @@ from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.kernels.timing import check
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.hardware import spec
 
 Progress = Callable[[str], None]
 
@@ -101,7 +101,7 @@ def _rank(
         with contextlib.suppress(ReplayError):
             load(module)
     cold, unusable = time_cold(subjects, benches, progress)
-    copied, peak = copies(bench), spec.find(bench.name)
+    copied, peak = copies(bench), hardware.find(bench.name)
     return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
 
 

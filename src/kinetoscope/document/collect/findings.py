@@ -12,7 +12,7 @@ from kinetoscope.document.collect.rows import row
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.proof.measured import Measured, Measurements, measurements
+from kinetoscope.proof.measured import MeasuredSaving, Measurements, measurements
 from kinetoscope.sources.run import Run
 
 
@@ -53,7 +53,7 @@ def _kernels(run: Run, found: Sequence[Finding]) -> Mapping[tuple[int, int], str
 
 
 def _finding(
-    finding: Finding, measured: Measured | None, kernels: Mapping[tuple[int, int], str]
+    finding: Finding, measured: MeasuredSaving | None, kernels: Mapping[tuple[int, int], str]
 ) -> FindingRow:
     shown = (kernels.get((finding.rank, event)) for item in finding.evidence for event in item.events)
     return row(
