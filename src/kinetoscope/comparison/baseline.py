@@ -178,17 +178,18 @@ def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
     measured otherwise.
     """
     now, lost = _of(run), tuple(f"the recording is incomplete: {what}" for what in losses(run))
-    asked = gates or [
+    judged = gates or [
         parse(text) for text in (GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST))
     ]
     known = dict.fromkeys(COUNTED)
     both = {**known, **baseline.counts}, {**known, **now.counts}
     if not gates:
-        asked = [gate for gate in asked if _is_there(gate, both, baseline, now)]
+        judged = [gate for gate in judged if _is_there(gate, both, baseline, now)]
     unlike = _unlike(baseline, now)
     step, apart = _step(baseline, now), _timed_apart(baseline, now)
     judgements = [
-        judge(gate, both, step, lost or unlike or (apart if gate.name == STEP_TIME else ())) for gate in asked
+        judge(gate, both, step, lost or unlike or (apart if gate.name == STEP_TIME else ()))
+        for gate in judged
     ]
     return [_named(one, baseline, now, run) if one.failed and one.known else one for one in judgements]
 

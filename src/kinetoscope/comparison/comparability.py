@@ -188,4 +188,4 @@ def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:
         {reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)
     ]
     for reason in sorted(reasons[0] ^ reasons[1]):
-        yield f"the device was held back in one of them: {reason}"
+        yield f"the device was throttled in one of them: {reason}"

@@ -285,7 +285,7 @@ def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
 
 
 def _culprit(found: RunDifference, name: str) -> tuple[str, str | None] | None:
-    """What made a gate fail, in words, and its line."""
+    """The cause of a gate's failure in words, and its line."""
     for fact in found.facts:
         if fact.kind == FACTS.get(name) and fact.what == "added":
             return fact.name, fact.source

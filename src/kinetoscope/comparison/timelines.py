@@ -36,7 +36,7 @@ class DrawnWork(msgspec.Struct, frozen=True):
 
 
 class CallEdge(NamedTuple):
-    """Where a call of a graph begins or ends on the device."""
+    """The begin or the end of a graph's call on the device."""
 
     at_us: float
     what: tuple[str, bool]

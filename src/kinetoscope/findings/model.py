@@ -1,4 +1,4 @@
-"""What a rule finds: evidence, advice, what the advice would save, and how to try it."""
+"""Findings: evidence, advice, what the advice would save, and how to try it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Saving:
-    """What following the advice is estimated to save.
+    """The time that following the advice is estimated to save.
 
     Args:
         us: microseconds of step time, per step (per recording where no steps were recorded), if nothing else

@@ -83,7 +83,7 @@ def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Exp
     """The saving if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
     shorter = events.select("id", saved_ns=saved)
     freed = view.us_of(shorter, "saved_ns")
-    if freed < LOW * view.step_us:  # no severity asks for more: the replay is saved
+    if freed < LOW * view.step_us:  # too little for any severity: no replay is needed
         return nothing(basis)
     change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(view, shorter)
     us = view.saves(change)

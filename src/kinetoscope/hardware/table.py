@@ -150,7 +150,7 @@ GRAPHICS: tuple[DeviceSpec, ...] = (
         ("A16", 10, 1.755, 16, 200),
         ("A2", 10, 1.77, 16, 200),
     ]),
-    # torch calls each of them "Orin": the memory tells them apart. The clocks are those of full power.
+    # torch calls each of them "Orin": the memory distinguishes them. The clocks are those of full power.
     *_rows(_ORIN, "NVIDIA Jetson Orin series datasheets (2023)", [
         ("Jetson AGX Orin 64GB", 16, 1.3, 64, 204.8),
         ("Jetson AGX Orin 32GB", 14, 0.93, 32, 204.8),

@@ -1,7 +1,7 @@
 """Time in which the profiler fetched a buffer.
 
 What it finds
-    ``Activity Buffer Request`` events: CUPTI asks for a buffer for its records, at the first launch and
+    ``Activity Buffer Request`` events: CUPTI requests a buffer for its records, at the first launch and
     whenever one is full.
 
 Why it is slow

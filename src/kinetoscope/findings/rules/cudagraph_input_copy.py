@@ -18,7 +18,7 @@ What to do
     no problem (the device is busy anyway), use the default mode.
 
 Source
-    The forum thread "Profiling torch.compile CUDA code": 7.7 ms of ``multi_tensor_apply_kernel`` beside 4.7
+    The forum thread "Profiling torch.compile CUDA code": 7.7 ms of ``multi_tensor_apply_kernel`` next to 4.7
     ms of ``triton_poi_fused_add_mul_0``; PyTorch documentation of CUDAGraph Trees.
 """
 

@@ -12,7 +12,7 @@ How it decides
     no work), do not count.
 
 What to do
-    Record fewer steps; fewer streams; less beside them (``profile_memory=False``, no stacks); synchronise
+    Record fewer steps; fewer streams; fewer extras (``profile_memory=False``, no stacks); synchronise
     before the profiler stops. Then check ``kinetoscope report``'s health section.
 
 Source
@@ -56,6 +56,6 @@ def find(view: RankView) -> Findings:
             saving=savings.nothing("nothing to save; what is missing is not counted anywhere"),
             at_least="medium",
             evidence=shown,
-            advice="Record fewer steps and less beside them, and synchronise before the profiler stops.",
+            advice="Record fewer steps and fewer extras, and synchronise before the profiler stops.",
             snippet="torch.cuda.synchronize()\nprofiler.stop()",
         )

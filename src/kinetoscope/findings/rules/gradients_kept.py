@@ -1,4 +1,4 @@
-"""Gradients of the last step are held while the next step's activations are.
+"""Gradients of the last step stay allocated during the next step's forward pass.
 
 What it finds
     Gradients that are set to zero instead of being given back, or that are given back only after the
@@ -32,13 +32,13 @@ def find(view: RankView) -> Findings:
         kept = one.history.at_peak.filter(
             pl.col("role") == "gradient", pl.col("start").is_null() | (pl.col("start_us") < began_us)
         )
-        held = whole(kept["bytes"].sum())
+        size = whole(kept["bytes"].sum())
         yield from memory.without(
             view,
             one,
             _absent(one.history, kept),
-            title=f"{numbers.size(held)} of the last step's gradients are held through the forward pass; the "
-            "peak would be {freed} lower",
+            title=f"{numbers.size(size)} of the last step's gradients stay allocated in the forward pass; "
+            "the peak would be {freed} lower",
             advice="Give gradients back before the forward pass, rather than set them to zero.",
             snippet="optimizer.zero_grad(set_to_none=True)",
         )

@@ -1,4 +1,4 @@
-"""A copy that nobody wrote, before a matrix product.
+"""A copy that is not in the program's code, before a matrix product.
 
 What it finds
     ``Memcpy DtoD`` right before a GEMM, launched by the same op: ``addmm`` copies its bias into the output,

@@ -8,8 +8,9 @@ Why it is slow
 
 How it decides
     Its share of device time is at least 50 %. What a speed-up by k would buy is share × (1 − 1/k) of busy
-    time, on the critical path; the title says it for k = 2. Nothing is promised: by how much the kernel can
-    get faster its name does not tell (``low-flops`` and ``low-bandwidth`` say it where its limits are known).
+    time, on the critical path; the title gives it for k = 2. Nothing is promised: by how much the kernel can
+    get faster is not known from its name (``low-flops`` and ``low-bandwidth`` know it where limits are
+    known).
 
 What to do
     Look at it with ``kinetoscope bench``: its bandwidth, its FLOP/s, other configurations. Or give it less to

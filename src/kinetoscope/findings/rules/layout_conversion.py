@@ -59,7 +59,7 @@ def find(view: RankView) -> Findings:
 
 
 def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
-    """What channels_last saves: the conversions, and of batch normalizations in training that half which
+    """The savings of channels_last: the conversions, and of batch normalizations in training the half which
     their kernels for channels_last do not take."""
     normalizing = view.kernels(NORMALIZES)
     normalizing = normalizing.filter(~pl.col("name").cast(pl.String).str.contains("channels_last"))

@@ -42,7 +42,7 @@ _OF_MAKERS = {
     "AMD": "The device is full: have the library's kernels for these shapes measured "
     "(PYTORCH_TUNABLEOP_ENABLED=1), or the tuned table of the serving engine made for them."
 }
-# Attention is bound by its softmax as well; its FLOPs alone say little.
+# Attention is bound by its softmax as well; its FLOPs alone mean little.
 PRODUCTS = "^(matmul|convolution|template)$"
 
 

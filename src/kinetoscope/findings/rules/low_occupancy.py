@@ -16,7 +16,7 @@ How it decides
 
 What to do
     Smaller blocks or more warps for the same block (Triton: ``BLOCK`` down, ``num_warps`` up), fewer values
-    held at a time, less unrolling.
+    in registers at a time, less unrolling.
 
 Source
     CUDA C++ Best Practices Guide, "Occupancy".
@@ -58,7 +58,7 @@ def find(view: RankView) -> Findings:
             saving=saving,
             at_most="medium",
             evidence=[evidence.of(view, f"{len(group)} launches", longest)],
-            advice="Smaller blocks, more warps, or fewer values held at a time.",
+            advice="Smaller blocks, more warps, or fewer values in registers at a time.",
             snippet="kernel[grid](…, BLOCK=1024, num_warps=4)",
             source=evidence.source(view, group["op"]),
             proof=commands.bench(view, first["name"]),

@@ -16,7 +16,7 @@ How it decides
 
 What to do
     Pad to a multiple of 8 (bfloat16, float16) or 16 (8 bits), of 64 at best: a vocabulary of 50257 to 50304,
-    heads, hidden sizes and sequence lengths likewise.
+    heads, hidden sizes and sequence lengths too.
 
 Source
     NVIDIA Deep Learning Performance Guide, "Tensor Core requirements"; nanoGPT's vocabulary of 50304.

@@ -34,12 +34,12 @@ def find(view: RankView) -> Findings:
         if here.is_empty():
             continue
         sums = here.group_by("line").agg(pl.col("bytes").sum(), pl.len()).sort("bytes", descending=True)
-        line, held, count = sums.row(0)
+        line, size, count = sums.row(0)
         for found in memory.without(
             view,
             one,
             one.history.known.filter(pl.col("role") == "temporary", pl.col("line") == line),
-            title=f"{numbers.count(count, 'temporary')} of {numbers.size(held)} at {line} "
+            title=f"{numbers.count(count, 'temporary')} of {numbers.size(size)} at {line} "
             f"{'makes' if count == 1 else 'make'} the peak: without, it is {{freed}} lower",
             advice="Compute it fused, compiled or in chunks.",
             source=line,

@@ -90,7 +90,7 @@ def find(view: RankView) -> Findings:
 
 
 def _calls(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
-    """What one call takes the place of, as intervals of the host's time with the ``share`` that goes: ops,
+    """The host's intervals that one call replaces, with the ``share`` of their time that is saved: ops,
     nodes of autograd and the Python between them."""
     host = view.trace.host_events
     ops = chains.drop_nulls("op").select("chain", pl.col("op").alias("id"))
