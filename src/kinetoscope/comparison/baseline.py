@@ -178,19 +178,16 @@ def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
     measured otherwise.
     """
     now, lost = _of(run), tuple(f"the recording is incomplete: {what}" for what in losses(run))
-    judged = gates or [
-        parse(text) for text in (GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST))
-    ]
+    usual = GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST)
+    judged = gates or [parse(text) for text in usual]
     known = dict.fromkeys(COUNTED)
     both = {**known, **baseline.counts}, {**known, **now.counts}
     if not gates:
         judged = [gate for gate in judged if _is_there(gate, both, baseline, now)]
     unlike = _unlike(baseline, now)
     step, apart = _step(baseline, now), _timed_apart(baseline, now)
-    judgements = [
-        judge(gate, both, step, lost or unlike or (apart if gate.name == STEP_TIME else ()))
-        for gate in judged
-    ]
+    why = {gate: lost or unlike or (apart if gate.name == STEP_TIME else ()) for gate in judged}
+    judgements = [judge(gate, both, step, why[gate]) for gate in judged]
     return [_named(one, baseline, now, run) if one.failed and one.known else one for one in judgements]
 
 
