@@ -188,7 +188,7 @@ def test_each_frame_names_its_backend(recorded: Path, compilation: Compilation) 
     assert {frame.mode for frame in compilation.frames if frame.backend != "inductor"} == {"none"}
 
 
-def test_the_recompilation_and_its_remedy(compilation: Compilation) -> None:
+def test_a_recompilation_and_its_remedy_are_read_from_a_live_log(compilation: Compilation) -> None:
     (row,) = compilation.recompilations
     (reason,) = row.reasons
     assert (row.function, reason.subject, reason.dimension) == ("double", "x", 0)
@@ -196,7 +196,7 @@ def test_the_recompilation_and_its_remedy(compilation: Compilation) -> None:
     assert "mark_dynamic(x, 0)" in row.advice
 
 
-def test_the_break(compilation: Compilation) -> None:
+def test_a_graph_break_is_read_from_a_live_log(compilation: Compilation) -> None:
     (row,) = compilation.graph_breaks
     assert (row.function, row.count) == ("talk", 1)
     assert row.code == 'print("", end="")'
@@ -204,7 +204,7 @@ def test_the_break(compilation: Compilation) -> None:
     assert row.hints
 
 
-def test_the_error(compilation: Compilation) -> None:
+def test_an_error_of_dynamo_is_read_from_a_live_log(compilation: Compilation) -> None:
     (failure,) = compilation.failures
     assert failure.type == "Unsupported"
     assert failure.code == "return x * 2 if x.sum() > 0 else x - 1"
