@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
+from collections.abc import Callable
 from pathlib import Path
+
+from kinetoscope.capture.options import Options, described
+from kinetoscope.cli import _options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,70 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kinetoscope run [options] -m module [arguments]"
     )
     add = parser.add_argument
-    add(
-        "--steps",
-        type=_positive,
-        metavar="N",
-        help="record this many steps (3, more where steps are very short)",
-    )
-    add(
-        "--warmup",
-        type=int,
-        metavar="N",
-        help="let N steps pass first (otherwise: until the step time has settled)",
-    )
-    add("--whole", action="store_true", help="record everything, from the import of torch to the end")
-    add(
-        "--one-pass",
-        action="store_true",
-        help="record once, the host and the device together, and not the device alone as well",
-    )
-    add("--range", metavar="NAME", help="record only inside torch.profiler.record_function(NAME)")
-    add("--shapes", action="store_true", help="record the shapes of operators' inputs")
-    add("--stacks", action="store_true", help="record Python stacks")
-    add(
-        "--memory",
-        action="store_true",
-        help="record allocations, and what the device's memory holds at its peak and when it runs out",
-    )
-    add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
+    for name, (default, text) in described().items():
+        flag = f"--{name.removesuffix('_mb').replace('_', '-')}"
+        if default is True:
+            add(f"--no-{flag[2:]}", dest=name, action="store_false", help=f"do not {text}")
+        elif default is False:
+            add(flag, action="store_true", help=text)
+        else:
+            kind, metavar = KINDS[name]
+            add(flag, dest=name, type=kind, metavar=metavar, default=default, help=text)
     add("-o", "--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
-    leave_out = functools.partial(add, action="store_false")
-    leave_out(
-        "--no-compile-log", dest="compile_log", help="do not keep torch.compile's log and generated code"
-    )
-    leave_out("--no-source", dest="source", help="do not keep the source of the program's own modules")
-    leave_out(
-        "--no-provenance", dest="provenance", help="compile as a plain run does, and find its caches warm"
-    )
-    add(
-        "--bench-harness",
-        action="store_true",
-        help="have Inductor write a benchmark into each generated file",
-    )
-    add(
-        "--kernel-inputs",
-        action="store_true",
-        help="in one more step, keep the integers that generated kernels are called with (they are the "
-        "program's data: token ids, indices; up to 64 MiB) and the sources of hand-written Triton kernels, "
-        "for `bench`",
-    )
-    add(
-        "--ranks",
-        type=_ranks,
-        metavar="WHICH",
-        default="all",
-        help="of a launcher's ranks, those to record: all, first, hosts (the first of each) or a list "
-        "(0,3,8-15)",
-    )
-    add(
-        "--budget",
-        dest="budget_mb",
-        type=_positive,
-        metavar="MB",
-        default=1000,
-        help="memory that a whole recording may take (1000)",
-    )
     add(
         "--stop",
         action="store_true",
@@ -85,19 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "SIGKILL after 30 s",
     )
     add(
-        "--careful",
-        action="store_true",
-        help="record as cautiously as possible: no recording of the first steps, nothing detached, no "
-        "compile log",
-    )
-    add(
         "--exit-code",
         action="store_true",
         help="changes nothing: the exit status is always the program's own",
     )
     add("--no-report", action="store_true", help="do not print the summary at the end")
-    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
+    _options.program(parser)
 
 
 def _positive(text: str) -> int:
@@ -118,12 +60,21 @@ def _ranks(text: str) -> str:
     return text
 
 
+# Options with a value: how it is read, and what the help calls it.
+KINDS: dict[str, tuple[Callable[[str], object], str]] = {
+    "steps": (_positive, "N"),
+    "warmup": (int, "N"),
+    "range": (str, "NAME"),
+    "ranks": (_ranks, "WHICH"),
+    "budget_mb": (_positive, "MB"),
+}
+
+
 def main(arguments: argparse.Namespace) -> int:
     import sys
 
-    from kinetoscope.capture.options import Options
     from kinetoscope.capture.process import launch
-    from kinetoscope.capture.process.summary import announce, summarize
+    from kinetoscope.capture.process.launch import announce, summarize
     from kinetoscope.errors import UsageError
 
     words: list[str] = arguments.program

@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune.configurations import Tuned
     from kinetoscope.bench.kept import Kept
     from kinetoscope.bench.kernels.replay import ModuleResult
-    from kinetoscope.bench.measure.results import Comparison
-    from kinetoscope.bench.request import Result
-    from kinetoscope.bench.tune.results import Row, Tuning
+    from kinetoscope.bench.measure.results import RatioToBase
+    from kinetoscope.bench.request import BenchResult
+    from kinetoscope.bench.tune.results import SettingRow, Tuning
 
 
 class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +147,8 @@ class Measurements:
             measured = (by_bench(result, proof) for result in filter(self._here, self.kept.autotuned))
         return next((newest for newest in measured if newest is not None), None)
 
-    def _here(self, result: Tuning | Result) -> bool:
-        """MeasuredSaving on a device like the recording's."""
+    def _here(self, result: Tuning | BenchResult) -> bool:
+        """Measured on a device like the recording's."""
         return result.device in self.devices or (result.device == "cpu" and not self.devices)
 
 
@@ -185,7 +185,7 @@ def by_tune(tuning: Tuning, proof: Proof, words: tuple[str, ...] | None) -> Meas
     return None
 
 
-def _is(row: Row, proof: Proof) -> bool:
+def _is(row: SettingRow, proof: Proof) -> bool:
     tried = row.setting
     if tried.matmul_precision != proof.matmul_precision:
         return False
@@ -199,7 +199,7 @@ def _same_program(command: tuple[str, ...], batch: str | None, words: tuple[str,
     return [*map(os.path.normpath, ran[:1]), *ran[1:]] == [*map(os.path.normpath, words[:1]), *words[1:]]
 
 
-def _written(rows: Collection[Row], batch: str | None) -> Row | None:
+def _written(rows: Collection[SettingRow], batch: str | None) -> SettingRow | None:
     return next(
         (
             row
@@ -210,7 +210,7 @@ def _written(rows: Collection[Row], batch: str | None) -> Row | None:
     )
 
 
-def _difference(written: Row, row: Row, tuning: Tuning) -> MeasuredSaving:
+def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> MeasuredSaving:
     common = min(len(written.rounds_s), len(row.rounds_s))
     ratio = intervals.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
     before_us, after_us = (written.step_s or 0.0) * 1e6, (row.step_s or 0.0) * 1e6
@@ -227,7 +227,7 @@ def _difference(written: Row, row: Row, tuning: Tuning) -> MeasuredSaving:
     )
 
 
-def by_bench(result: Result, proof: Proof) -> MeasuredSaving | None:
+def by_bench(result: BenchResult, proof: Proof) -> MeasuredSaving | None:
     """The saving per step of another configuration of a kernel; None if this kernel was not tuned.
 
     The whole graph replayed with and without it counts more than the kernel alone.
@@ -253,12 +253,12 @@ def by_bench(result: Result, proof: Proof) -> MeasuredSaving | None:
     return MeasuredSaving(saving_us, _interval(proof.kernel_us, alone), basis, alone.verdict)
 
 
-def _interval(base_us: float, ratio: intervals.Ratio | Comparison) -> tuple[float, float]:
+def _interval(base_us: float, ratio: intervals.Ratio | RatioToBase) -> tuple[float, float]:
     """The interval of the saving, where a change leaves ``ratio`` of a time."""
     return base_us * (1 - ratio.high), base_us * (1 - ratio.low)
 
 
-def _replayed_with(result: Result, tuned: Tuned) -> Iterator[ModuleResult]:
+def _replayed_with(result: BenchResult, tuned: Tuned) -> Iterator[ModuleResult]:
     """Replays in which this kernel's winner was the only change: with others, the saving is not its own."""
     changed = [
         kernel.name
