@@ -192,7 +192,7 @@ class _Book:
     def enter(self, finding: Finding, gain: float) -> Finding:
         little = gain < OWNED * finding.saving.us
         paced_by = finding.paced_by if little else None
-        owner = self._owner(finding) if little and paced_by is None else ""
+        owner = self._owner(finding) if little and paced_by is None else None
         self.changes = self._changes_after(finding)
         self.unreplayed_us += finding.saving.unreplayed_us
         self.saved_us = self._bounded(self.saved_us + gain)
@@ -209,13 +209,13 @@ class _Book:
     def _bounded(self, us: float) -> float:
         return min(us, self.job.step_us)
 
-    def _owner(self, finding: Finding) -> str:
+    def _owner(self, finding: Finding) -> str | None:
         """The rule that has most of what the finding claims; where it only got off the critical path, the
         rule that saves most."""
         shared = zip(_shared_ns(finding, self.owners), self.owners, strict=True)
         most, owner = max(shared, key=lambda pair: pair[0], default=(0.0, None))
         if owner is None:
-            return ""
+            return None
         return owner.rule if most > 0 else max(self.owners, key=lambda entered: entered.saving.us).rule
 
 
@@ -258,8 +258,8 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
     kept = [finding for finding in kept if finding not in fits]
     first = fits + [finding for finding in kept if roles.get(finding.rule) == "root"]
     others = [finding for finding in kept if roles.get(finding.rule) != "root"]
-    saves = [finding for finding in others if finding.remaining.us >= least]
-    rest = [finding for finding in others if finding.remaining.us < least]
+    saves = [finding for finding in others if finding.remaining.saving_us >= least]
+    rest = [finding for finding in others if finding.remaining.saving_us < least]
     rest.sort(
         key=lambda one: (
             SEVERITIES.index(one.severity), -one.saving.us, -one.saving_bytes, one.rule, one.subject
@@ -309,8 +309,8 @@ def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], lea
 
 def _graded(job: Job, finding: Finding) -> Finding:
     """The finding with its severity, by what remains."""
-    left = finding.remaining.us
-    freed_share = 0.0 if finding.remaining.owner else finding.saving.freed_share
+    left = finding.remaining.saving_us
+    freed_share = 0.0 if finding.remaining.also else finding.saving.freed_share
     remaining = replace(finding.saving, us=left, share=left / job.step_us, freed_share=freed_share)
     return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
 
@@ -334,8 +334,11 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
     """No more than so much of the step can be saved."""
     left = max(0.0, most_us)
     for finding in findings:
-        own, us = finding.remaining, min(finding.remaining.us, left)
-        bounded = replace(own, us=us, low_us=min(own.low_us, left), share=us / max(step_us, 1e-9))
+        us, low_us = (
+            min(bound, left) for bound in (finding.remaining.saving_us, finding.remaining.saving_low_us)
+        )
+        share = us / max(step_us, 1e-9)
+        bounded = replace(finding.remaining, saving_us=us, saving_low_us=low_us, share_of_step=share)
         yield replace(finding, remaining=bounded)
         left -= us
 

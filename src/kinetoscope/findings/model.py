@@ -74,15 +74,16 @@ class Remaining:
     step.
 
     Args:
-        us: per step, ``share`` of it; ``low_us`` to ``high_us`` by what was measured of the rule's advice.
-        owner: the rule of the finding above that has most of the rest; empty where it keeps what it saves.
+        saving_us: per step, ``share_of_step`` of it; ``saving_low_us`` to ``saving_high_us`` by what was
+            measured of the rule's advice.
+        also: the rule of the finding above that has most of the rest; None where it keeps what it saves.
     """
 
-    us: float
-    low_us: float
-    high_us: float
-    share: float = 0.0
-    owner: str = ""
+    saving_us: float
+    saving_low_us: float
+    saving_high_us: float
+    share_of_step: float = 0.0
+    also: str | None = None
 
 
 @dataclass(frozen=True)
