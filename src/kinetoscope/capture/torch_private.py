@@ -460,14 +460,21 @@ def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
         return _ExperimentalConfig(profile_all_threads=any_thread)
 
 
+NEXT_BATCH = "_next_data"
+
+
 def calls_that_load_data() -> Iterator[tuple[type, str]]:
-    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is
-    imported."""
+    """Methods in which a loop waits for its data loader: for the next batch, and until workers have been
+    started; none before the loader's module is imported."""
     module = sys.modules.get("torch.utils.data.dataloader")
-    for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
+    for name, method in (
+        ("_SingleProcessDataLoaderIter", NEXT_BATCH),
+        ("_MultiProcessingDataLoaderIter", NEXT_BATCH),
+        ("_MultiProcessingDataLoaderIter", "__init__"),
+    ):
         iterator: Any = getattr(module, name, None)
-        if hasattr(iterator, "_next_data"):
-            yield iterator, "_next_data"
+        if hasattr(iterator, method):
+            yield iterator, method
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:

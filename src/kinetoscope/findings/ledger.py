@@ -48,8 +48,14 @@ class Job:
         return max(self.views.values(), key=lambda view: view.own_step_us)
 
     @property
-    def step_us(self) -> float:
+    def usual_us(self) -> float:
+        """The step of the slowest rank, µs, without rare long steps."""
         return self.slowest.own_step_us
+
+    @property
+    def step_us(self) -> float:
+        """The mean step that savings are of, µs: it includes what rare long steps add."""
+        return self.usual_us + self.slowest.rare_us
 
     @property
     def is_joint(self) -> bool:
@@ -82,9 +88,9 @@ class Job:
         if (joint := job(self.run)) is not None:
             saved = joint.step_us - joint.after(changes.get(joint.rank, NOTHING), changes)
             # Time that a recording takes longer than its ranks do once they go on was paid once.
-            return saved * min(1.0, self.step_us / max(joint.step_us, 1e-9))
+            return saved * min(1.0, self.usual_us / max(joint.step_us, 1e-9))
         return min(
-            view.saves(changes.get(view.rank, NOTHING)) + (self.step_us - view.own_step_us)
+            view.saves(changes.get(view.rank, NOTHING)) + (self.usual_us - view.own_step_us)
             for view in self.views.values()
         )
 

@@ -74,6 +74,12 @@ def unreplayed(view: RankView, us: float, basis: str) -> Saving:
     return Saving(us, basis, us > 0, us / view.own_step_us, unreplayed_us=us)
 
 
+def rare(view: RankView, us: float, basis: str) -> Saving:
+    """The time that rare long steps add to the mean step, or a part of it: no replay of usual steps shows
+    it."""
+    return Saving(us, basis, True, us / (view.own_step_us + view.rare_us), unreplayed_us=us)
+
+
 def once(view: RankView, us: float, basis: str) -> Saving:
     """A cost that a recording paid once: the program's own steps, where they were timed, do not."""
     return unreplayed(view, us, basis) if view.unprofiled_us is None else nothing(basis)

@@ -192,7 +192,7 @@ class Ledgers(NoLedgers):
 
     def _watches(self) -> Iterable[TimedMethod | TimedFunction]:
         for owner, name in torch_private.calls_that_load_data():
-            yield TimedLoader(owner, name, self.data)
+            yield (TimedLoader if name == torch_private.NEXT_BATCH else TimedMethod)(owner, name, self.data)
         for owner, name in torch_private.calls_that_wait():
             yield (TimedMethod if isinstance(owner, type) else TimedFunction)(owner, name, self.sync)
 
