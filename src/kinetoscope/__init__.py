@@ -61,7 +61,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """What ``%load_ext kinetoscope`` calls."""
+    """Register the magics: ``%load_ext kinetoscope`` calls this."""
     importlib.import_module("kinetoscope.integrations.notebook").load(shell)
 
 

@@ -1,4 +1,4 @@
-"""What stderr says while a large trace is read: how far, and how fast."""
+"""Progress on stderr while a large trace is read: how far, and how fast."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from kinetoscope.analysis.idle.launches import LaunchRow, QueuePoint
 from kinetoscope.analysis.origins.dispatch import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.compilation import Compilation
 from kinetoscope.document.devices import DeviceRow, IdleRow
-from kinetoscope.document.findings import After, Evidence, FindingRow, FindingsListing
+from kinetoscope.document.findings import Evidence, FindingRow, FindingsListing, SecondRecording
 from kinetoscope.document.kernels import (
     CategoryRow,
     GraphCategory,
@@ -64,7 +64,6 @@ from kinetoscope.document.steps import (
 )
 
 __all__ = [
-    "After",
     "AlikeRow",
     "AllocatorRow",
     "AsItRuns",
@@ -122,6 +121,7 @@ __all__ = [
     "RanksListing",
     "Replay",
     "Report",
+    "SecondRecording",
     "SourceRow",
     "Spread",
     "SpreadRow",

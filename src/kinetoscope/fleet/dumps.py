@@ -35,14 +35,14 @@ class _Entry(msgspec.Struct, frozen=True):
     input_sizes: tuple[tuple[int, ...], ...] = ()
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ProcessGroup(msgspec.Struct, frozen=True):
     name: str = ""
     ranks: str | tuple[int, ...] = ""
 
 
 class _Dump(msgspec.Struct, frozen=True):
     entries: tuple[_Entry, ...]
-    pg_config: dict[str, _Group] = {}
+    pg_config: dict[str, _ProcessGroup] = {}
     rank: int | None = None
 
 
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[int, list[Issued]]:
     return rank, [_issued(one, dump.pg_config) for one in dump.entries if not one.is_p2p]
 
 
-def _issued(entry: _Entry, groups: Mapping[str, _Group]) -> Issued:
+def _issued(entry: _Entry, groups: Mapping[str, _ProcessGroup]) -> Issued:
     name = entry.process_group[0] if entry.process_group else str(entry.pg_id)
     listed = next((group.ranks for group in groups.values() if group.name == name), "")
     members = tuple(map(int, re.findall(r"\d+", listed))) if isinstance(listed, str) else listed

@@ -13,7 +13,7 @@ from rich.console import Console
 from kinetoscope import numbers
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.document.difference import (
-    ChangePart,
+    Change,
     ComparedRun,
     CountChange,
     Difference,
@@ -128,7 +128,7 @@ def next_step(found: Difference) -> str | None:
     return f"To tell: {several} (in turn), or kinetoscope compare"
 
 
-def did(change: ChangePart) -> str:
+def did(change: Change) -> str:
     """What became of it, in a few words: how often, how long each."""
     before, after = change.launches
     each = change.per_launch_us
@@ -141,7 +141,7 @@ def did(change: ChangePart) -> str:
     return f"{change.what}: {_times(before)} → {_times(after)} per step"
 
 
-def _us(change: ChangePart, side: int) -> float:
+def _us(change: Change, side: int) -> float:
     return sum(work.us for work in (change.base, change.new)[side])
 
 
@@ -149,7 +149,7 @@ def _times(count: float) -> str:
     return f"{count:,.0f}" if abs(count - round(count)) < 0.05 else f"{count:,.1f}"
 
 
-def where(change: ChangePart) -> str:
+def where(change: Change) -> str:
     """The op and the line."""
     own = [work.name for work in (*change.base, *change.new)]
     ops = [op for op in change.ops if op not in own][:2]
@@ -314,7 +314,7 @@ def _foldable_changes(found: Difference, most: int) -> Iterable[Block]:
         yield _changes_with_parts(smaller)
 
 
-def _changes_with_parts(changes: Iterable[ChangePart]) -> Table:
+def _changes_with_parts(changes: Iterable[Change]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for change in changes:
         for depth, part in enumerate((change, *change.parts)):
@@ -335,7 +335,7 @@ def _other_facts(found: Difference) -> list[Fact]:
     return [fact for fact in found.facts if not any(fact.name in name for name in claimed)]
 
 
-def _change_rows(change: ChangePart, parts: int) -> Iterable[tuple[Cell, ...]]:
+def _change_rows(change: Change, parts: int) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
     yield Text(numbers.signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
     place = where(change)

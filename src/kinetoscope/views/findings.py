@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.document import After, FindingRow, FindingsListing, Report
+from kinetoscope.document import FindingRow, FindingsListing, Report, SecondRecording
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
@@ -92,7 +92,7 @@ def listing(found: FindingsListing) -> Iterable[Block]:
     yield line(f"{command}    what the first one is, and how it was decided", style="dim")
 
 
-def _after(after: After) -> str:
+def _after(after: SecondRecording) -> str:
     together = numbers.count(len(after.gone), "finding")
     promised = f"{together} gone, which promised {numbers.time(after.predicted_us)} per step"
     return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"

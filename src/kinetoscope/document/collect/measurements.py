@@ -19,7 +19,7 @@ from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.request import BenchResult
 from kinetoscope.document import measurements as document
-from kinetoscope.hardware.spec import find
+from kinetoscope.hardware import find
 from kinetoscope.recording import manifest
 from kinetoscope.sources.run import load
 

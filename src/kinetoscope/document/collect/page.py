@@ -23,7 +23,7 @@ from kinetoscope.document.page import (
     Roof,
     SourceFile,
 )
-from kinetoscope.findings.glossary import terms
+from kinetoscope.findings.glossary import explanation as terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE, Program

@@ -11,7 +11,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.document import Compilation, FindingRow, Replay, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
-from kinetoscope.findings.job import Job
+from kinetoscope.findings.ledger import Job
 from kinetoscope.proof.measured import Measurements, measurements
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.workers import cores

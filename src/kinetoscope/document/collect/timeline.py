@@ -10,7 +10,7 @@ import polars as pl
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.origins.attribution import attribution, belonging
-from kinetoscope.comparison.timelines import Piece
+from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
@@ -75,7 +75,7 @@ def timeline(run: Run, marked: Iterable[int]) -> Timeline | None:
     )
 
 
-def compared(sides: Sequence[Sequence[Piece]]) -> Timeline | None:
+def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
     """One step of each side, whose lanes have its number as their rank: work, and calls of compiled graphs;
     None where no side has any work."""
     pieces = pl.DataFrame(

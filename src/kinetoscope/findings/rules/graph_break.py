@@ -16,7 +16,7 @@ How it decides
     they are not in the saving.
 
 What to do
-    What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use
+    Follow the log's hint: move the call out of the compiled function, wrap it in a custom op, use
     ``torch.cond`` or ``torch.where`` for the branch, ``torch._dynamo.config.capture_scalar_outputs`` for
     ``.item()``. With ``fullgraph=True`` a break is an error instead of a silence.
 
@@ -24,18 +24,11 @@ Source
     torch.compile troubleshooting, "Graph breaks"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
-from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
@@ -84,9 +77,9 @@ def _resumed(view: RankView, compilation: Compilation, row: GraphBreak) -> pl.Da
 
 
 def _calling(view: RankView, compilation: Compilation, resumed: pl.DataFrame) -> pl.DataFrame:
-    """The broken function's own entries, those that what follows was entered from, where other compiled code
-    called them: it would hold the function if that were whole. All but the first of each call of that code,
-    which is then entered for them."""
+    """The broken function's own entries from which the resumed pieces were entered, where other compiled code
+    called them: without the break that code would contain the function. All but the first of each call of
+    that code, which is then entered instead."""
     around = region_around(view.trace).gather(view.trace.host_events["parent"])
     rests = [frame.compile_id for frame in compilation.frames if RESUMED.match(frame.function or "")]
     own = entry_costs(view.trace).with_columns(caller=around.gather(entry_costs(view.trace)["id"]))
