@@ -7,97 +7,59 @@ import contextlib
 import functools
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "kinetoscope run [options] [--] script.py [arguments]   |   "
         "kinetoscope run [options] -m module [arguments]"
     )
-    add = parser.add_argument
-    add(
-        "--steps",
-        type=_positive,
-        metavar="N",
-        help="record this many steps (3, more where steps are very short)",
-    )
-    add(
-        "--warmup",
-        type=int,
-        metavar="N",
-        help="let N steps pass first (otherwise: until the step time has settled)",
-    )
-    add("--whole", action="store_true", help="record everything, from the import of torch to the end")
-    add(
-        "--one-pass",
-        action="store_true",
-        help="record once, the host and the device together, and not the device alone as well",
-    )
+    add, flag = parser.add_argument, functools.partial(_options.flag, parser)
+    steps = "record this many steps (3, more where steps are very short)"
+    add("--steps", type=_positive, metavar="N", help=steps)
+    warmup = "let N steps pass first (otherwise: until the step time has settled)"
+    add("--warmup", type=int, metavar="N", help=warmup)
+    flag("--whole", "record everything, from the import of torch to the end")
+    flag("--one-pass", "record once, the host and the device together, and not the device alone as well")
     add("--range", metavar="NAME", help="record only inside torch.profiler.record_function(NAME)")
-    add("--shapes", action="store_true", help="record the shapes of operators' inputs")
-    add("--stacks", action="store_true", help="record Python stacks")
-    add(
-        "--memory",
-        action="store_true",
-        help="record allocations, and what the device's memory holds at its peak and when it runs out",
-    )
-    add("--flops", action="store_true", help="record FLOPs of matmuls and convolutions (implies --shapes)")
+    flag("--shapes", "record the shapes of operators' inputs")
+    flag("--stacks", "record Python stacks")
+    memory = "record allocations, and what the device's memory holds at its peak and when it runs out"
+    flag("--memory", memory)
+    flag("--flops", "record FLOPs of matmuls and convolutions (implies --shapes)")
     add("-o", "--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
-    leave_out = functools.partial(add, action="store_false")
-    leave_out(
-        "--no-compile-log", dest="compile_log", help="do not keep torch.compile's log and generated code"
-    )
-    leave_out("--no-source", dest="source", help="do not keep the source of the program's own modules")
-    leave_out(
-        "--no-provenance", dest="provenance", help="compile as a plain run does, and find its caches warm"
-    )
-    add(
-        "--bench-harness",
-        action="store_true",
-        help="have Inductor write a benchmark into each generated file",
-    )
-    add(
+    for name, what in {
+        "compile-log": "do not keep torch.compile's log and generated code",
+        "source": "do not keep the source of the program's own modules",
+        "provenance": "compile as a plain run does, and find its caches warm",
+    }.items():
+        add(f"--no-{name}", dest=name.replace("-", "_"), action="store_false", help=what)
+    flag("--bench-harness", "have Inductor write a benchmark into each generated file")
+    flag(
         "--kernel-inputs",
-        action="store_true",
-        help="in one more step, keep the integers that generated kernels are called with (they are the "
+        "in one more step, keep the integers that generated kernels are called with (they are the "
         "program's data: token ids, indices; up to 64 MiB) and the sources of hand-written Triton kernels, "
         "for `bench`",
     )
-    add(
-        "--ranks",
-        type=_ranks,
-        metavar="WHICH",
-        default="all",
-        help="of a launcher's ranks, those to record: all, first, hosts (the first of each) or a list "
-        "(0,3,8-15)",
+    ranks = (
+        "of a launcher's ranks, those to record: all, first, hosts (the first of each) or a list (0,3,8-15)"
     )
-    add(
-        "--budget",
-        dest="budget_mb",
-        type=_positive,
-        metavar="MB",
-        default=1000,
-        help="memory that a whole recording may take (1000)",
-    )
-    add(
+    add("--ranks", type=_ranks, metavar="WHICH", default="all", help=ranks)
+    budget = "memory that a whole recording may take (1000)"
+    add("--budget", dest="budget_mb", type=_positive, metavar="MB", default=1000, help=budget)
+    flag(
         "--stop",
-        action="store_true",
-        help="end the program once everything is recorded, with status 0: SIGINT, SIGTERM after 10 s, "
+        "end the program once everything is recorded, with status 0: SIGINT, SIGTERM after 10 s, "
         "SIGKILL after 30 s",
     )
-    add(
+    flag(
         "--careful",
-        action="store_true",
-        help="record as cautiously as possible: no recording of the first steps, nothing detached, no "
-        "compile log",
+        "record as cautiously as possible: no recording of the first steps, nothing detached, no compile log",
     )
-    add(
-        "--exit-code",
-        action="store_true",
-        help="changes nothing: the exit status is always the program's own",
-    )
-    add("--no-report", action="store_true", help="do not print the summary at the end")
-    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    add("program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run")
+    flag("--exit-code", "changes nothing: the exit status is always the program's own")
+    flag("--no-report", "do not print the summary at the end")
+    _options.program(parser)
 
 
 def _positive(text: str) -> int:

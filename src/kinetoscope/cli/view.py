@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser, "a recording, a trace, a compile log, or a folder of them")
     parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; any that is free, if not named")
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    _options.flag(parser, "--no-browser", "only print the address")
 
 
 def main(arguments: argparse.Namespace) -> int:
