@@ -8,8 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.trace.decoding.decode import LARGEST_US
-from kinetoscope.trace.decoding.events import ABSENT, canonical
-from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED
+from kinetoscope.trace.decoding.events import ABSENT, LAYOUTS, RENAMED, canonical
 from kinetoscope.trace.decoding.packing import SEPARATOR
 from kinetoscope.trace.schema import NAME, DType
 from kinetoscope.trace.threads import on_threads

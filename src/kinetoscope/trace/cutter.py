@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kinetoscope.trace.container import Supply
 from kinetoscope.trace.decoding.frame import (
     Opening,
     closing,
@@ -17,7 +18,6 @@ from kinetoscope.trace.decoding.frame import (
 )
 from kinetoscope.trace.decoding.salvage import REPAIRS, UNREADABLE
 from kinetoscope.trace.decoding.spans import Span
-from kinetoscope.trace.supply import Supply
 
 TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for
 _HEAD = 1 << 20

@@ -12,8 +12,7 @@ import polars as pl
 from kinetoscope.trace import schema
 from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
 from kinetoscope.trace.damage import UNREADABLE_BYTES, Gap, spanned_ns
-from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS
-from kinetoscope.trace.decoding.layouts import TABLES
+from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS, TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
 from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane

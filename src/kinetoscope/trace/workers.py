@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 
 from kinetoscope.trace.decoding.packing import Batch
-from kinetoscope.trace.decoding.spans import Span, decode_span
-from kinetoscope.trace.decoding.worker import receive, send
+from kinetoscope.trace.decoding.spans import Span, decode_span, receive, send
 
 MOST = 32
 _PIPE = 256 << 10  # bytes, where the system lets a pipe be so large: fewer turns between the processes
@@ -134,7 +133,7 @@ class Workers:
 def program() -> str:
     """What a decoding process runs, started without the site packages and the user's settings (``-I -S``)."""
     homes = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
-    return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.worker import serve; serve()"
+    return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.spans import serve; serve()"
 
 
 def _start() -> Asked | None:

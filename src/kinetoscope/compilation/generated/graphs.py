@@ -6,9 +6,9 @@ import re
 
 import msgspec
 
-from kinetoscope.compilation import aten, fx, partition
+from kinetoscope.compilation import aten, fx
 from kinetoscope.compilation.breaks import RESUMED
-from kinetoscope.compilation.fx import Node
+from kinetoscope.compilation.fx import GraphNode
 from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.generated.module import Call, Comment, Definition, Module
 from kinetoscope.compilation.log import records
@@ -68,14 +68,14 @@ def _partitioned(graph: Graph, frame: FrameDraft) -> Graph:
 
     forward, backward = text(frame.texts.get("forward")), text(frame.texts.get("backward"))
     saved = fx.saved_tensors(forward, backward)
-    again = partition.rematerialised(forward, backward) if forward and backward else None
-    settings = frame.partitioner and frame.log.json(frame.partitioner, partition.settings)
+    again = fx.rematerialised(forward, backward) if forward and backward else None
+    settings = frame.partitioner and frame.log.json(frame.partitioner, fx.partitioner_settings)
     return msgspec.structs.replace(
         graph,
-        saved=partition.with_donated(saved, backward, text(frame.aot_metadata)),
-        saved_bytes=partition.total([tensor.bytes for tensor in saved]) if saved else None,
+        saved=fx.with_donated(saved, backward, text(frame.aot_metadata)),
+        saved_bytes=fx.total_bytes([tensor.bytes for tensor in saved]) if saved else None,
         rematerialised=again or (),
-        rematerialised_bytes=None if again is None else partition.total([n.spared_bytes for n in again]),
+        rematerialised_bytes=None if again is None else fx.total_bytes([n.spared_bytes for n in again]),
         partitioner=settings,
     )
 
@@ -104,9 +104,9 @@ class Provenance:
         self.post_grad = post_grad
         resumed = RESUMED.match((frame.metrics and frame.metrics.co_name) or "")
         self.resumed_at = (resumed["function"], int(resumed["line"])) if resumed else None
-        self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
+        self.nodes: dict[str, GraphNode] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
-        self.dynamo: dict[str, Node] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
+        self.dynamo: dict[str, GraphNode] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
         # Files of this program, to tell its lines from those that a cache hit brings along.
         self.files: set[str] = (
             {n.source.file for n in self.dynamo.values() if n.source} if draft.cache == "hit" else set()
