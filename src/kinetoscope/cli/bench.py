@@ -98,7 +98,7 @@ def _permit(path: Path, trusted: bool) -> None:
     """Ask, once, before code is run that this user is not known to have made.
 
     Raises:
-        InputError: it may not be run, or there is nobody to ask.
+        InputError: it may not be run, or there is no terminal to ask on.
     """
     import sys
 

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proof",
         metavar="AFTER",
-        help="a recording of the program after a change: what it saved, beside what was promised",
+        help="a recording of the program after a change: what it saved, next to what was promised",
     )
     _options.as_json(parser)
     _options.limit(parser, 0, "findings")

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(
         parser,
         "a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
-        "text; and, beside a log, the trace of the same program",
+        "text; and, with a log, the trace of the same program",
     )
     _options.as_json(parser)
     add, flag = parser.add_argument, partial(_options.flag, parser)
@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "there is no compile log in it",
             where=" ".join(arguments.inputs),
-            hint="name the log beside the trace, or record with `kinetoscope run`",
+            hint="name the log and the trace, or record with `kinetoscope run`",
         )
     # A log alone has an empty trace: nothing to join with.
     joined = join(run) if any(trace.source.events for trace in run.traces) else None

@@ -1,4 +1,4 @@
-"""``kinetoscope memory``: what holds a device's memory at its peak, and what grows."""
+"""``kinetoscope memory``: what takes a device's memory at its peak, and what grows."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _matching(text: str) -> list[str]:
 
 
 def _many(arguments: argparse.Namespace) -> int | None:
-    """Compare many ranks, where that was asked for or there are many; None: it is an ordinary report."""
+    """Compare many ranks, where that is requested or there are many; None: it is an ordinary report."""
     from kinetoscope.sources import paths as fleet_inputs
 
     output: Path | None = arguments.output

@@ -102,7 +102,7 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
 
 
 def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
-    """Of the recorded moments the one that leaves the least room."""
+    """The recorded moment that leaves the least room."""
     from kinetoscope.bench.tune.largest import Foreseen, recorded_batch
     from kinetoscope.document.collect.memory import peaks
     from kinetoscope.errors import InputError, UsageError

@@ -41,8 +41,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     named = {of: dict(_factor(f"--{of}", text) for text in getattr(arguments, of)) for of in SCALED}
     factor = None if arguments.host is None else _factor("--host", f"*={arguments.host}")[1]
-    asked = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
-    listing = what_if_listing(load_shown(arguments.inputs), asked)
+    changes = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
+    listing = what_if_listing(load_shown(arguments.inputs), changes)
     _options.answer(arguments, listing, lambda: view.listing(listing, arguments.limit))
     return 0
 

@@ -229,8 +229,8 @@ def _cudagraphs(
         on_cpu = b"empty_strided_cpu(" in code
         cpu = ": it works on CPU tensors (seen in the generated module)" if on_cpu else ""
         return "skipped", f"no part of the graph could be captured{cpu}"
-    # A skip that the recording could not tie to a compilation is tied to those that asked and got none.
-    return "skipped", skips.get("") or "asked for, but the log shows no capture"
+    # A skip without a known compilation is taken as that of those which requested graphs and got none.
+    return "skipped", skips.get("") or "requested, but the log shows no capture"
 
 
 def _cudagraphs_in_key(draft: FrameDraft) -> bool:

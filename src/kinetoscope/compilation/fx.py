@@ -10,7 +10,13 @@ from math import prod
 
 import msgspec
 
-from kinetoscope.compilation.model import PartitionerSettings, Rematerialised, Row, SavedTensor, SourceLine
+from kinetoscope.compilation.model import (
+    CompileRow,
+    PartitionerSettings,
+    Rematerialised,
+    SavedForBackward,
+    SourceLine,
+)
 
 FILE_COMMENT = re.compile(
     r"\s+# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>[^,]+), code: ?(?P<code>.*)"
@@ -40,7 +46,7 @@ VIEWS = re.compile(
 partitioner_settings = msgspec.json.Decoder(PartitionerSettings)
 
 
-class GraphNode(Row, frozen=True, kw_only=True):
+class GraphNode(CompileRow, frozen=True, kw_only=True):
     """One assignment of a graph: its name, what it calls with which arguments, and the user's line it came
     from. Two graphs' nodes are the same where name, type and target are."""
 
@@ -102,12 +108,12 @@ def _extents(type_: str | None) -> tuple[int, ...]:
 
 
 def call_count(text: str) -> int:
-    """Number of calls in a Dynamo graph (torch functions, methods and operators alike)."""
+    """Number of calls in a Dynamo graph (torch functions, methods and operators)."""
     return len(ANY_CALL.findall(text))
 
 
-def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedTensor, ...]:
-    """What the forward graph keeps for the backward one.
+def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedForBackward, ...]:
+    """The tensors that the forward graph saves for the backward one.
 
     Newer versions mark them in the forward graph's return; before, every input of the backward graph that is
     not a tangent was saved.
@@ -137,7 +143,7 @@ def _types(text: str) -> dict[str, str]:
     return {m["name"]: m["type"] for m in INPUT.finditer(text)}
 
 
-def tensor(name: str, type_: str | None) -> SavedTensor | None:
+def tensor(name: str, type_: str | None) -> SavedForBackward | None:
     """A node by its type, ``f32[4, s0][s0, 1]cuda:0``; None where that is no tensor's."""
     match = TENSOR.match(type_ or "")
     if not match:
@@ -146,7 +152,7 @@ def tensor(name: str, type_: str | None) -> SavedTensor | None:
     size = item_bytes(match["dtype"])
     for extent in shape:
         size = size * int(extent) if size is not None and extent.isdecimal() else None
-    return SavedTensor(name=name, dtype=match["dtype"], shape=shape, device=match["device"], bytes=size)
+    return SavedForBackward(name=name, dtype=match["dtype"], shape=shape, device=match["device"], bytes=size)
 
 
 def item_bytes(dtype: str) -> int | None:
@@ -158,8 +164,8 @@ def item_bytes(dtype: str) -> int | None:
 
 
 def with_donated(
-    saved: tuple[SavedTensor, ...], backward: str | None, metadata: str | None
-) -> tuple[SavedTensor, ...]:
+    saved: tuple[SavedForBackward, ...], backward: str | None, metadata: str | None
+) -> tuple[SavedForBackward, ...]:
     """Mark which may be written over: AOTAutograd's metadata counts them among the backward's inputs."""
     found = DONATED.search(metadata or "")
     if not found or not backward:

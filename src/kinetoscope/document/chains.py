@@ -30,7 +30,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The launches of one kernel that came about in one way.
+    """The launches of one kernel with the same chain of names above them.
 
     Args:
         rank: whose launch the median one is; ``ranks``: how many have such launches.

@@ -1,5 +1,5 @@
-"""Ranks compared: who waited for whom, why, and what it cost. Never a row a rank, unless asked or they are
-few.
+"""Ranks compared: who waited for whom, why, and what it cost. Never a row per rank,
+unless they are few or all are requested.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SpreadRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlikeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks that compute alike long, such as those of one pipeline stage, with the medians of their
+    """Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their
     windows.
     """
 
@@ -163,7 +163,7 @@ class CollectiveInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ranks that are blamed most cost the others, by step: a row a rank, a column per step."""
+    """The time that the latest ranks cost the others, by step: a row per rank, a column per step."""
 
     ranks: list[int]
     steps: list[str]
@@ -171,7 +171,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
+    """A rank, or similar ranks, in each step: medians; null where none of them recorded it.
 
     ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
     was longest, ``blamed_us`` what all others waited for these ranks.
@@ -187,8 +187,8 @@ class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paces(msgspec.Struct, frozen=True, kw_only=True):
-    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
-    those apart that were waited for most. Of many steps several are one column: their means."""
+    """How long every step took, at the median over ranks, and then rank by rank, or by groups of similar
+    ranks, those apart that were waited for most. Of many steps several are one column: their means."""
 
     steps: list[str]
     took_us: list[float | None]
@@ -197,9 +197,8 @@ class Paces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
-    """Of ranks that were recorded together. ``incomparable``: those whose collectives end with nobody
-    else's.
-    """
+    """A comparison of ranks that were recorded together. ``incomparable``: those whose collectives end with
+    no other rank's."""
 
     here: str
     count: int
@@ -222,7 +221,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     meetings: list[CollectiveInstance] = []
     """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []
-    """All of them, by rank: where they are few, or were asked for."""
+    """All of them, by rank: where they are few, or all were requested."""
     dumps: list[str] = []
     """What flight-recorder dumps say: who is missing in which collective."""
     inspected: list[CollectiveRow] = []
@@ -231,7 +230,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``report`` gives of many ranks: the comparison alone."""
+    """The document of ``report`` for many ranks: the comparison alone."""
 
     kinetoscope: str
     events: int

@@ -9,7 +9,7 @@ from typing import Literal
 
 from kinetoscope.errors import UsageError
 from kinetoscope.render.blocks import Block
-from kinetoscope.render.sarif import Result
+from kinetoscope.render.sarif import SarifResult
 
 Extent = Literal["screen", "whole", "file"]
 
@@ -28,7 +28,7 @@ class View:
     document: Callable[[], object]
     blocks: Callable[[Extent], Sequence[Block]]
     page: Callable[[], str] | None = None
-    results: Callable[[], tuple[str, Sequence[Result]]] | None = None
+    results: Callable[[], tuple[str, Sequence[SarifResult]]] | None = None
     width: int | None = None
 
 

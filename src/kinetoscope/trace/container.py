@@ -94,7 +94,7 @@ Supply = FileSupply | StreamSupply
 Moved = Callable[[int], None]
 
 
-class Reader(Protocol):
+class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
@@ -208,7 +208,7 @@ def _gunzip(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _gunzip_to_the_corruption(file: BinaryIO, given: int) -> Iterator[bytes]:
-    """What lies between the bytes given and the first that cannot be unpacked: again, in small steps."""
+    """The bytes between those given and the first that cannot be unpacked: read again, in small steps."""
     file.seek(0)
     decoder, seen = zlib.decompressobj(31), 0
     while piece := file.read(_SMALL_STEP):
@@ -252,7 +252,7 @@ def _unzstd(file: BinaryIO) -> Iterator[bytes]:
         yield data
 
 
-def _zstd_reader(file: BinaryIO) -> tuple[Reader, tuple[type[Exception], ...]]:
+def _zstd_reader(file: BinaryIO) -> tuple[Readable, tuple[type[Exception], ...]]:
     try:
         from compression import zstd  # Python 3.14
 

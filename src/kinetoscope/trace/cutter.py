@@ -64,7 +64,7 @@ class Cutter:
             at = end - len(close.trailer) + following.start
 
     def metadata(self) -> dict[str, object]:
-        """What the file says beside its events; call after the last span."""
+        """The keys of the file other than its events; call after the last span."""
         if self.opening is None or self.opening.headless:
             self.damages["missing-head"] += 1
         if self.trailer is None:

@@ -1,4 +1,4 @@
-"""Memory: what a device held at its peak, who had it, what grows, and what fits."""
+"""Memory of a device: its parts at the peak, their owners, what grows, and which batch fits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
 PARTS = {
     "parameter": "with buffers",
-    "activation": "of the forward pass, held for the backward pass",
+    "activation": "of the forward pass, kept for the backward pass",
     "input": "from before the model was called",
     "temporary": "given back in the pass in which it was allocated",
     "cache": "outlives its step; nothing runs backward",
@@ -28,7 +28,7 @@ PARTS = {
     "communication": "of torch.distributed",
     "workspace": "of cuBLAS: one for each thread and stream that multiplies",
     "kept": "outlives the step after its own",
-    "before": "from before the history, and nobody says whose",
+    "before": "from before the history: the owner is not known",
     "unknown": "of no category",
     "rounding": "blocks are multiples of 512 bytes",
     "fragmentation": "free, between blocks in use",
@@ -46,10 +46,10 @@ MOMENTS = {
 
 
 def headline(peak: MemoryPeak) -> tuple[str, str]:
-    """How much a device held, and of what that is."""
+    """How much of a device was allocated, and of what that is."""
     is_known = peak.moment != "timeline"
     device = f"GPU {peak.device}" if is_known else "One device"
-    title = f"{device}: {numbers.size(peak.requested_bytes)} held"
+    title = f"{device}: {numbers.size(peak.requested_bytes)} allocated"
     if peak.rank:
         title = f"rank {peak.rank}, {title}"
     words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
@@ -57,12 +57,12 @@ def headline(peak: MemoryPeak) -> tuple[str, str]:
         words.append(f"of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
     if peak.failed_bytes is not None:
-        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more{_asked(peak)}")
+        words.append(f"which requested {numbers.size(peak.failed_bytes)} more{_requester(peak)}")
     return title, ", ".join(words)
 
 
-def _asked(peak: MemoryPeak) -> str:
-    """By what an allocation was asked for that failed, and where."""
+def _requester(peak: MemoryPeak) -> str:
+    """The module or function whose allocation failed, and the line."""
     by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
     return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
 
@@ -86,7 +86,7 @@ def given_back(row: GivenBackRow) -> str:
 
 
 def traced(row: MemoryRow) -> str:
-    """What a trace's own events say of one device."""
+    """The memory of one device by a trace's own events."""
     peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
     if row.peak_reserved_bytes is not None:
         peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
@@ -116,25 +116,26 @@ def lines(report: Report, most: int) -> list[str]:
 
 
 def ran_out(report: Report) -> str:
-    """That an allocation failed, and what most of the memory was; empty where none did."""
+    """A sentence on an allocation that failed, and the largest part of the memory; empty where none did."""
     peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
     if peak is None:
         return ""
     most = max(peak.parts, key=lambda part: part.bytes)
     return (
-        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_asked(peak)} where "
-        f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
+        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_requester(peak)} "
+        f"where {numbers.size(peak.requested_bytes)} were allocated of "
+        f"{numbers.size(peak.reserved_bytes)} reserved; "
         f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
     )
 
 
 def _elsewhere(peak: MemoryPeak) -> str:
-    """What of the device the program did not have, where that is why it ran out."""
+    """The part of the device that the program did not have, where that is why it ran out."""
     total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
     if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
         return f" The device has {numbers.size(total)}: the program is limited to a part of it."
     if outside > MUCH_OUTSIDE * total:
-        return f" Of the device {numbers.size(outside)} are held outside of the program's allocator."
+        return f" Of the device {numbers.size(outside)} are allocated outside of the program's allocator."
     return ""
 
 
@@ -161,7 +162,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield from (line(note, style="yellow", indent=2) for note in peak.notes)
     yield from _parts(peak)
     if peak.holders:
-        yield Heading("Who had it", f"sums to the {numbers.size(peak.requested_bytes)} held")
+        yield Heading("Who had it", f"sums to the {numbers.size(peak.requested_bytes)} allocated")
         yield table(
             peak.holders,
             field("", "bytes", "bytes"),
@@ -195,7 +196,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     if peak.fits is not None:
         yield Heading("What fits")
         yield line(fits(peak.fits, peak.failed_bytes))
-        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and what lies beside it"
+        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and batches near it"
         yield line(tried, style="dim", indent=4)
     is_snapshot = peak.moment != "timeline"
     yield Heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
@@ -203,7 +204,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
 
 
 def _parts(peak: MemoryPeak) -> Iterable[Block]:
-    kind = "held" if peak.moment == "timeline" else "reserved"
+    kind = "allocated" if peak.moment == "timeline" else "reserved"
     yield Heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} {kind}")
     parts = table(
         peak.parts,

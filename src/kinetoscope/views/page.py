@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import Environment, Health, IdleRow, RanksListing, Report
+from kinetoscope.document import EnvironmentRow, Health, IdleRow, RanksListing, Report
 from kinetoscope.render import html, names, palette
 from kinetoscope.render.blocks import Inline, Text
 from kinetoscope.views import findings, graph_names, headline, memory, overview, ranks, steps
@@ -19,7 +19,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the
+    """The page's sentences: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the
     findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back``
     (one a row) of the memory's peaks, in their order. ``lateness`` are its causes, ``operations`` those of a
     pipeline."""
@@ -57,14 +57,14 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
-    """What the script is given, as JSON."""
+    """The data of the page's script, as JSON."""
 
     report: Report
     sentences: Sentences
 
 
 def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
-    """What the page says, in the words of all renderers."""
+    """The page's sentences, in the words of all renderers."""
     together = numbers.together
     return Sentences(
         title=headline.title(report),
@@ -120,7 +120,7 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
 
 def render_ranks(listing: RanksListing) -> str:
     """The comparison of many ranks, of which nothing else was kept."""
-    environment = Environment(device_names=list(listing.devices))
+    environment = EnvironmentRow(device_names=list(listing.devices))
     report = Report(
         kinetoscope=listing.kinetoscope, environment=environment, sources=[], devices=[], categories=[],
         kernels=[], steps=[], ops=[], findings=[], health=Health(verdict="good", notes=[]), idle=[],
@@ -146,7 +146,7 @@ def _page(report: Report, words: Sentences, *, served: bool = False) -> str:
 
 
 def packed(report: Report, words: Sentences) -> bytes:
-    """What the page carries: the timeline's columns, which are numbers, stand behind the JSON text."""
+    """The data of the page: the timeline's columns, which are numbers, follow the JSON text."""
     columns, page = [], report.page
     if page and page.timeline:
         columns = page.timeline.columns

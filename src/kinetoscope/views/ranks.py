@@ -18,7 +18,7 @@ STAGES, WORKERS = 16, 3
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
               "forward transfer": "sending forward", "backward transfer": "sending backward",
-              "exchange": "sending both ways at once"}  # fmt: skip
+              "exchange": "sending in both directions at once"}  # fmt: skip
 
 
 class Grid(NamedTuple):
@@ -31,7 +31,7 @@ class Grid(NamedTuple):
 
 
 def title(listing: RanksListing) -> list[str]:
-    """What was read, in parts."""
+    """The ranks, devices and events that were read, in parts."""
     devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
     much = numbers.count(listing.events, "event"), numbers.size(listing.bytes)
     return [part for part in (f"ranks {listing.ranks.here}", devices, *much) if part]
@@ -110,7 +110,7 @@ def _ideal(ranks: Ranks) -> str:
         f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
     )
     if ranks.verdict.status == "even":
-        return f"{text}: were nobody ever late, by chance either."
+        return f"{text}: if no rank was ever late, by chance either."
     alone = [(rank, found.replayed_us - us) for rank, us in found.without.items() if us < found.replayed_us]
     listed = ", ".join(f"rank {rank} {numbers.time(saved)} less" for rank, saved in alone[:3])
     return f"{text}; were one alone never late, {listed}." if listed else f"{text}."
@@ -174,7 +174,7 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
         )  # fmt: skip
     if len(ranks.alike) > 1 and not ranks.ranks:
         yield Grid(
-            "Ranks alike", "that compute alike long; medians",
+            "Similar ranks", "that compute for similar times; medians",
             ("ranks", "how many", "compute", "exposed waiting", "exposed transfer", "idle"),
             [
                 (names.shorten(row.ranks, 40), numbers.count(row.count), numbers.percent(row.compute),
@@ -198,7 +198,7 @@ def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
 
 
 def _slowdowns(ranks: Ranks) -> Iterable[Grid]:
-    """Of a pipeline, stages in their order and operations by what they cost."""
+    """A pipeline's slowdowns: stages in their order, operations by their cost."""
     found = ranks.ideal
     if found is None or not found.by_stage:
         return

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kinetoscope import numbers
 from kinetoscope.document import (
-    AsItRuns,
+    AsItRunsRow,
     CauseRow,
     IdleRow,
     LaunchRow,
@@ -22,14 +22,14 @@ from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Text, fiel
 from kinetoscope.views import memory
 from kinetoscope.views.graph_names import event
 
-# Of fewer steps nobody learns a range.
+# A range of fewer steps says nothing.
 FEW = 5
 # What takes more than twice as long is said as so many times, not as a percentage.
 TIMES = 2.0
 
 
 def own_step(report: Report) -> str | None:
-    """How long the program's own step takes and how busy the device is in it; None where nobody timed it."""
+    """How long the program's own step takes and how busy the device is in it; None where it was not timed."""
     own = report.as_it_runs
     if own is None:
         return None
@@ -57,7 +57,8 @@ def inflation(report: Report) -> str:
 
 
 def drift(report: Report) -> str:
-    """That the program's pace changed from before the recording to after it; empty where it did not."""
+    """A sentence on a step time that changed from before the recording to after it; empty where it did
+    not."""
     own = report.as_it_runs
     if own is None or not own.drift or own.before_us is None or own.after_us is None:
         return ""
@@ -75,7 +76,7 @@ def own_idle(report: Report) -> list[tuple[str, float]]:
     return [(row.cause, row.idle_us / own.step_us.median) for row in own.idle]
 
 
-def _measured(own: AsItRuns) -> str:
+def _measured(own: AsItRunsRow) -> str:
     spread = own.step_us
     if own.before_us is None and own.after_us is None:
         return f"mean of {spread.n}"
@@ -84,7 +85,7 @@ def _measured(own: AsItRuns) -> str:
 
 
 def why(causes: Sequence[CauseRow | IdleRow]) -> str:
-    """What most of the idle time is for; of its causes, longest first."""
+    """The cause of most of the idle time; ``causes`` are given longest first."""
     share = causes[0].idle_us / sum(row.idle_us for row in causes)
     cause = names.shorten(causes[0].cause, 40)
     return f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
@@ -116,7 +117,7 @@ def phase_lines(report: Report) -> list[PhaseLine]:
 
 
 def unit(report: Report) -> str:
-    """What a step is called: a request, where most of the time was spent in requests."""
+    """The name of a step: a request, where most of the time was spent in requests."""
     first = next((row for row in report.phases if row.of == "step"), None)
     return REQUEST if first is not None and first.phase.startswith(REQUEST) else "step"
 
@@ -155,7 +156,7 @@ LATE = 0.5  # of the launches
 
 
 def pace_lines(report: Report) -> list[tuple[str, str]]:
-    """What each sentence is about (steps, outlier, launches, memory or allocator), and the sentence."""
+    """Sentences, each with its subject: steps, outlier, launches, memory or allocator."""
     many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
     inside = [row for row in report.allocator if row.calls_in_window]

@@ -14,7 +14,7 @@ from kinetoscope.sources.run import Run
 
 
 def chains(run: Run, name: str, category: str | None) -> ChainListing:
-    """Every way in which the kernels came about whose name contains or fits ``name``.
+    """The chains of the kernels whose name contains or fits ``name``, one for each sequence of names.
 
     Raises:
         UsageError: no kernel (of that category) has such a name.
@@ -22,18 +22,18 @@ def chains(run: Run, name: str, category: str | None) -> ChainListing:
     found = dispatch.dispatches(run, name, category)
     return ChainListing(
         name=name,
-        launches=sum(way.launches for way in found),
-        device_time_us=sum(way.device_time_ns for way in found) / 1000,
+        launches=sum(dispatch_.launches for dispatch_ in found),
+        device_time_us=sum(dispatch_.device_time_ns for dispatch_ in found) / 1000,
         chains=[
             row(
                 Chain,
-                way,
-                latency_us=_quantiles(way.latency_ns),
-                queue_delay_us=_quantiles(way.queued_ns),
-                links=_links(way.chain.links),
-                forward=_links(way.chain.forward),
+                dispatch_,
+                latency_us=_quantiles(dispatch_.latency_ns),
+                queue_delay_us=_quantiles(dispatch_.queued_ns),
+                links=_links(dispatch_.chain.links),
+                forward=_links(dispatch_.chain.forward),
             )
-            for way in found
+            for dispatch_ in found
         ],
     )
 

@@ -1,4 +1,4 @@
-"""What is slow, why, and what to change, with what was measured of it."""
+"""Findings as rows, with the measurements of their savings."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _Found(msgspec.Struct):
 
 
 class _Report(msgspec.Struct):
-    """What is taken of a report that `report -o x.json` wrote."""
+    """The part of a report (`report -o x.json`) that a history needs."""
 
     schema: str
     as_it_runs: _Own | None = None
@@ -82,7 +82,7 @@ class _Report(msgspec.Struct):
 
 
 def _reported(path: Path) -> Point | None:
-    """What a kept report says; None of other files."""
+    """The point of a kept report; None for other files."""
     if path.suffix != ".json" or not path.is_file() or SCHEMA.encode() not in path.read_bytes()[:200]:
         return None
     try:

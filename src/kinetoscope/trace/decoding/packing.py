@@ -52,7 +52,7 @@ class Codes(dict[Any, int]):
 
 
 class Batch(NamedTuple):
-    """What one chunk of a file packs into.
+    """The packed columns of one chunk of a file.
 
     Args:
         table_of: of every element of ``traceEvents`` in it, the place of its table in ``TABLES``, or

@@ -92,7 +92,7 @@ def _blocks(span: Span) -> Iterator[tuple[bytes, bool]]:
 
 
 def serve() -> None:
-    """What a decoding process does: answer spans with batches until its input ends."""
+    """Run as a decoding process: answer spans with batches until the input ends."""
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
