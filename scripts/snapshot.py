@@ -12,6 +12,7 @@ Recordings are the fixtures, the cases, the examples and, where they are there, 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -91,4 +92,8 @@ def run(words: list[str]) -> str:
 
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "120"
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("target", type=Path, help="a folder that is not there yet")
+    parser.add_argument("part", nargs="*", help="of the paths of the recordings that are wanted")
+    options = parser.parse_args()
+    sys.exit(main(options.target, options.part))

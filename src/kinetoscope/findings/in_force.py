@@ -80,7 +80,7 @@ def fewer_launches(view: RankView) -> Remedy:
     fixed = "if its shapes are fixed"
     if round(waits):
         called = numbers.count(round(waits), "call")
-        fixed += f" and nothing in it waits for the device ({called} a {view.unit} now)"
+        fixed += f" and nothing in it waits for the device ({called} per {view.unit} now)"
     advice = (
         f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
         f"{fixed}."

@@ -50,7 +50,7 @@ def find(view: RankView) -> Findings:
     line = next((time.line for time in emptied if time.line), None)
     longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
-        title=f"{view.per_step(len(calls)):.0f} driver allocations and frees a {view.unit} leave the "
+        title=f"{view.per_step(len(calls)):.0f} driver allocations and frees per {view.unit} leave the "
         f"device idle for {numbers.time(us)}" + (", with empty_cache() in the loop" if emptied else ""),
         saving=savings.of(
             view, _without(view, calls, idle), "the calls, and the device's idle time during them"

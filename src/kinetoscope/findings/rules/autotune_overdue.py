@@ -91,7 +91,7 @@ def _slow(view: RankView) -> Findings:
     for slow in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.calls.row(0, named=True)
         yield slow.finding(
-            title=f"{view.per_step(len(slow.calls)):.0f} calls of {worst['op_name']} a {view.unit} go to a "
+            title=f"{view.per_step(len(slow.calls)):.0f} calls of {worst['op_name']} per {view.unit} go to a "
             f"library kernel at {worst['share']:.0%} of the device's bandwidth, and no template was tried",
             shown=f"{short_name(slow.kernel)}, inputs {worst['shapes']}",
             advice=ADVICE,
@@ -117,7 +117,7 @@ def _followed(view: RankView) -> Findings:
         return
     longest = following.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(following)):.0f} pointwise kernels a {view.unit} follow a library "
+        title=f"{view.per_step(len(following)):.0f} pointwise kernels per {view.unit} follow a library "
         f"product ({numbers.time(us)}): max-autotune may fold them in",
         saving=Saving(0.0, "not known until it is measured; at most the pointwise kernels' time", True, 0.0),
         at_least="info",

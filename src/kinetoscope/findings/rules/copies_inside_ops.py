@@ -54,7 +54,7 @@ def find(view: RankView) -> Findings:
         forward = attribution(view.trace)["forward_op"].gather(longest["id"])
         yield Finding(
             subject=maker,
-            title=f"{view.per_step(len(group)):.0f} copies, casts and layout changes a {view.unit} inside "
+            title=f"{view.per_step(len(group)):.0f} copies, casts and layout changes per {view.unit} inside "
             f"{maker}: {numbers.time(us)}, {us / max(view.busy_us, 1e-9):.0%} of busy time",
             saving=saving,
             at_most="medium",

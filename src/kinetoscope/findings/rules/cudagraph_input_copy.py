@@ -47,7 +47,7 @@ def find(view: RankView) -> Findings:
     us = view.us_of(copies)
     replay = view.us_of(view.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
     yield Finding(
-        title=f"Copies into CUDA-graph inputs take {numbers.time(us)} a {view.unit}; "
+        title=f"Copies into CUDA-graph inputs take {numbers.time(us)} per {view.unit}; "
         f"the graphs themselves take {numbers.time(replay)}",
         saving=savings.device(view, copies, "the copies' own time", saved="duration_ns"),
         evidence=[evidence.of(view, f"{len(copies)} copies before {len(graphs)} graph launches", copies)],

@@ -53,7 +53,7 @@ def find(view: RankView) -> Findings:
         us, saving = view.us_of(calls), savings.host(view, calls, basis)
     alone = calls["name"].cast(pl.String).str.contains("SingleProcess").any()
     yield Finding(
-        title=f"{waiting} {us / 1000:.1f} ms a {view.unit} for data ({us / view.step_us:.0%} of it)"
+        title=f"{waiting} {us / 1000:.1f} ms per {view.unit} for data ({us / view.step_us:.0%} of it)"
         + (": the loader has no workers" if alone else ""),
         saving=saving,
         evidence=[evidence.of(view, f"{len(calls)} calls of the loader's __next__", calls)],

@@ -68,7 +68,7 @@ def find(view: RankView) -> Findings:
         return
     longest = casts.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(casts)):.0f} casts a {view.unit} between float types take "
+        title=f"{view.per_step(len(casts)):.0f} casts per {view.unit} between float types take "
         f"{numbers.time(view.us_of(casts))} of device time",
         saving=saving,
         evidence=[evidence.of(view, "the longest casts", longest.head(8))],

@@ -65,7 +65,7 @@ def find(view: RankView) -> Findings:
         saving = savings.not_predicted(saving, "over so fast a link, hiding costs about what it hides")
     longest = running.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{numbers.time(view.us(transfer))} of communication a {view.unit} is exposed, "
+        title=f"{numbers.time(view.us(transfer))} of communication per {view.unit} is exposed, "
         f"{part:.0%} of all communication",
         saving=saving,
         at_least="low" if fast else None,

@@ -50,7 +50,7 @@ def find(view: RankView) -> Findings:
     ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
     names = ops.filter(~ops.str.starts_with("## Call")).to_list()
     yield Finding(
-        title=f"{view.per_step(len(hidden)):.0f} hidden device-to-device copies a {view.unit} before a "
+        title=f"{view.per_step(len(hidden)):.0f} hidden device-to-device copies per {view.unit} before a "
         f"matrix product ({megabytes:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
         saving=savings.device(view, hidden, "the copies' own time", saved="duration_ns"),
         evidence=[evidence.of(view, "copies that seed a GEMM's output", hidden)],

@@ -51,7 +51,7 @@ def find(view: RankView) -> Findings:
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
     forward = attribution(view.trace)["forward_op"].gather(longest["id"])
     yield Finding(
-        title=f"The backward of {view.per_step(nodes):.0f} selections a {view.unit} fills and adds "
+        title=f"The backward of {view.per_step(nodes):.0f} selections per {view.unit} fills and adds "
         f"{view.per_step(len(wasted)):.0f} whole tensors ({view.per_step(additions):.0f} additions): "
         f"{numbers.time(us)}, {us / max(view.busy_us, 1e-9):.0%} of busy time",
         saving=savings.both(

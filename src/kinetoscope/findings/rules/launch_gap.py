@@ -54,7 +54,7 @@ def find(view: RankView) -> Findings:
     remedy = fewer_launches(view)
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
-        title=f"The device runs dry {times:.0f} times a {view.unit} for want of a "
+        title=f"The device runs dry {times:.0f} times per {view.unit} for want of a "
         f"launch: {numbers.time(saving.us)}, {saving.share:.0%} of the {view.unit}",
         saving=saving,
         evidence=evidence.of_gaps(view, longest),

@@ -54,7 +54,7 @@ def find(view: RankView) -> Findings:
     remedy = _remedy(view, kernels)
     basis = "the conversions' own time, and half of the batch normalizations between them"
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} layout conversions a {view.unit} around convolutions: "
+        title=f"{view.per_step(len(kernels)):.0f} layout conversions per {view.unit} around convolutions: "
         f"{numbers.time(us)}, {share:.0%} of busy time",
         saving=savings.device(view, _gains(view, kernels), basis),
         evidence=[evidence.of(view, "the longest conversions", longest)],

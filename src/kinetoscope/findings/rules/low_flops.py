@@ -68,7 +68,7 @@ def find(view: RankView) -> Findings:
         calls, speed = view.per_step(len(slow.calls)), worst["flops"] / worst["time_ns"] / 1000
         remedy = _remedy(view, slow)
         yield slow.finding(
-            title=f"{worst['op_name']} ({calls:.0f} calls a {view.unit}) computes at {speed:.0f} TFLOP/s, "
+            title=f"{worst['op_name']} ({calls:.0f} calls per {view.unit}) computes at {speed:.0f} TFLOP/s, "
             f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
             shown=f"inputs {worst['shapes']}",
             advice=remedy.advice,

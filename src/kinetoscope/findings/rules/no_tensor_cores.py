@@ -53,7 +53,7 @@ def find(view: RankView) -> Findings:
     saved = pl.col("duration_ns") * GAIN
     longest = kernels.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} float32 products a {view.unit} use no tensor cores: "
+        title=f"{view.per_step(len(kernels)):.0f} float32 products per {view.unit} use no tensor cores: "
         f"{numbers.time(view.us_of(kernels))}",
         saving=savings.device(view, kernels, "four fifths of the kernels' time", saved=saved),
         evidence=[evidence.of(view, short_name(str(longest["name"][0])), longest)],

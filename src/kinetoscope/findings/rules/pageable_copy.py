@@ -45,7 +45,7 @@ def find(view: RankView) -> Findings:
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
     longest = copies.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(copies)):.0f} copies a {view.unit} from or to pageable memory: "
+        title=f"{view.per_step(len(copies)):.0f} copies per {view.unit} from or to pageable memory: "
         f"{view.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
         saving=_saving(view, copies, beyond, basis),
         evidence=[evidence.of(view, "the longest copies", longest.head(8))],

@@ -65,7 +65,7 @@ def find(view: RankView) -> Findings:
             continue
         yield Finding(
             subject=name,
-            title=f"{name} spends {us / 1000:.2f} ms a {view.unit} in Python while the device waits",
+            title=f"{name} spends {us / 1000:.2f} ms per {view.unit} in Python while the device waits",
             saving=saving,
             at_most="medium" if view.unprofiled_us is None else "high",
             evidence=[evidence.of(view, f"{len(own)} calls", own)],

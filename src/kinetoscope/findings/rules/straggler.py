@@ -83,7 +83,7 @@ def find(view: RankView) -> Findings:
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(
-        title=f"Rank {view.rank} waits {us / 1000:.1f} ms a {view.unit} for {whom} ({basis})",
+        title=f"Rank {view.rank} waits {us / 1000:.1f} ms per {view.unit} for {whom} ({basis})",
         saving=saving,
         evidence=[
             evidence.of(view, "the collectives that waited longest", longest),

@@ -93,7 +93,7 @@ def find(view: RankView) -> Findings:
         asked = known or Asked("")
         yield Finding(
             subject=f"{asked_by} {call}",
-            title=f"{asked_by} waits for the device {_often(times)} a {view.unit} ({call}): "
+            title=f"{asked_by} waits for the device {_often(times)} per {view.unit} ({call}): "
             f"{numbers.time(us)} idle",
             saving=savings.of(view, no_wait(group["host_event"]), "the steps without these waits"),
             evidence=evidence.of_gaps(view, longest),

@@ -50,7 +50,7 @@ def find(view: RankView) -> Findings:
     silent, delayed = gaps.filter(late), gaps.filter(~late)
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
-            title=f"The device waits {numbers.time(us)} a {view.unit} for code that was not recorded: "
+            title=f"The device waits {numbers.time(us)} per {view.unit} for code that was not recorded: "
             "Python, or a library that is not profiled",
             saving=savings.idle(view, silent, "the idle time in which the launching thread recorded nothing"),
             at_most="medium" if view.unprofiled_us is None else "high",
@@ -62,7 +62,7 @@ def find(view: RankView) -> Findings:
     if (us := view.us_of(delayed, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
             subject="device",
-            title=f"The device takes {numbers.time(us)} a {view.unit} to start work that had been launched",
+            title=f"The device takes {numbers.time(us)} per {view.unit} to start work that had been launched",
             saving=savings.nothing("what held the device up was not recorded"),
             at_least="low",
             evidence=_longest(view, delayed),

@@ -81,7 +81,7 @@ def find(view: RankView) -> Findings:
     freed = savings.device(view, attention, BASIS, saved=saved)
     single = in_single_precision(attention)
     yield Finding(
-        title=f"{view.per_step(len(found)):.0f} times a {view.unit} attention is written out (matmul, "
+        title=f"{view.per_step(len(found)):.0f} times per {view.unit} attention is written out (matmul, "
         f"softmax, matmul): {numbers.time(view.us_of(attention))}",
         saving=savings.both(view, freed, savings.host(view, _calls(view, chains), CALLS)),
         at_most="low" if single else "high",

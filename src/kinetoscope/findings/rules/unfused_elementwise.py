@@ -45,7 +45,7 @@ def find(view: RankView) -> Findings:
     longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
-        title=f"{view.per_step(len(per_chain)):.0f} eager elementwise chains a {view.unit} "
+        title=f"{view.per_step(len(per_chain)):.0f} eager elementwise chains per {view.unit} "
         f"({view.per_step(len(chains)):.0f} kernels, {numbers.time(view.us_of(chains))}) could be "
         "fused",
         saving=savings.fused(view, chains, "each chain in the time of its longest kernel"),

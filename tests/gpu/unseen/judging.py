@@ -1,0 +1,181 @@
+"""What recordings of the unseen programs say, against expected.json: a few lines for each program."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import proving  # noqa: E402
+
+EXPECTED: dict[str, Any] = json.loads((HERE / "expected.json").read_text())
+SAVES = 0.05  # of the step: what "saves" in expected.json means
+
+
+def reports(out: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Unpack what lies in a folder, and return each recording's report."""
+    work = out / "unpacked"
+    for packed in sorted(out.glob("recordings-*.tar")):
+        with tarfile.open(packed) as archive:
+            archive.extractall(work, filter="data")
+    for packed in sorted(work.glob("*.tar.xz")) if work.exists() else []:
+        if not (work / packed.name.split(".")[0]).exists():
+            with tarfile.open(packed) as archive:
+                archive.extractall(work, filter="data")
+    found = {}
+    for name in names:
+        kept = work / f"{name}.report.json"
+        if (work / name).is_dir():
+            report = proving.kinetoscope("report", work / name, "--json", timeout=600)
+            if report.returncode:
+                print(f"{name}: {report.stderr[-300:]}")
+                continue
+            kept.write_text(report.stdout)
+        if kept.exists():
+            found[name] = json.loads(kept.read_text())
+    return found
+
+
+def judge(out: Path) -> None:
+    """Print the table of a folder of results, and write it there."""
+    results: dict[str, Any] = {}
+    for file in sorted(out.glob("results-*.json")):
+        results |= json.loads(file.read_text())
+    documents = reports(out, list(results))
+    lines: list[str] = []
+    counts = {
+        "step": 0,
+        "first": 0,
+        "second": 0,
+        "useless": 0,
+        "fixes": 0,
+        "promised": 0,
+        "near": 0,
+        "foreseen": 0,
+    }
+    for name, result in results.items():
+        lines += judged(name, result, documents.get(name), counts)
+    lines += [
+        "",
+        f"{len(results)} programs: {counts['step']} times the step is one of the program's own, and its time "
+        "within a tenth of the program's clock;",
+        f"the first finding is the expert's first advice {counts['first']} times, the second "
+        f"{counts['second']} times, one that saves nothing {counts['useless']} times.",
+        f"{counts['fixes']} fixes surely saved something; {counts['promised']} were promised something, "
+        f"{counts['near']} within 0.67 and 1.5. The expert foresaw {counts['foreseen']} of all fixes.",
+    ]
+    proving.show(out, lines)
+
+
+def judged(
+    name: str, result: dict[str, Any], document: dict[str, Any] | None, counts: dict[str, int]
+) -> list[str]:
+    """The lines of a program."""
+    expected, runs = EXPECTED[name], result["runs"]
+    own = [row["ms"] for row in runs if not row["fix"] and row["ms"]]
+    if not own:
+        return [f"\n{name}: it did not run: {result['first'].get('tail', '')[-200:]}"]
+    own_ms = statistics.median(own)
+    recorded_ms = (result["record"] or {}).get("ms")
+    lines = [
+        f"\n{name}: a step is {expected['step']}",
+        f"  own clock       {' '.join(number(ms, 0, 3) for ms in own)} ms; "
+        f"recorded process {number(recorded_ms, 0, 3)} ms",
+    ]
+    if document is None:
+        status = (result["record"] or {}).get("status")
+        return [*lines, f"  no recording (status {status})", *fixes(name, runs, [], 1, counts)]
+    runs_as = document.get("as_it_runs") or {}
+    timings = next(iter(document.get("timings") or []), {})
+    said_us = (runs_as.get("step_us") or {}).get("median")
+    step = runs_as.get("step") or {"name": timings.get("step_name"), "found_by": timings.get("found_by")}
+    factor = 1.0  # the program's steps in one of the report's
+    if said_us:
+        level = min(
+            expected["levels"],
+            key=lambda one: abs(math.log(said_us / 1e3 / own_ms / expected["levels"][one])),
+        )
+        factor = expected["levels"][level]
+        ratio = said_us / 1e3 / own_ms / factor
+        counts["step"] += 0.9 <= ratio <= 1.1
+        levels = ", ".join(
+            f"{one['name']} {number(one['per_step'], 0, 1)}" for one in step.get("levels") or []
+        )
+        lines += [
+            f"  step said       {step.get('name')} (by {step.get('found_by')}; {levels or 'no levels'})",
+            f"  as it runs      {said_us / 1e3:.3f} ms, {ratio:.2f} of the own clock taken as: {level}",
+        ]
+    else:
+        lines.append("  step said       none")
+    findings = document["findings"]
+    for place, finding in enumerate(findings[:3], 1):
+        verdict = [
+            what for what in ("first", "second", "no_use") if belongs(finding, expected[what]["rules"])
+        ]
+        lines.append(
+            f"  finding {place}       {finding['rule']} {finding['saving_us'] / 1e3 / factor:.2f} ms: "
+            f"{finding['title'][:90]} [{', '.join(verdict) or 'neither'}]"
+        )
+    rules = {what: expected[what]["rules"] for what in ("first", "second", "no_use")}
+    if findings:
+        is_first = belongs(findings[0], rules["first"])
+        counts["first"] += is_first
+        counts["second"] += not is_first and belongs(findings[0], rules["second"])
+        counts["useless"] += not is_first and belongs(findings[0], rules["no_use"])
+    place = next((i for i, one in enumerate(findings, 1) if belongs(one, rules["first"])), None)
+    lines.append(f"  expert, first   {expected['first']['do']} (finding {place or '–'})")
+    return lines + fixes(name, runs, findings, factor, counts)
+
+
+def belongs(finding: dict[str, Any], rules: list[str]) -> bool:
+    """Say whether a finding is of one of these rules, or has one of these words in title or advice."""
+    text = f"{finding['title']} {finding['advice']}".lower()
+    return finding["rule"] in rules or any(word in text for word in rules if "-" not in word)
+
+
+def fixes(
+    name: str,
+    runs: list[dict[str, Any]],
+    findings: list[dict[str, Any]],
+    factor: float,
+    counts: dict[str, int],
+) -> list[str]:
+    """A line for each fix: promised a step of the program, and saved."""
+    lines = []
+    unit = "score" if EXPECTED[name]["score"] else "ms"
+    before = [row[unit] for row in runs if not row["fix"] and row[unit]]
+    for fix, written in EXPECTED[name]["fixes"].items():
+        after = [row[unit] for row in runs if row["fix"] == fix and row[unit]]
+        if not after or not before:
+            continue
+        saved = statistics.median(before) - statistics.median(after)
+        surely = max(after) < min(before)
+        share = saved / statistics.median(before)
+        promises = [
+            one.get("saving_alone_us", one["saving_us"]) / 1e3 / factor
+            for one in findings
+            if written["rules"] and belongs(one, written["rules"])
+        ]
+        promised = max(promises, default=None)
+        foreseen = {"saves": surely and share >= SAVES, "little": share < SAVES}.get(written["expect"], True)
+        counts["foreseen"] += foreseen
+        if surely and share >= SAVES:
+            counts["fixes"] += 1
+            counts["promised"] += bool(promised)
+            counts["near"] += bool(promised) and 0.67 <= promised / saved <= 1.5
+        lines.append(
+            f"  {fix:40} promised {number(promised, 8, 2)}  saved {saved:8.2f} ms ({share:4.0%}, "
+            f"{'surely' if surely else 'unsure'})  expected: {written['expect']}"
+            f"{'' if foreseen else ', wrongly'}"
+        )
+    return lines
+
+
+def number(value: float | None, width: int, digits: int) -> str:
+    return f"{'–':>{width}}" if value is None else f"{value:{width}.{digits}f}"
