@@ -1,7 +1,7 @@
 // One collective over its ranks: when each came, what it waited, what the transfer took.
 import type { App } from "../app.ts";
 import { at, painted, say } from "../canvas.ts";
-import type { Meeting } from "../document.ts";
+import type { CollectiveInstance } from "../document.ts";
 import { h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { inks } from "../timeline/inks.ts";
@@ -11,7 +11,7 @@ const HIGHEST = 20,
   FOOT = 18,
   LETTERS = 12;
 
-export function meeting(app: App, one: Meeting): HTMLElement {
+export function meeting(app: App, one: CollectiveInstance): HTMLElement {
   const whole = Math.max(...one.left_us) || 1;
   const order = one.ranks.map((_, place) => place);
   const few = one.ranks.length <= 32;
@@ -85,7 +85,7 @@ export function meeting(app: App, one: Meeting): HTMLElement {
   );
 }
 
-function sentence(one: Meeting, place: number): string {
+function sentence(one: CollectiveInstance, place: number): string {
   const waited = one.waiting_us[place] ?? 0,
     transfer = one.left_us[place]! - one.arrived_us[place]! - waited;
   return `rank ${one.ranks[place]}: came after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;

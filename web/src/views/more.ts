@@ -1,6 +1,6 @@
 // Ops, steps, and what was read.
 import type { App } from "../app.ts";
-import type { ClockRow, DeviceRow } from "../document.ts";
+import type { DeviceClock, DeviceRow } from "../document.ts";
 import { h, titled, type Child } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -204,7 +204,7 @@ function clocks(app: App): Child {
   );
 }
 
-const clockShare = (row: ClockRow): number | null =>
+const clockShare = (row: DeviceClock): number | null =>
   row.sm_clock_mhz && row.max_sm_clock_mhz ? row.sm_clock_mhz / row.max_sm_clock_mhz : null;
 
 /** What each rank's device did with its window. */
