@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,9 @@ from kinetoscope.trace.read import read
 # compiler knows costs ten seconds a cache, and what its code computes is the same without them.
 for switch in ("OMP_NUM_THREADS=1", "POLARS_MAX_THREADS=1", "TORCHINDUCTOR_VEC_ISA_OK=0"):
     os.environ.setdefault(*switch.split("="))
+# Hundreds of interpreters are started, and modules rewritten for their assertions: that is compiled once.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "kinetoscope-tests")  # a key to sign with
 

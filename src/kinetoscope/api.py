@@ -64,7 +64,7 @@ class Run(runs.Run):
 
         from kinetoscope.render.html import framed
 
-        return framed(self.to_html(), scripts=True)
+        return framed(self.to_html())
 
     def show(self) -> None:
         """Print the report, as ``kinetoscope report`` does."""
@@ -333,9 +333,9 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         from kinetoscope.render.html import framed
-        from kinetoscope.views.difference_page import render
+        from kinetoscope.views.page import render_difference
 
-        return framed(render(self), scripts=False)
+        return framed(render_difference(self))
 
     def show(self) -> None:
         """Print it, as ``kinetoscope diff`` does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+MINUS = "\N{MINUS SIGN}"
 _TIME_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 _SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
@@ -11,6 +12,11 @@ _SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 def time(us: float) -> str:
     """Microseconds in the unit that suits them: ``18.3 ms``."""
     return _scaled(us, _TIME_UNITS) if us else "0 µs"
+
+
+def signed(us: float) -> str:
+    """A difference of times with its sign: ``+18.3 ms``."""
+    return f"{MINUS if us < 0 else '+'}{time(abs(us))}"
 
 
 def size(count: float) -> str:

@@ -245,7 +245,7 @@ def test_graph_breaks_lead_to_their_lines_and_kernels_to_their_source(breaks: An
     assert "@triton.jit" in breaks.inner_text("#compiled-kernels pre >> nth=0")
     breaks.click("#compiled-kernels a >> nth=0")
     breaks.wait_for_selector("h2:text-is('Source')")
-    assert "@triton.jit" in breaks.inner_text(".beside pre.code:visible")
+    assert "@triton.jit" in breaks.inner_text(".side-by-side pre.code:visible")
     breaks.click("text=in its module")
     breaks.wait_for_selector("#lit")
     breaks.go_back()
@@ -311,7 +311,7 @@ def test_a_graph_says_what_it_saves_what_of_that_is_donated_and_what_it_computes
     assert set(shown) - {"–"} == {"15.0 MB 8.00 MB donated 4.00 MB computed again"}
 
 
-def test_it_prints(breaks: Any) -> None:
+def test_the_page_prints_on_light_paper(breaks: Any) -> None:
     go(breaks, "overview")
     ink = breaks.evaluate("getComputedStyle(document.body).color")
     breaks.emulate_media(media="print", color_scheme="dark")  # paper is light

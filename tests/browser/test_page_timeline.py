@@ -219,10 +219,10 @@ def test_from_the_first_screen_to_the_source_in_ten_clicks(opened: Open, shared_
     page.click("#kernels a.mono[title^=triton] >> nth=0")
     page.wait_for_selector("h2:text-is('Source')")
     assert float(facts(page, "main")["could save at most"].split()[0]) > 0
-    assert "@triton.jit" in page.inner_text(".beside pre.code:visible")
-    line = page.inner_text(".beside ol.lines a >> nth=0")
+    assert "@triton.jit" in page.inner_text(".side-by-side pre.code:visible")
+    line = page.inner_text(".side-by-side ol.lines a >> nth=0")
     assert ".py:" in line
-    page.click(".beside ol.lines a >> nth=0")
+    page.click(".side-by-side ol.lines a >> nth=0")
     page.wait_for_selector(".program details.wanted")
     assert page.locator(".program details.wanted li a").count() > 0
     go(page, "code")

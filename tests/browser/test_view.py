@@ -35,7 +35,7 @@ def address() -> Iterator[str]:
         assert process.wait(20) == 130
 
 
-def test_it_is_served_and_handed_over(browser: Any, address: str) -> None:
+def test_a_trace_is_served_and_handed_over_to_perfetto(browser: Any, address: str) -> None:
     assert address.startswith("http://127.0.0.1:")
     context = browser.new_context()
     asked: list[str] = []

@@ -16,15 +16,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
+import proving
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import compare_rounds
 
@@ -120,8 +120,8 @@ def record(programs: Programs, out: Path, names: list[str]) -> None:
 def _output(*words: str) -> str:
     """What Python prints; the end of what it complains of is shown."""
     try:
-        ran = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
-    except subprocess.TimeoutExpired as error:
+        ran = proving.python(*words, timeout=120)
+    except TimeoutExpired as error:
         print(error, flush=True)
         return ""
     if ran.returncode or "Traceback" in ran.stderr:

@@ -1,7 +1,7 @@
 """What watching costs: a step plain, with device events, and under each way of recording. Run on a CUDA
 device:
 
-    python tests/gpu/price_of_watching.py OUT.json
+    python tests/gpu/price_of_watching.py OUT
 
 Interleaved rounds; each figure is wall time of 20 steps in a row, the device waited for at both ends.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+
+import proving
 
 STEPS, ROUNDS = 20, 3
 Step = Callable[[], Any]
@@ -143,6 +144,7 @@ def timed(step: Step, way: str) -> float:
 
 
 def main() -> None:
+    out = proving.arguments(__doc__).parse_args().out
     found: dict[str, dict[str, float]] = {}
     for make in (mlp, bert, resnet):
         step = make()
@@ -169,9 +171,7 @@ def main() -> None:
         )
         del step
     print("cupti records", COUNTS)
-    if len(sys.argv) > 1:
-        with open(sys.argv[1], "w") as file:
-            json.dump(found, file, indent=1)
+    (out / "price.json").write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,46 +1,23 @@
 """What `bench` and `tune` claim, shown on a GPU. Run by hand; every section prints a table and keeps JSON.
 
-    PYTHONPATH=src python tests/gpu/prove_bench.py --data FOLDER --out FOLDER [SECTION…]
+    PYTHONPATH=src python tests/gpu/prove_bench.py OUT --data FOLDER [SECTION…]
 
 FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz, modules that Inductor generated on an H200.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import os
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import proving
+from generated_modules import MIXNET, llama, mixnet
 from kinetoscope.bench.kernels import ncu
-from kinetoscope.bench.measure import results, statistics
-from kinetoscope.bench.request import Request, Result, ask, environment
-
-HERE = Path(__file__).parent
-# Kernels of mixnet_l over the whole range of durations in the model: 550 µs to 1 µs.
-MIXNET = {
-    "backward": (
-        "triton_red_fused__native_batch_norm_legit_functional_convolution_backward_native_batch_norm_backward_118",
-        "triton_red_fused__native_batch_norm_legit_functional_native_batch_norm_backward_175",
-        "triton_poi_fused_add_cat_div_expand_mul_sigmoid_silu_silu_backward_11",
-        "triton_per_fused__native_batch_norm_legit_functional_native_batch_norm_backward_13",
-        "triton_poi_fused__to_copy_260",
-        "triton_poi_fused__native_batch_norm_legit_functional_convolution_backward_native_batch_norm_backward_166",
-    ),
-    "forward": (
-        "triton_poi_fused_cat_12",
-        "triton_red_fused__native_batch_norm_legit_functional_82",
-        "triton_poi_fused__native_batch_norm_legit_functional_relu_17",
-        "triton_poi_fused_convolution_silu_split_with_sizes_105",
-        "triton_per_fused__native_batch_norm_legit_functional_copy__84",
-    ),
-}
-
+from kinetoscope.bench.measure import results
+from kinetoscope.bench.request import Request, Result, ask
+from kinetoscope.statistics.distribution import median
 
 # Those of the backward graph's kernels that take most device time and are furthest from the memory's peak.
 AUTOTUNED = (
@@ -58,17 +35,15 @@ def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
     for direction, names in MIXNET.items():
         request = Request(
             task="kernels",
-            input=str(data / f"mixnet_l_{direction}.py.gz"),
+            input=str(mixnet(data, direction)),
             order=names,
             limit=len(names),
             seconds=seconds,
             with_ncu=True,
         )
         rows.append((f"mixnet_{direction}", ask(request)))
-    llama = llama_modules(out)
-    rows.append(
-        ("llama", ask(Request(task="kernels", input=str(llama), limit=10, seconds=seconds, with_ncu=True)))
-    )
+    request = Request(task="kernels", input=str(llama(out)), limit=10, seconds=seconds, with_ncu=True)
+    rows.append(("llama", ask(request)))
     empty = empty_kernel()
     print(f"\nan empty kernel here: {empty:.0f} ns")
     print("cold, hot and Nsight Compute's median (µs), the gap, the gap without an empty kernel's, reference")
@@ -106,22 +81,6 @@ def empty_kernel() -> float:
     return measure({"empty": torch_names.empty_kernel()}, timer=timer, mode="cold")["empty"].median_ns
 
 
-def llama_modules(out: Path) -> Path:
-    """Compile a Llama training step in a process of its own; the folder with its modules."""
-    folder = Path("/tmp/kinetoscope-llama")
-    variables = {
-        **environment(),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder),
-        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
-    }
-    subprocess.run(
-        [sys.executable, str(HERE / "llama_step.py"), str(out / "llama_in_model.json")],
-        env=variables,
-        check=True,
-    )
-    return folder
-
-
 def spread(data: Path, out: Path, seconds: float) -> None:
     """The medians of the same kernels in five processes."""
     chosen = {
@@ -132,7 +91,7 @@ def spread(data: Path, out: Path, seconds: float) -> None:
     requests = [
         Request(
             task="kernels",
-            input=str(data / f"mixnet_l_{direction}.py.gz"),
+            input=str(mixnet(data, direction)),
             order=names,
             limit=len(names),
             seconds=seconds,
@@ -141,14 +100,13 @@ def spread(data: Path, out: Path, seconds: float) -> None:
     ]
     for _ in range(5):
         for kernel in (kernel for request in requests for kernel in ask(request).kernels):
-            for mode in ("cold", "hot"):
-                measured = kernel.timing(mode)
+            for mode, measured in (("cold", kernel.cold), ("hot", kernel.hot)):
                 found.setdefault(f"{mode} {kernel.name}", []).append(measured.median_ns if measured else 0.0)
     results.save(out, "spread", found)
     print("\nmedian of five processes (µs), spread (max/min − 1)")
     for name, medians in found.items():
         spread = (max(medians) / min(medians) - 1) * 100
-        print(f"{name[:70]:70} {statistics.median(medians) / 1e3:8.2f} {spread:6.2f} %")
+        print(f"{name[:70]:70} {median(medians) / 1e3:8.2f} {spread:6.2f} %")
 
 
 def aa(out: Path, measurements: int) -> None:
@@ -207,7 +165,7 @@ def autotune(data: Path, out: Path, names: tuple[str, ...], seconds: float) -> N
     result = ask(
         Request(
             task="autotune",
-            input=str(data / "mixnet_l_backward.py.gz"),
+            input=str(mixnet(data, "backward")),
             order=names,
             limit=len(names),
             seconds=seconds,
@@ -291,7 +249,7 @@ def tune_llama(out: Path) -> None:
 
     found = tune_program(
         settings.grid(["default", "max-autotune-no-cudagraphs"]),
-        [str(HERE / "llama_step.py"), str(out / "ignored.json")],
+        [str(proving.ROOT / "tests/gpu/llama_step.py"), str(out / "ignored.json")],
         rounds=2,
         steps=30,
         progress=print,
@@ -307,13 +265,11 @@ def tune_llama(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = proving.arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("sections", nargs="*", default=["ncu", "spread", "aa", "timers", "autotune"])
-    chosen = parser.parse_args()
-    os.makedirs(chosen.out, exist_ok=True)
+    chosen = parser.parse_intermixed_args()
     sections: dict[str, Callable[[], None]] = {
         "ncu": lambda: compare_with_ncu(chosen.data, chosen.out, chosen.seconds),
         "spread": lambda: spread(chosen.data, chosen.out, chosen.seconds),
@@ -323,13 +279,7 @@ def main() -> None:
         "timers": lambda: timers(chosen.out),
         "autotune": lambda: autotune(chosen.data, chosen.out, AUTOTUNED, chosen.seconds),
     }
-    for name in chosen.sections:
-        began = time.monotonic()
-        try:
-            sections[name]()
-        except Exception as error:  # one section's failure must not cost the others their time on the machine
-            print("FAILED", name, type(error).__name__, error)
-        print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)
+    proving.run_sections(chosen.sections, sections)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ minutes.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -37,15 +35,11 @@ PROGRAMS = {
 
 def record(name: str, out: Path) -> str:
     """Run one example under `kinetoscope run`, pack the recording, and describe it in a line."""
-    folder = out / "work" / name
-    words = PROGRAMS[name].split()
-    began = time.perf_counter()
-    done = proving.record(folder, proving.ROOT / "examples" / words[0], *words[1:])
-    seconds = time.perf_counter() - began
+    script, *words = PROGRAMS[name].split()
+    folder, done, seconds = proving.record_and_pack(name, out, proving.ROOT / "examples" / script, *words)
     (out / f"{name}.stderr.txt").write_text(done.stdout + done.stderr)
     if not (folder / "manifest.json").is_file():
         return f"{name:<26} no recording, status {done.returncode}"
-    proving.pack(folder, out / "recordings" / f"{name}.tar.gz")
     rank = json.loads((folder / "manifest.json").read_text())["ranks"][0]
     steps = rank.get("steps", {})
     plain, under = steps.get("unprofiled_s", []), steps.get("profiled_s", [])
@@ -71,7 +65,7 @@ def price(out: Path) -> list[str]:
 
     import kinetoscope
     from kinetoscope.capture.options import Options
-    from kinetoscope.capture.recorder.profiler import TorchProfilerSession
+    from kinetoscope.capture.recorder.profiler import full_session
 
     def trainer():
         model = llama.Llama(1000, 1024, 4, 16).to("cuda", torch.bfloat16)
@@ -124,7 +118,7 @@ def price(out: Path) -> list[str]:
             p.export_chrome_trace(str(trace))
 
         def ours(step=step):
-            session = TorchProfilerSession(Options())
+            session = full_session(Options(), None, any_thread=False, cuda=True)
             session.prepare()
             step()
             torch.cuda.synchronize()
@@ -185,7 +179,7 @@ def price(out: Path) -> list[str]:
             f"waiting {1e6 * median(waiting_s):9.2f} us: {100 * slower:+.2f} % "
             f"(median of 11 pairs of {count} steps; "
             f"plain spread {100 * (max(plain_s) / min(plain_s) - 1):.1f} %; before any recording "
-            f"{1e6 * before:.2f} us; {session.recorder.leader[0]}, {session.recorder.phase})"
+            f"{1e6 * before:.2f} us; {session.recorder.detector.leader[0]}, {session.recorder.phase.name})"
         )
     return lines
 
@@ -195,15 +189,12 @@ def main() -> None:
     parser.add_argument("--only-price", action="store_true")
     options = parser.parse_args()
     out: Path = options.out
-    (out / "recordings").mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PYTHONPATH", str(proving.ROOT / "src"))
     if options.only_price:
         print("\n".join(price(out)))
         return
     with ThreadPoolExecutor(4) as pool:
         lines = list(pool.map(lambda name: record(name, out), PROGRAMS))
-    command = [sys.executable, __file__, str(out), "--only-price"]
-    priced = subprocess.run(command, capture_output=True, text=True)
+    priced = proving.python(__file__, out, "--only-price")
     lines += priced.stdout.splitlines() or [priced.stderr[-3000:]]
     proving.show(out, lines)
 

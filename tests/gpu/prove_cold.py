@@ -1,14 +1,13 @@
 """What lies between our cold time and Nsight Compute's, and what moves a median from process to process.
 
-    PYTHONPATH=src python tests/gpu/prove_cold.py --data FOLDER --out FOLDER [SECTION…]
+    PYTHONPATH=src python tests/gpu/prove_cold.py OUT --data FOLDER [SECTION…]
 
-FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz. Kernels are those of prove_bench.py, the ten
-of a Llama training step, and an empty one.
+FOLDER holds mixnet_l_forward.py.gz and mixnet_l_backward.py.gz. Kernels are those of ``generated_modules``,
+the ten largest of a Llama training step, and an empty one.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
@@ -19,11 +18,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import proving
+from generated_modules import MIXNET, llama, mixnet
 from kinetoscope.bench.kernels import ncu, replica
 from kinetoscope.bench.kernels import subjects as kernels
 from kinetoscope.bench.measure.cuda_timers import ActivityTimer, device_flush, record
 from kinetoscope.bench.request import environment
-from prove_bench import MIXNET, llama_modules
 
 METRICS = (
     "gpu__time_duration.sum",
@@ -38,12 +38,12 @@ EMPTY = "spin_kernel"
 Call = Callable[[], object]
 
 
-def subjects(data: Path, llama: Path) -> list[kernels.Subject]:
+def subjects(data: Path, modules: Path) -> list[kernels.Subject]:
     found: list[kernels.Subject] = []
     for direction, names in MIXNET.items():
-        every, _ = kernels.find(data / f"mixnet_l_{direction}.py.gz")
+        every, _ = kernels.find(mixnet(data, direction))
         found += [next(s for s in every if s.kernel.name == name) for name in names]
-    every, _ = kernels.find(llama)
+    every, _ = kernels.find(modules)
     return found + sorted(every, key=lambda s: -s.bytes * s.launches)[:10]
 
 
@@ -124,13 +124,13 @@ def sample(calls: list[Call], before: list[Call], idle: bool, count: int) -> lis
     return [float(span[-1].end_ns - span[0].start_ns) for span in spans]
 
 
-def methods(data: Path, llama: Path, out: Path) -> dict[str, dict[str, float]]:
+def methods(data: Path, modules: Path, out: Path) -> dict[str, dict[str, float]]:
     """Every kernel by every way of making it cold; medians in ns."""
     import torch
 
     ways = variants()
     rows: dict[str, dict[str, float]] = {}
-    chosen = subjects(data, llama)
+    chosen = subjects(data, modules)
     todo: list[tuple[str, list[Call], int]] = [(EMPTY, [lambda: torch.cuda._sleep(0)], 0)]
     for subject in chosen:
         todo.append((subject.kernel.name, [], subject.bytes))
@@ -149,13 +149,13 @@ def methods(data: Path, llama: Path, out: Path) -> dict[str, dict[str, float]]:
     return rows
 
 
-def launch(data: Path, llama: Path, flushed: bool) -> None:
+def launch(data: Path, modules: Path, flushed: bool) -> None:
     """What Nsight Compute watches: each kernel six times, the caches flushed in front of each or not."""
     import torch
 
     flush = device_flush()
     todo: list[Call] = [lambda: torch.cuda._sleep(0)]
-    for subject in subjects(data, llama):
+    for subject in subjects(data, modules):
         todo += built(subject, 1)
     for call in todo:
         for _ in range(6):
@@ -166,18 +166,11 @@ def launch(data: Path, llama: Path, flushed: bool) -> None:
 
 
 def under_ncu(
-    data: Path, llama: Path, names: list[str], *, control: str, flushed: bool, metrics: tuple[str, ...]
+    data: Path, modules: Path, names: list[str], *, control: str, flushed: bool, metrics: tuple[str, ...]
 ) -> dict[str, dict[str, float]]:
     """Medians of each metric over launches 2 to 6 of each kernel, in base units."""
-    program = [
-        sys.executable,
-        __file__,
-        "--data",
-        str(data),
-        "--out",
-        str(llama),
-        "launch" if not flushed else "flushed",
-    ]
+    section = "flushed" if flushed else "launch"
+    program = [sys.executable, __file__, str(modules), "--data", str(data), section]
     line = ncu.command(ncu.find(), [], program)
     line[line.index("--kernel-name") + 1] = "regex:^(" + "|".join(names) + ")$"
     line[line.index("--metrics") + 1] = ",".join(metrics)
@@ -208,18 +201,18 @@ def under_ncu(
 
 
 def against_ncu(data: Path, out: Path) -> None:
-    llama = llama_modules(out)
-    rows = methods(data, llama, out)
+    modules = llama(out)
+    rows = methods(data, modules, out)
     names = list(rows)
     duration = METRICS[:1]
     seen = {
-        "all": under_ncu(data, llama, names, control="all", flushed=False, metrics=duration),
-        "none, flushed": under_ncu(data, llama, names, control="none", flushed=True, metrics=duration),
-        "none": under_ncu(data, llama, names, control="none", flushed=False, metrics=duration),
+        "all": under_ncu(data, modules, names, control="all", flushed=False, metrics=duration),
+        "none, flushed": under_ncu(data, modules, names, control="none", flushed=True, metrics=duration),
+        "none": under_ncu(data, modules, names, control="none", flushed=False, metrics=duration),
     }
     counters = {
-        "all": under_ncu(data, llama, names, control="all", flushed=False, metrics=METRICS),
-        "none, flushed": under_ncu(data, llama, names, control="none", flushed=True, metrics=METRICS),
+        "all": under_ncu(data, modules, names, control="all", flushed=False, metrics=METRICS),
+        "none, flushed": under_ncu(data, modules, names, control="none", flushed=True, metrics=METRICS),
     }
     (out / "ncu.json").write_text(json.dumps({"duration": seen, "counters": counters}, indent=1))
     ways = list(variants())
@@ -253,7 +246,7 @@ def one_process(data: Path) -> None:
     timer = ActivityTimer()
     rows: dict[str, dict[str, list[list[float]]]] = {}
     for direction in MIXNET:
-        every, _ = kernels.find(data / f"mixnet_l_{direction}.py.gz")
+        every, _ = kernels.find(mixnet(data, direction))
         for subject in every:
             if subject.kernel.name not in SPREAD:
                 continue
@@ -281,12 +274,7 @@ def one_process(data: Path) -> None:
 def spread(data: Path, out: Path) -> None:
     found: list[dict[str, dict[str, list[list[float]]]]] = []
     for _ in range(5):
-        done = subprocess.run(
-            [sys.executable, __file__, "--data", str(data), "--out", str(out), "process"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = proving.python(__file__, out, "--data", data, "process")
         if done.returncode:
             print(done.stderr[-1500:])
             return
@@ -307,23 +295,24 @@ def spread(data: Path, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = proving.arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("sections", nargs="*", default=["ncu", "spread"])
-    chosen = parser.parse_args()
-    sections: dict[str, Callable[[], None]] = {
-        "ncu": lambda: against_ncu(chosen.data, chosen.out),
-        "spread": lambda: spread(chosen.data, chosen.out),
+    chosen = parser.parse_intermixed_args()
+    # These are run by the two others, in processes of their own, which read what they print.
+    parts: dict[str, Callable[[], None]] = {
         "process": lambda: one_process(chosen.data),
         "launch": lambda: launch(chosen.data, chosen.out, flushed=False),
         "flushed": lambda: launch(chosen.data, chosen.out, flushed=True),
     }
-    for name in chosen.sections:
-        began = time.monotonic()
-        sections[name]()
-        if name in ("ncu", "spread"):
-            print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)
+    if chosen.sections[0] in parts:
+        parts[chosen.sections[0]]()
+        return
+    sections: dict[str, Callable[[], None]] = {
+        "ncu": lambda: against_ncu(chosen.data, chosen.out),
+        "spread": lambda: spread(chosen.data, chosen.out),
+    }
+    proving.run_sections(chosen.sections, sections)
 
 
 if __name__ == "__main__":

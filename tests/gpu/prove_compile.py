@@ -10,8 +10,6 @@ minutes.
 
 from __future__ import annotations
 
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,21 +39,20 @@ PROGRAMS = {
 
 
 def record(name: str, out: Path) -> str:
-    folder, words = out / "work" / name, PROGRAMS[name].split()
-    began = time.perf_counter()
-    done = proving.record(folder, proving.ROOT / words[0], *words[1:], timeout=300)
+    script, *words = PROGRAMS[name].split()
+    _, done, seconds = proving.record_and_pack(name, out, proving.ROOT / script, *words, timeout=300)
     said = done.stderr.strip().splitlines()
-    if (folder / "manifest.json").is_file():
-        proving.pack(folder, out / "recordings" / f"{name}.tar.gz")
     line = next((line for line in said if "recorded" in line), said[-1] if said else "")
-    return f"{name:<38} status {done.returncode}  {time.perf_counter() - began:5.1f} s  {line}"
+    return f"{name:<38} status {done.returncode}  {seconds:5.1f} s  {line}"
 
 
 def main() -> None:
-    out, names = Path(sys.argv[1]), sys.argv[2:] or [*PROGRAMS]
+    parser = proving.arguments(__doc__)
+    parser.add_argument("names", nargs="*", default=[*PROGRAMS])
+    chosen = parser.parse_args()
     # Side by side: what is proved is the record of compiling, not times.
     with ThreadPoolExecutor(5) as pool:
-        for line in pool.map(lambda name: record(name, out), names):
+        for line in pool.map(lambda name: record(name, chosen.out), chosen.names):
             print(line, flush=True)
 
 

@@ -1,6 +1,6 @@
 """Six changes of known effect, and runs with no change at all: what `kinetoscope diff` says of them.
 
-    python tests/gpu/prove_diff.py OUT          on a CUDA device: records, compares, prints the table
+    python tests/gpu/prove_diff.py record OUT   on a CUDA device: records, compares, prints the table
     python tests/gpu/prove_diff.py judge OUT    anywhere: compares what was recorded
 
 OUT/recordings holds a recording a run, small enough to be kept (`pack`): as it is seven times, each change
@@ -207,16 +207,15 @@ def _row(name: str, diff: dict[str, Any], named: bool, sums: bool) -> str:
     return f"{name:14} {times}  {step['verdict']:11}  {seen}  {cause}"
 
 
-def main(words: list[str]) -> int:
-    if words[:1] == ["program"]:
-        program(set(words[1:]))
+def main() -> int:
+    if sys.argv[1:2] == ["program"]:
+        program(set(sys.argv[2:]))
         return 0
-    if words[:1] == ["judge"]:
-        return judge(Path(words[1]))
-    home = Path(words[0])
-    record(home)
-    return judge(home)
+    chosen = proving.arguments(__doc__, ("record", "judge")).parse_args()
+    if chosen.what == "record":
+        record(chosen.out)
+    return judge(chosen.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

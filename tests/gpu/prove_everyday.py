@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-import sys
 import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +43,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(PROGRAMS))
     parser.add_argument("--plain", type=int, default=3, help="plain runs of each (default 3)")
     parser.add_argument("--rounds", type=int, default=1, help="how often each is measured (default 1)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     work = Path("/tmp/everyday")
     work.mkdir(exist_ok=True)
     rows = [
@@ -55,7 +53,6 @@ def main() -> None:
     ]
     with ThreadPoolExecutor() as pool:  # once nothing is timed any more
         rows = list(pool.map(reported, rows))
-    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "everyday.json").write_text(json.dumps(rows, indent=1))
     with tarfile.open(arguments.out / "recordings.tar.xz", "w:xz", preset=4) as pack:
         for path in sorted(work.rglob("*")):
@@ -110,7 +107,7 @@ def reported(row: dict[str, Any]) -> dict[str, Any]:
 
 def plain(program: list[str], row: dict[str, Any]) -> None:
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, *program], capture_output=True, text=True, timeout=300)
+    done = proving.python(*program, timeout=300)
     row["plain_s"].append(time.perf_counter() - began)
     row["plain_ms"].append(step_ms(done.stdout))
     if done.returncode:

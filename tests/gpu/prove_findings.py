@@ -1,6 +1,6 @@
 """Run the commands that findings print, and show what they predicted beside what was measured.
 
-    PYTHONPATH=src python tests/gpu/prove_findings.py --out FOLDER [--llama] [--mixnet MODULE] [CASE…]
+    PYTHONPATH=src python tests/gpu/prove_findings.py OUT [--llama] [--mixnet MODULE] [CASE…]
 
 CASE is one of tests/gpu/programs/advised.py; --llama trains examples/llama.py; MODULE is a generated module
 of a graph whose kernels are tuned, applied and replayed.
@@ -8,7 +8,6 @@ of a graph whose kernels are tuned, applied and replayed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
@@ -68,14 +67,12 @@ def show(rows: list[tuple[str, dict[str, Any]]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = proving.arguments(__doc__)
     parser.add_argument("--llama", action="store_true")
     parser.add_argument("--mixnet", type=Path)
     parser.add_argument("--limit", default="8")
     parser.add_argument("cases", nargs="*")
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
+    chosen = parser.parse_intermixed_args()
     if chosen.mixnet:
         tuning = ["--max-autotune", "--apply", "--limit", chosen.limit, "--seconds", "0.3"]
         home = chosen.out / "mixnet"

@@ -8,8 +8,6 @@ writes each recording to OUT as a .tar.gz and a table to stdout and OUT/table.tx
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import proving
@@ -69,15 +67,12 @@ def case(steps: int, ending: str, how: str, out: Path) -> str:
 
 
 def main() -> None:
-    out: Path = proving.arguments(__doc__).parse_args().out.resolve()
-    (out / "work").mkdir(parents=True, exist_ok=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # where the programs find what this one found
+    out: Path = proving.arguments(__doc__).parse_args().out
     os.environ["KINETOSCOPE_CACHE"] = "0"
     (out / "program.py").write_text(PROGRAM)
     lines = ["program | steps | ending | exit | left | first steps, ms"]
     for how in ("eager", "compiled"):
-        words = [sys.executable, str(out / "program.py"), "12", "return", how]
-        plain = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        plain = proving.python(out / "program.py", "12", "return", how, timeout=120)
         lines.append(f"{how} | 12 | return | without us | | {plain.stdout.strip() or plain.stderr[-300:]}")
     for steps, ending, how in CASES:
         lines.append(f"{how} | {steps} | {ending} | {case(steps, ending, how, out)}")

@@ -15,10 +15,7 @@ foresees it (OUT/largest.json), and the line that empties the cache by the histo
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 import tarfile
 import time
@@ -96,8 +93,7 @@ def pack(out: Path) -> None:
 def case(name: str, out: Path) -> str:
     folder = out / "work" / "cases" / name
     folder.mkdir(parents=True)
-    command = [sys.executable, str(OF_CASES / "record.py"), str(folder), name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = proving.python(OF_CASES / "record.py", folder, name, timeout=200)
     return (done.stdout + done.stderr[-300:]).strip()
 
 
@@ -124,11 +120,9 @@ def keep(out: Path) -> None:
 
 def count(name: str, out: Path) -> dict[str, Any]:
     truth = out / "work" / f"counted-{name.replace(' ', '-')}.json"
-    variables = dict(os.environ)
-    if name.endswith("expandable"):
-        variables["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    command = [sys.executable, str(PROGRAM), *COUNTED[name].split(), "--steps", "24", "--truth", str(truth)]
-    done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=200)
+    expandable = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"} if name.endswith("expandable") else {}
+    words = [PROGRAM, *COUNTED[name].split(), "--steps", "24", "--truth", truth]
+    done = proving.python(*words, timeout=200, **expandable)
     if not truth.is_file():
         return {"failed": done.stderr[-400:]}
     return json.loads(truth.read_text())
@@ -144,7 +138,7 @@ def price() -> dict[str, list[float]]:
     from kinetoscope.capture import torch_private
     from kinetoscope.capture.options import Options
     from kinetoscope.capture.recorder.memory import ENTRIES
-    from kinetoscope.capture.recorder.profiler import TorchProfilerSession
+    from kinetoscope.capture.recorder.profiler import full_session
 
     found: dict[str, list[float]] = {}
     step = memory.training("train", "", 1)  # small: the host is what takes the time
@@ -160,7 +154,7 @@ def price() -> dict[str, list[float]]:
         ):
             session = None
             if in_trace is not None:
-                session = TorchProfilerSession(Options(memory=in_trace))
+                session = full_session(Options(memory=in_trace), None, any_thread=False, cuda=True)
                 session.prepare()
                 session.start()
             if history:
@@ -220,10 +214,7 @@ def emptied(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("record", "judge", "keep", "fits"))
-    parser.add_argument("out", type=Path)
-    arguments = parser.parse_args()
+    arguments = proving.arguments(__doc__, ("record", "judge", "keep", "fits")).parse_args()
     if arguments.what == "judge":
         import judge_memory
 
@@ -231,7 +222,6 @@ def main() -> None:
     elif arguments.what == "keep":
         keep(arguments.out)
     elif arguments.what == "fits":
-        arguments.out.mkdir(parents=True, exist_ok=True)
         largest(arguments.out)
         emptied(arguments.out)
     else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import time
 from pathlib import Path
 
@@ -71,12 +70,13 @@ def run(way: str, slow: str, out: Path, gpus: int) -> str:
 
 
 def main() -> None:
-    out = Path(sys.argv[1])
-    out.mkdir(parents=True, exist_ok=True)
+    parser = proving.arguments(__doc__)
+    parser.add_argument("cases", nargs="*", default=["-".join(case) for case in CASES])
+    arguments = parser.parse_args()
+    out: Path = arguments.out
     gpus, began = torch.cuda.device_count(), time.perf_counter()
     lines: list[str] = [f"{gpus} × {torch.cuda.get_device_name(0)}, torch {torch.__version__}"]
-    chosen = sys.argv[2:] or ["-".join(case) for case in CASES]
-    for way, slow in (case for case in CASES if "-".join(case) in chosen):
+    for way, slow in (case for case in CASES if "-".join(case) in arguments.cases):
         if time.perf_counter() - began > LIMIT_S - 30:
             lines.append(f"{way}-{slow}: no time left")
             continue

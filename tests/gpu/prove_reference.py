@@ -1,22 +1,21 @@
 """Every kernel of mixnet_l and of a Llama step against its graph fragment, in several processes.
 
-PYTHONPATH=src python tests/gpu/prove_reference.py --data FOLDER --out FOLDER
+PYTHONPATH=src python tests/gpu/prove_reference.py OUT --data FOLDER
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import proving
+from generated_modules import MIXNET, llama, mixnet
 from kinetoscope.bench.kernels import replica
 from kinetoscope.bench.kernels import subjects as kernels
 from kinetoscope.bench.kernels.timing import check
-from prove_bench import llama_modules
 
 PROCESSES = 8
 
@@ -46,24 +45,21 @@ def share(paths: list[Path], number: int, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = proving.arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--llama", type=Path)
     parser.add_argument("--number", type=int)
     chosen = parser.parse_args()
-    modules = [chosen.data / f"mixnet_l_{direction}.py.gz" for direction in ("forward", "backward")]
     if chosen.number is not None:
+        modules = [mixnet(chosen.data, direction) for direction in MIXNET]
         share([*modules, chosen.llama], chosen.number, chosen.out)
         return
     began = time.monotonic()
     scratch = Path("/tmp/reference")
-    scratch.mkdir(exist_ok=True)
-    line = [sys.executable, __file__, "--data", str(chosen.data), "--out", str(scratch)]
-    line += ["--llama", str(llama_modules(chosen.out))]
-    running = [subprocess.Popen([*line, "--number", str(number)]) for number in range(PROCESSES)]
-    for process in running:
-        process.wait()
+    words = [__file__, scratch, "--data", chosen.data, "--llama", llama(chosen.out), "--number"]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for done in pool.map(lambda number: proving.python(*words, str(number)), range(PROCESSES)):
+            print(done.stderr[-1500:] if done.returncode else "", end="", flush=True)
     rows = [row for file in sorted(scratch.glob("*.part")) for row in json.loads(file.read_text())]
     (chosen.out / "reference.json").write_text(json.dumps(rows, indent=1))
     print(Counter(row["status"] for row in rows), f"{time.monotonic() - began:.0f} s")

@@ -7,34 +7,52 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the folder that all results are written into."""
+def arguments(description: str | None, verbs: Iterable[str] = ()) -> argparse.ArgumentParser:
+    """A parser with what is to be done, where that may be several things, and with the folder that all
+    results are written into: it is made."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path)
+    if verbs:
+        parser.add_argument("what", choices=tuple(verbs))
+    parser.add_argument("out", type=_made)
     return parser
+
+
+def _made(text: str) -> Path:
+    folder = Path(text).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def python(
+    *words: str | Path, timeout: float | None = None, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run this Python with these sources, wherever it stands; the caller looks at its status."""
+    paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | variables,
+        check=False,
+    )
 
 
 def kinetoscope(
     *words: str | Path, timeout: float | None = None, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; the caller looks at its status."""
-    return subprocess.run(
-        [sys.executable, "-m", "kinetoscope", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        env=os.environ | variables,
-        check=False,
-    )
+    return python("-m", "kinetoscope", *words, timeout=timeout, cwd=cwd, **variables)
 
 
 def record(
@@ -42,6 +60,22 @@ def record(
 ) -> subprocess.CompletedProcess[str]:
     """Record a program, without the report at its end."""
     return kinetoscope("run", "--no-report", *options, "--out", folder, "--", *program, timeout=timeout)
+
+
+def record_and_pack(
+    name: str, out: Path, *program: str | Path, timeout: float = 240
+) -> tuple[Path, subprocess.CompletedProcess[str], float]:
+    """Record a program into ``work/NAME``, packed as ``recordings/NAME.tar.gz`` where anything was recorded.
+
+    Returns:
+        the recording's folder, the command as it ended, and the seconds that it took.
+    """
+    folder, began = out / "work" / name, time.perf_counter()
+    done = record(folder, *program, timeout=timeout)
+    seconds = time.perf_counter() - began
+    if (folder / "manifest.json").is_file():
+        pack(folder, out / "recordings" / f"{name}.tar.gz")
+    return folder, done, seconds
 
 
 def pack(folder: Path, target: Path) -> None:
@@ -56,3 +90,14 @@ def show(out: Path, lines: Iterable[str]) -> None:
     text = "\n".join(lines)
     (out / "table.txt").write_text(text + "\n")
     print(text)
+
+
+def run_sections(chosen: Iterable[str], sections: Mapping[str, Callable[[], None]]) -> None:
+    """Run these sections of a proof, and say how long each took."""
+    for name in chosen:
+        began = time.monotonic()
+        try:
+            sections[name]()
+        except Exception as error:  # one section's failure must not cost the others their time on the machine
+            print("FAILED", name, type(error).__name__, error)
+        print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)

@@ -86,7 +86,7 @@ def test_a_category_that_is_not_there_says_which_are():
 @pytest.mark.parametrize(
     "arguments", [["report"], ["kernels"], ["export", SMALL], ["kernels", SMALL, "--by", "x"], ["nonsense"]]
 )
-def test_usage(arguments):
+def test_wrong_usage_is_an_error_that_shows_the_usage(arguments):
     done = kinetoscope(*arguments)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -134,7 +134,7 @@ def test_standard_output_that_is_closed_or_full(tmp_path: Path) -> None:
         assert full.stderr.startswith("kinetoscope: the system refused: No space left on device")
 
 
-def test_what_nobody_expected_is_a_message(
+def test_an_unexpected_error_is_a_message_without_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(_: object) -> int:

@@ -45,7 +45,7 @@ def agree(rows, expected):
         assert (row["min_us"], row["max_us"]) == pytest.approx((min(times), max(times)), abs=1e-3)
 
 
-def test_by_kernel(events):
+def test_kernels_are_listed_by_their_device_time(events):
     document = listed()
     expected = durations(events, lambda event: event["name"])
     agree(document["kernels"], expected)
@@ -60,7 +60,7 @@ def test_kernels_of_one_short_name_are_told_apart():
     assert len(set(shorts)) == len(shorts)
 
 
-def test_by_stream(events):
+def test_streams_are_listed_with_their_device_time(events):
     agree(listed("--by", "stream")["streams"], durations(events, lambda event: str(event["args"]["stream"])))
 
 

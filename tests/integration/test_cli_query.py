@@ -80,7 +80,7 @@ def test_a_long_answer_is_cut_and_says_so():
     assert "--limit 0" in done.stderr
 
 
-def test_missing_values_show():
+def test_missing_values_are_shown_as_a_dash():
     done = kinetoscope("query", SMALL, "SELECT NULL AS nothing, 1.5 AS number, 'text' AS word")
     assert done.stdout.split() == ["nothing", "number", "word", "–", "1.5", "text"]
 

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.compilation import fx
+from kinetoscope.compilation import partition
 from kinetoscope.compilation.model import DEFAULTS, CompiledProgram
 from kinetoscope.compilation.sources import load
 from kinetoscope.document import compilation as document
@@ -168,7 +168,7 @@ def test_what_the_partitioner_chose_in_a_log_of_a_gpu() -> None:
 
 
 def test_views_and_defaults_are_torchs() -> None:
-    names = fx.VIEWS.pattern.partition("(?:")[2].partition(")")[0].split("|")
+    names = partition.VIEWS.pattern.partition("(?:")[2].partition(")")[0].split("|")
     for packet in (getattr(torch.ops.aten, name) for name in names if name != "_unsafe_view"):
         overload = getattr(packet, packet.overloads()[0])
         assert overload._schema.arguments[0].alias_info is not None
@@ -188,7 +188,7 @@ def test_each_frame_names_its_backend(recorded: Path, compilation: CompiledProgr
     assert {frame.mode for frame in compilation.frames if frame.backend != "inductor"} == {"none"}
 
 
-def test_the_recompilation_and_its_remedy(compilation: CompiledProgram) -> None:
+def test_a_recompilation_and_its_remedy_are_read_from_a_live_log(compilation: CompiledProgram) -> None:
     (row,) = compilation.recompilations
     (reason,) = row.reasons
     assert (row.function, reason.subject, reason.dimension) == ("double", "x", 0)
@@ -196,7 +196,7 @@ def test_the_recompilation_and_its_remedy(compilation: CompiledProgram) -> None:
     assert "mark_dynamic(x, 0)" in row.advice
 
 
-def test_the_break(compilation: CompiledProgram) -> None:
+def test_a_graph_break_is_read_from_a_live_log(compilation: CompiledProgram) -> None:
     (row,) = compilation.graph_breaks
     assert (row.function, row.count) == ("talk", 1)
     assert row.code == 'print("", end="")'
@@ -204,7 +204,7 @@ def test_the_break(compilation: CompiledProgram) -> None:
     assert row.hints
 
 
-def test_the_error(compilation: CompiledProgram) -> None:
+def test_an_error_of_dynamo_is_read_from_a_live_log(compilation: CompiledProgram) -> None:
     (failure,) = compilation.failures
     assert failure.type == "Unsupported"
     assert failure.code == "return x * 2 if x.sum() > 0 else x - 1"
@@ -239,5 +239,5 @@ def test_a_recording_has_fusion_and_the_report_the_compilation(
         capture_output=True,
         check=True,
     ).stdout
-    read = msgspec.json.decode(printed, type=dict[str, document.Compilation])
+    read = msgspec.json.decode(printed, type=dict[str, document.CompiledProgram])
     assert read["compilation"].frames == compilation.frames

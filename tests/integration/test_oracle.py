@@ -1,4 +1,4 @@
-"""Every figure of the report against exact arithmetic on the raw events."""
+"""Traces as they are read, and the figures of reports, against exact arithmetic on the raw events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 from kinetoscope.analysis.kernels.categories import categories
-from kinetoscope.document import Report
-from kinetoscope.document.collect.report import build
+from kinetoscope.document import CategoryRow, DeviceRow, GraphRow, KernelRow, StepRow
+from kinetoscope.document.collect import devices, kernels, steps
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
@@ -74,18 +75,39 @@ class File(msgspec.Struct):
 
 
 @dataclass(frozen=True)
+class Figures:
+    """What a report says of the device's work: all else in it takes much longer."""
+
+    devices: list[DeviceRow]
+    categories: list[CategoryRow]
+    kernels: list[KernelRow]
+    steps: list[StepRow]
+    graphs: list[GraphRow]
+
+
+@dataclass(frozen=True)
 class Recording:
-    name: str
     path: Path
+    truth: dict[str, Any]
     trace: Trace
-    report: Report
+    report: Figures
 
 
 @pytest.fixture(scope="module", params=TRACES)
 def recording(request: pytest.FixtureRequest, recorded: Callable[[str], Path]) -> Recording:
     path = recorded(request.param)
+    # The oracle lies beside the folder (h200, …) that the trace is in.
+    folder = path.parents[len(Path(request.param).parts) - 1]
     trace = read(path)
-    return Recording(request.param, path, trace, build(Run((trace,))))
+    run = Run((trace,))
+    report = Figures(
+        devices.devices(run),
+        kernels.categories(run),
+        kernels.kernels(run),
+        steps.steps(run),
+        kernels.graphs(run),
+    )
+    return Recording(path, oracle(folder / "oracle.jsonl")[request.param], trace, report)
 
 
 def oracle(path: Path) -> dict[str, dict[str, Any]]:
@@ -97,11 +119,68 @@ def test_every_trace_of_the_oracle_is_checked(shared_data: Path) -> None:
     assert sorted(oracle(shared_data / "oracle.jsonl")) == sorted(checked)
 
 
+def test_a_trace_has_the_events_of_its_file(recording: Recording) -> None:
+    trace, truth = recording.trace, recording.truth
+    device = trace.device_events
+    assert trace.source.events == truth["events"]
+    assert trace.source.complete
+    assert trace.source.damages == ()
+    for kind in ("kernel", "memcpy", "memset"):
+        events = device.filter(pl.col("kind") == kind)
+        assert len(events) == truth[f"n_{kind}"]
+        assert events["duration_ns"].sum() == round(truth[f"sum_{kind}_us"] * 1000)
+    assert sorted(device["stream"].unique().cast(pl.String)) == truth["streams"]
+    assert device["launch"].null_count() == truth["gpu_events_without_launch"]
+    kernels = device.filter(pl.col("kind") == "kernel")
+    assert (kernels["duration_ns"] < 1000).sum() == truth["kernels_lt_1us"]
+    assert (kernels["duration_ns"] < 2000).sum() == truth["kernels_lt_2us"]
+    assert kernels["name"].n_unique() == truth["unique_kernels"]
+    calls = trace.host_events.filter(
+        pl.col("category").cast(pl.String).is_in(["cuda_runtime", "cuda_driver"])
+    )
+    assert len(calls) == truth["n_runtime"]
+    assert sorted(set(trace.steps["name"])) == truth["steps"]
+    _check_graph_launches(trace, truth)
+    _check_devices(trace, truth)
+    _check_top_kernels(kernels, truth)
+
+
+def _check_graph_launches(trace: Trace, truth: dict[str, Any]) -> None:
+    host = trace.host_events.with_columns(pl.col("name").cast(pl.String))
+    graph_launches = host.filter(pl.col("name").str.contains("GraphLaunch"))
+    kernels = trace.device_events.filter(pl.col("kind") == "kernel")
+    assert len(graph_launches) == truth["graph_launches"]
+    assert kernels["launch"].is_in(graph_launches["id"].implode()).sum() == truth["kernels_from_graph"]
+
+
+def _check_devices(trace: Trace, truth: dict[str, Any]) -> None:
+    ends = trace.device_events.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    spans = ends.group_by("device").agg(n=pl.len(), span=pl.col("end_ns").max() - pl.col("start_ns").min())
+    found = {str(device): (n, span) for device, n, span in spans.iter_rows()}
+    assert found.keys() == truth["devices"].keys()
+    for device, facts in truth["devices"].items():
+        count, span_ns = found[device]
+        assert count == facts["n"]
+        # The oracle subtracts doubles of microseconds, which are good to half a nanosecond each.
+        assert abs(span_ns - facts["span_us"] * 1000) < 1.01
+
+
+def _check_top_kernels(kernels: pl.DataFrame, truth: dict[str, Any]) -> None:
+    totals = {
+        name: (total, launches)
+        for name, total, launches in kernels.group_by(pl.col("name").cast(pl.String))
+        .agg(pl.col("duration_ns").sum(), pl.len())
+        .iter_rows()
+    }
+    for prefix, total_us, launches in truth["top5"]:
+        assert any(
+            name.startswith(prefix) and found == (round(total_us * 1000), launches)
+            for name, found in totals.items()
+        )
+
+
 def test_counts_sums_span_and_busy_agree_with_the_oracle(recording: Recording) -> None:
-    # The oracle lies beside the folder (h200, …) that the trace is in.
-    folder = recording.path.parents[len(Path(recording.name).parts) - 1]
-    truth = oracle(folder / "oracle.jsonl")[recording.name]
-    report = recording.report
+    truth, report = recording.truth, recording.report
     counted = sum(truth[f"n_{kind}"] for kind in ("kernel", "memcpy", "memset"))
     summed = sum(truth[f"sum_{kind}_us"] for kind in ("kernel", "memcpy", "memset"))
     near = 0.001 * max(counted, 1)

@@ -57,7 +57,7 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_it_costs_nothing_where_it_is_not_used() -> None:
+def test_importing_the_pytest_plugin_loads_nothing_else() -> None:
     code = (
         "import pytest, sys; before = set(sys.modules); import kinetoscope.integrations.pytest_plugin; "
         "print(*sorted(name for name in set(sys.modules) - before if not name.startswith('kinetoscope')))"

@@ -75,7 +75,7 @@ def test_the_listing_without_changes_is_the_critical_path(capsys: pytest.Capture
         (["--host", "-1"], 2, "is no name and part of its time"),
     ],
 )
-def test_what_fits_nothing_is_said(
+def test_a_change_that_matches_nothing_is_refused(
     words: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["whatif", EAGER, *words]) == status

@@ -10,17 +10,7 @@ import time
 
 import pytest
 
-from programs import Programs
-
-TRAIN = """
-    import torch
-    model = torch.nn.Linear(32, 32)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    def train(steps=500):
-        for _ in range(steps):
-            model(torch.ones(4, 32)).sum().backward()
-            optimizer.step()
-"""
+from programs import TRAIN, Programs
 
 
 def test_what_a_program_sees_of_itself_is_what_it_sees_without_us(programs: Programs):
@@ -82,13 +72,13 @@ def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
     script = programs.write(
         TRAIN
         + """
-    class Broken(torch.nn.Module):
-        def forward(self, x):
-            raise ValueError("no such thing")
-    train(2)
-    print("before")
-    Broken()(torch.ones(1))
-    """
+class Broken(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("no such thing")
+train(2)
+print("before")
+Broken()(torch.ones(1))
+"""
     )
     plain, run = programs.plain(str(script)), programs.record(str(script))
     assert plain.status == 1
@@ -114,7 +104,7 @@ def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
     ],
 )
 def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int, exit: str):
-    script = programs.write(TRAIN + f"    import os, sys, signal, time\n    train(4)\n    {ending}\n")
+    script = programs.write(f"{TRAIN}train(4)\n{ending}\n")
     run = programs.record(str(script))
     assert run.status == status
     assert (run.manifest["exit"], run.manifest["status"]) == (exit, status)
@@ -129,15 +119,14 @@ def test_a_signal_sent_to_us_reaches_the_program(programs: Programs):
     script = programs.write(
         TRAIN
         + """
-    import signal, sys, time
-    def stop(number, frame):
-        print("caught", signal.Signals(number).name, flush=True)
-        sys.exit(5)
-    signal.signal(signal.SIGTERM, stop)
-    train(3)
-    print("ready", flush=True)
-    time.sleep(30)
-    """
+def stop(number, frame):
+    print("caught", signal.Signals(number).name, flush=True)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, stop)
+train(3)
+print("ready", flush=True)
+time.sleep(30)
+"""
     )
     command = [sys.executable, "-m", "kinetoscope", "run", "--no-report", str(script)]
     child = subprocess.Popen(
@@ -156,9 +145,7 @@ def test_a_signal_sent_to_us_reaches_the_program(programs: Programs):
 
 
 def test_an_interrupt_is_an_end_and_keeps_the_recording(programs: Programs):
-    script = programs.write(
-        TRAIN + "    import time\n    train(3)\n    print('ready', flush=True)\n    time.sleep(30)\n"
-    )
+    script = programs.write(TRAIN + "train(3)\nprint('ready', flush=True)\ntime.sleep(30)\n")
     command = [sys.executable, "-m", "kinetoscope", "run", "--no-report", str(script)]
     child = subprocess.Popen(
         command,
@@ -185,9 +172,7 @@ def test_an_interrupt_is_an_end_and_keeps_the_recording(programs: Programs):
 
 def test_a_module_is_run_as_python_does(programs: Programs):
     programs.write("", "package/__init__.py")
-    programs.write(
-        TRAIN + "    import sys\n    train()\n    print(__name__, __package__, sys.argv)\n", "package/job.py"
-    )
+    programs.write(TRAIN + "train()\nprint(__name__, __package__, sys.argv)\n", "package/job.py")
     run = programs.record("-m", "package.job", "--x", "1")
     assert run.out == f"__main__ package {[str(programs.home / 'package/job.py'), '--x', '1']}\n"
     assert run.steps["found_by"] == "optimizer"
@@ -229,20 +214,18 @@ def test_children_are_as_without_us(programs: Programs):
 
 def test_dataloader_workers_are_forked_and_stopped_as_without_us(programs: Programs):
     script = programs.write(
-        """
-        import torch
-        from torch.utils.data import DataLoader
-        model = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        data = [torch.full((4,), float(i)) for i in range(120)]
-        total = 0.0
-        for batch in DataLoader(data, batch_size=4, num_workers=2):
-            loss = model(batch).sum(); loss.backward(); optimizer.step(); total += batch.sum().item()
-        print(total)
-        """
+        TRAIN
+        + """
+from torch.utils.data import DataLoader
+data = [torch.full((32,), float(i)) for i in range(120)]
+total = 0.0
+for batch in DataLoader(data, batch_size=4, num_workers=2):
+    loss = model(batch).sum(); loss.backward(); optimizer.step(); total += batch.sum().item()
+print(total)
+"""
     )
     run = programs.record(str(script))
-    assert (run.status, run.out) == (0, f"{float(4 * sum(range(120)))}\n")
+    assert (run.status, run.out) == (0, f"{float(32 * sum(range(120)))}\n")
     assert run.steps["found_by"] == "optimizer"
 
 
@@ -273,11 +256,11 @@ def test_a_program_that_profiles_itself_early_is_recorded_afterwards(programs: P
     script = programs.write(
         TRAIN
         + """
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
-        train(2)
-    print(sum(e.count for e in p.key_averages() if e.key == "aten::addmm"))
-    train(500)
-    """
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+    train(2)
+print(sum(e.count for e in p.key_averages() if e.key == "aten::addmm"))
+train(500)
+"""
     )
     run = programs.record(str(script))
     assert run.out == "2\n"

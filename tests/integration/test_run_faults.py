@@ -10,19 +10,9 @@ from pathlib import Path
 import pytest
 
 import kills
-from programs import Programs
+from programs import TRAIN, Programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kills find a command's child in /proc")
-
-TRAIN = """
-    import os, resource, shutil, sys, torch
-    model = torch.nn.Linear(32, 32)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    def train(steps):
-        for _ in range(steps):
-            model(torch.ones(4, 32)).sum().backward()
-            optimizer.step()
-"""
 
 
 @pytest.mark.parametrize(
@@ -44,12 +34,13 @@ def test_where_no_file_may_grow_the_first_steps_are_left(programs: Programs):
     script = programs.write(
         TRAIN
         + """
-    train(4)
-    os.closerange(3, 256)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-    train(500)
-    sys.exit(7)
-    """
+import resource
+train(4)
+os.closerange(3, 256)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+train(500)
+sys.exit(7)
+"""
     )
     run = programs.record(str(script))
     assert run.status == 7

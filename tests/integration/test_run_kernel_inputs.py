@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from programs import Programs, Run
+from programs import TRAIN, Programs, Run
 
-PROGRAM = """
-import sys, types
-import torch
+PROGRAM = (
+    TRAIN
+    + """
+import types
 
 class JITFunction:
     def __init__(self, fn):
@@ -28,17 +29,16 @@ sys.modules["triton.runtime.jit"] = fake
 def kernel(x, n):
     pass
 
-model = torch.nn.Linear(64, 64)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 plain = JITFunction.run
 for step in range(STEPS):
     optimizer.zero_grad()
-    model(torch.randn(32, 64)).sum().backward()
+    model(torch.randn(4, 32)).sum().backward()
     kernel.run(torch.arange(step, step + 3), step, grid=(1,), warmup=False)
     optimizer.step()
 assert JITFunction.run is plain
 print("launched", kernel.seen)
 """
+)
 """The program asserts that nothing of ours is left, and prints what it would print without us."""
 
 

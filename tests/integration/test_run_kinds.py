@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from programs import Programs, Run
+from programs import TRAIN, Programs, Run
 
 # As transformers lays it out: the model's call is looked up once, and that is called for each token.
 GENERATION = """
@@ -152,32 +152,31 @@ def test_one_request_is_recorded_with_its_tokens(programs: Programs):
 def test_a_training_loop_that_generates_has_its_optimizer_s_steps(programs: Programs):
     transformers(programs)
     script = programs.write(
-        """
-        import torch
-        from model import Model
-        model = Model(False)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(500):
-            sample = model.generate(torch.ones(2, 5, 8), 3)
-            model(sample).sum().backward()
-            optimizer.step()
-        """
+        TRAIN
+        + """
+from model import Model
+model = Model(False)
+optimizer = Descent(model.head.parameters())
+for _ in range(500):
+    sample = model.generate(torch.ones(2, 5, 8), 3)
+    model(sample).sum().backward()
+    optimizer.step()
+"""
     )
     assert programs.record(str(script)).steps["found_by"] == "optimizer"
 
 
-TRAINING = """
-    import torch
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
-    inner = torch.optim.SGD(model.parameters(), lr=0.1)
-    loss = torch.nn.MSELoss()
-    def train(optimizer, batches=1):
-        model.train()
-        for _ in range(batches):
-            loss(model(torch.ones(4, 8)), torch.ones(4, 1)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+TRAINING = f"""{TRAIN}
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
+inner = Descent(model.parameters())
+loss = torch.nn.MSELoss()
+def train(optimizer, batches=1):
+    model.train()
+    for _ in range(batches):
+        loss(model(torch.ones(4, 8)), torch.ones(4, 1)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
 """
 
 
@@ -242,7 +241,7 @@ WRAPPED = {
             def __init__(self, optimizer):
                 own = ("step", "zero_grad")
                 self.__dict__ = {k: v for k, v in optimizer.__dict__.items() if k not in own}
-                self.__class__ = type("LightningSGD", (LightningOptimizer, type(optimizer)), {})
+                self.__class__ = type("LightningDescent", (LightningOptimizer, type(optimizer)), {})
                 self._optimizer = optimizer
             def zero_grad(self):
                 self._optimizer.zero_grad()
@@ -274,6 +273,6 @@ def test_a_wrapped_optimizer_s_step_is_found_once(programs: Programs, library: s
         "from training import *\n" + dedent(body) + "\nfor _ in range(500):\n    train(optimizer)\n"
     )
     run = programs.record(str(script))
-    assert (run.steps["found_by"], run.steps["step_name"]) == ("optimizer", "SGD")
+    assert (run.steps["found_by"], run.steps["step_name"]) == ("optimizer", "Descent")
     events = Counter(e["name"] for e in run.events() if e.get("cat") == "cpu_op")
     assert events["aten::mse_loss"] == len(run.steps["profiled_s"])

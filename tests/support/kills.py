@@ -30,18 +30,10 @@ from typing import NamedTuple
 from kinetoscope import cli
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
+from programs import TRAIN
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = """
-import time
-import torch
-model = torch.nn.Linear(32, 32)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(80):
-    model(torch.ones(4, 32)).sum().backward()
-    optimizer.step()
-    time.sleep(0.02)
-"""
+PROGRAM = f"{TRAIN}train(80, 0.02)\n"
 PATIENCE_S = 60.0
 LEFT = ("not begun", "no trace", "first steps", "recorded steps")
 FAILED = ("does not open", "hang", "wrong end")

@@ -12,6 +12,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+DESCENT = (ROOT / "tests" / "harm" / "programs" / "descent.py").read_text()
+# The start of a program that trains.
+TRAIN = f"""{DESCENT}
+import os, signal, sys, time
+model = torch.nn.Linear(32, 32)
+optimizer = Descent(model.parameters())
+def train(steps=500, sleep_s=0.0):
+    for _ in range(steps):
+        time.sleep(sleep_s)
+        model(torch.ones(4, 32)).sum().backward()
+        optimizer.step()
+"""
 
 
 @dataclass

@@ -89,7 +89,7 @@ def test_graphs_need_a_compile_log(run: kinetoscope.Run) -> None:
     assert any(graph.device_time_us for graph in both.graphs)
 
 
-def test_sql(run: kinetoscope.Run) -> None:
+def test_a_query_answers_with_a_table_and_refuses_what_is_wrong(run: kinetoscope.Run) -> None:
     counted = run.query("SELECT COUNT(*) AS n FROM device_events")
     assert counted.equals(pl.DataFrame({"n": [len(run.traces[0].device_events)]}, {"n": pl.UInt32}))
     with pytest.raises(kinetoscope.UsageError):

@@ -85,7 +85,7 @@ GB = 10**9
         ("AMD Instinct MI355X", "AMD Instinct MI355X"),
     ],
 )
-def test_reported_names(reported: str, product: str) -> None:
+def test_devices_are_found_by_the_names_that_drivers_report(reported: str, product: str) -> None:
     found = find(reported)
     assert found is not None
     assert found.name == product
@@ -108,7 +108,7 @@ def test_reported_names(reported: str, product: str) -> None:
         "",
     ],
 )
-def test_names_that_no_row_speaks_for(reported: str) -> None:
+def test_unknown_devices_are_not_found_in_the_table(reported: str) -> None:
     assert find(reported) is None
 
 
@@ -130,7 +130,7 @@ def test_memory_decides_between_products_of_one_name(reported: str, memory: int,
 
 
 @pytest.mark.parametrize("row", DEVICES, ids=lambda row: row.name)
-def test_rows_are_plausible(row: DeviceSpec) -> None:
+def test_rows_of_the_table_are_plausible(row: DeviceSpec) -> None:
     assert re.compile(row.matches)
     assert row.source.startswith(("NVIDIA", "AMD"))
     assert set(row.peaks) <= set(DTYPES)

@@ -169,7 +169,7 @@ RECKONED = [row for row in DEVICES if row.name.removeprefix("NVIDIA ") in STATED
 WRITTEN = [row for row in DEVICES if row not in RECKONED]
 
 
-def test_every_row_is_here() -> None:
+def test_every_row_of_the_table_is_recalculated() -> None:
     assert len(RECKONED) == len(STATED)
     assert sorted(BOARDS) == sorted(row.name for row in WRITTEN)
 

@@ -63,7 +63,7 @@ def test_every_room_is_on_it_in_its_own_words(folder: str) -> None:
 
 
 @pytest.mark.parametrize(("errand", "place"), ERRANDS.items())
-def test_it_says_where_to_go(errand: str, place: str) -> None:
+def test_each_errand_names_its_place(errand: str, place: str) -> None:
     (row,) = [row for row in MAP.splitlines() if row.startswith(f"| {errand}")]
     assert f"`{place}`" in row.split("|")[2]
 

@@ -31,7 +31,7 @@ def test_no_text_promises_a_verb_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("inputs", [["trace.json"], ["a b.json", "$(c).json"]])
 @pytest.mark.parametrize("document", [report(), host_only()], ids=["gpu", "host"])
-def test_what_comes_next_parses(document, inputs) -> None:
+def test_the_next_commands_parse(document, inputs) -> None:
     for line, _ in next_commands(document, inputs):
         program, verb, *words = shlex.split(line)
         assert program == "kinetoscope"

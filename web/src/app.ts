@@ -1,13 +1,36 @@
 // What every part of the page is given: the document, the timeline's columns, and the way to other places.
-import type { CompiledKernel } from "./document.ts";
-import type { KernelRow, Report, Sentences } from "./document.ts";
-import { Palette } from "./palette.ts";
-import { format } from "./route.ts";
+import type { CompiledKernel, KernelRow, Report, Sentences } from "./document.ts";
+import { format } from "./links.ts";
 import type { Store } from "./timeline/store.ts";
+
+const OTHER = "#8b93a1";
+const HOST: Record<string, string> = {
+  cpu_op: "#8fb3dd",
+  cuda_runtime: "#b3bbc7",
+  cuda_driver: "#b3bbc7",
+  user_annotation: "#d8bd83",
+  python_function: "#a9c3a4",
+  overhead: "#d39a9a",
+  gpu_user_annotation: "#d8bd83",
+};
+
+export class Palette {
+  constructor(private readonly shown: Sentences) {}
+  category = (name: string): string => this.shown.category_colours[name] ?? OTHER;
+  use = (name: string): string =>
+    name === "idle" ? "var(--track)" : (this.shown.use_colours[name] ?? OTHER);
+  memory = (part: string): string => this.shown.memory_colours[part] ?? OTHER;
+  cause = (name: string): string => this.shown.cause_colours[name] ?? OTHER;
+  host = (kind: string): string => HOST[kind] ?? "#c3c9d2";
+}
 
 export class App {
   readonly palette: Palette;
+  readonly isComparison: boolean;
+  /** The place of the page that has the timeline. */
+  readonly timeline: string;
   private readonly kernelIndex: Map<string, number>;
+  private worksByName: Map<string, Uint32Array> | null = null;
   private readonly compiledByName = new Map<string, CompiledKernel[]>();
 
   constructor(
@@ -16,6 +39,8 @@ export class App {
     readonly store: Store | null,
   ) {
     this.palette = new Palette(sentences);
+    this.isComparison = Object.keys(sentences.sides).length > 0;
+    this.timeline = this.isComparison ? "comparison" : "timeline";
     this.kernelIndex = new Map(report.kernels.map((row, index) => [row.name, index]));
     for (const kernel of report.compilation?.kernels ?? [])
       for (const name of new Set([kernel.name, kernel.symbol]))
@@ -29,19 +54,43 @@ export class App {
     return at < 0 ? name : `graph ${this.sentences.graph_labels[at]}`;
   }
 
+  /** A kernel's launches, as places among device work in the order of the lanes. */
+  works(name: string): Uint32Array {
+    this.worksByName ??= byName(this.store);
+    return this.worksByName.get(name) ?? new Uint32Array();
+  }
+
+  /** How long each of them took, in microseconds. */
+  times(name: string): Float64Array {
+    const { store } = this;
+    return Float64Array.from(this.works(name), (work) => store!.duration[store!.work[work]!]! / 1000);
+  }
+
   kernelOf = (name: string): KernelRow | undefined => this.report.kernels[this.kernelIndex.get(name) ?? -1];
   compiledOf = (name: string): CompiledKernel[] => this.compiledByName.get(name) ?? [];
 
-  /** A kernel's own page; the list, filtered, for what has none. */
-  kernelHref(name: string): string {
+  /** A kernel's own page; the list, filtered, for what has none; in a comparison its launches, lit. */
+  kernelHref(name: string): string | null {
     const index = this.kernelIndex.get(name);
-    return index === undefined ? format(["kernels"], { q: name }) : format(["kernels", index]);
+    if (index !== undefined) return format(["kernels", index]);
+    if (this.report.kernels.length) return format(["kernels"], { q: name });
+    return this.store?.names.some((one) => one.name === name) ? format([this.timeline], { n: name }) : null;
   }
 
-  /** The timeline at a stretch of time, in nanoseconds from the origin, with some room around it. */
+  /** Which rank it is, where there are several; or which side of a comparison. */
+  rankName(rank: number): string {
+    const { sides } = this.sentences;
+    if (this.isComparison) return Object.keys(sides)[rank]!;
+    return this.store!.lanes.some((lane) => lane.rank !== rank) ? `rank ${rank}` : "";
+  }
+
+  /** The timeline at an interval of time, in nanoseconds from the origin, with some room around it. */
   timeHref(from: number, to: number, more: Record<string, string | number> = {}, room = 0.15): string {
     const extra = Math.max((to - from) * room, 50);
-    return format(["timeline"], { t: `${stamp(Math.max(from - extra, 0))}-${stamp(to + extra)}`, ...more });
+    return format([this.timeline], {
+      t: `${stamp(Math.max(from - extra, 0))}-${stamp(to + extra)}`,
+      ...more,
+    });
   }
 
   /** The same on the clock of the traces, in microseconds. */
@@ -62,3 +111,14 @@ export class App {
 
 /** Nanoseconds as microseconds in an address. */
 export const stamp = (ns: number): string => (Math.round(ns) / 1000).toString();
+
+function byName(store: Store | null): Map<string, Uint32Array> {
+  const found = new Map<string, number[]>();
+  store?.work.forEach((row, work) => {
+    const { name } = store.nameOf(row);
+    const known = found.get(name);
+    if (known) known.push(work);
+    else found.set(name, [work]);
+  });
+  return new Map([...found].map(([name, works]) => [name, Uint32Array.from(works)]));
+}

@@ -44,7 +44,7 @@ export function painted(
 /** Where a pointer is, in CSS pixels of the canvas. */
 export const at = (event: PointerEvent | MouseEvent): [number, number] => [event.offsetX, event.offsetY];
 
-/** Says it beside a point of the canvas; nothing: says nothing. */
+/** Shows a hint next to a point of the canvas; null hides it. */
 export function say({ hint, width }: Painted, text: string | null, x: number, y: number): void {
   hint.hidden = text === null;
   hint.textContent = text;
@@ -52,4 +52,31 @@ export function say({ hint, width }: Painted, text: string | null, x: number, y:
   hint.classList.toggle("left", isRight);
   hint.style.left = `${isRight ? x - HINT : x + HINT}px`;
   hint.style.top = `${y + HINT}px`;
+}
+
+export interface Inks {
+  ink: string;
+  soft: string;
+  line: string;
+  card: string;
+  track: string;
+  accent: string;
+  bad: string;
+  page: string;
+}
+
+/** The style sheet's colours, for what is drawn on a canvas. */
+export function inks(): Inks {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name: string): string => style.getPropertyValue(`--${name}`).trim();
+  return {
+    ink: of("ink"),
+    soft: of("soft"),
+    line: of("line"),
+    card: of("card"),
+    track: of("track"),
+    accent: of("accent"),
+    bad: of("bad"),
+    page: of("page"),
+  };
 }

@@ -34,7 +34,7 @@ export function code(text: string): HTMLElement {
   return h("pre", { class: "code", tabindex: "0" }, highlighted(text));
 }
 
-/** With numbers beside the lines, and one stretch of lines lit. */
+/** With line numbers, and some lines highlighted. */
 export function numbered(text: string, lit?: [number, number], from = 1): HTMLElement {
   const lines = text.split("\n");
   const gutter = lines.map((_, at) => from + at).join("\n");

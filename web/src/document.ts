@@ -23,45 +23,31 @@ export interface Autotune {
   best_triton_ms: number | null; best_triton_config: string | null;
 }
 /** How the time of a device or step divides; the segments' shares sum to one. */
-export interface Bar {
-  label: string; time_us: number; busy: number; segments: BarPart[];
-}
+export interface Bar { label: string; time_us: number; busy: number; segments: BarPart[]; }
 /** A part of a bar: what the time was used for, and its share of the whole bar (0 to 1). */
-export interface BarPart {
-  use: string; share: number;
-}
+export interface BarPart { use: string; share: number; }
 /** A kernel that `bench` measured alone: times in nanoseconds, ``cold`` and ``hot`` caches. */
 export interface BenchedKernel {
   name: string; bytes: number; cold_ns: [number, number, number] | null; samples: number;
   hot_ns: number | null; configuration: Record<string, number> | null; registers: number | null;
   spills: number | null; reference: string | null; could_win_ns: number | null; error: string | null;
 }
-export interface CacheState {
-  fx: string; aot: string;
-}
-export interface Caches {
-  fx: Counts; aot: Counts;
-}
+export interface CacheState { fx: string; aot: string; }
+export interface Caches { fx: Counts; aot: Counts; }
 /** The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32`` where the kernel that runs rounds first). */
-export interface CallCost {
-  flops: number; bytes: number; dtype: string;
-}
+export interface CallCost { flops: number; bytes: number; dtype: string; }
 export interface CategoryRow {
   category: string; device_time_us: number; share_of_device_time: number; share_of_window: number;
   launches: number; distinct_kernels: number;
 }
-export interface CauseRow {
-  cause: string; idle_us: number;
-}
-/** One thing that changed; all of them sum to the step's difference. */
-export interface ChangePart {
-  kind: string; what: string; name: string; delta_us: number; busy_us: number; waiting_us: number;
-  base: WorkRow[]; new: WorkRow[]; ops: string[]; graphs: string[]; launches: [number, number];
-  per_launch_us: [number, number] | null; source: string | null; parts: ChangePart[];
-}
+export interface CauseRow { cause: string; idle_us: number; }
 /** Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how far from that nine of ten collectives end (null: too few to tell). */
 export interface ClockRow {
   ranks: string; host: string; ahead_us: number; drift_ppm: number; residual_us: number | null;
+}
+/** A text with its lines and indentation; ``more`` lines of it were left out. */
+export interface Code {
+  type: "Code"; text: string; language: "" | "diff" | "python"; title: string; more: number;
 }
 /** A collective: when each rank came and left, on one clock, from the first on, and of that what it waited for the others. */
 export interface CollectiveInstance {
@@ -76,14 +62,14 @@ export interface CollectiveRow {
   told: number; algorithm_gbps: number | null; bus_gbps: number | null; share_of_link: number | null;
   uneven: number | null; heaviest_rank: number | null;
 }
-export interface Command {
-  line: string; shows: string;
+/** A column of a table. */
+export interface Column {
+  title: string;
+  kind: "bar" | "bytes" | "category" | "change" | "count" | "name" | "number" | "share" | "text" | "time" | "words";
+  style: string; noun: string; only: "" | "page" | "screen";
 }
-/** One side: where it ran, and how many runs of it there are. */
-export interface ComparedRun {
-  inputs: string[]; devices: string[]; torch: string | null; created: string | null; command: string | null;
-  runs: number;
-}
+/** Command lines worth typing, each with what it shows; at least ``width`` columns for that. */
+export interface Commands { type: "Commands"; items: [string, string][]; width: number; }
 /** ``glossary``: what each op of the graphs does. */
 export interface Compilation {
   torch: string | null; sources: LogSource[]; frames: Frame[]; stretches: PhaseSpan[];
@@ -116,14 +102,7 @@ export interface CompiledKernel {
   dtype: string | null; median_us: number | null; bytes_per_s: number | null; flops_per_s: number | null;
   speed_of_light: number | null; bound: string | null; refused: boolean;
 }
-/** A count before and now, null where a recording cannot tell; ``per_step``: of the usual step. */
-export interface CountChange {
-  name: string; words: string; base: number | null; new: number | null; per_step: boolean; exact: boolean;
-  unit: string;
-}
-export interface Counts {
-  hit: number; miss: number; bypass: number;
-}
+export interface Counts { hit: number; miss: number; bypass: number; }
 /** Null where no device work was recorded. */
 export interface Coverage {
   compiled_share_of_device_time: number | null; uncompiled_share_of_device_time: number | null;
@@ -146,19 +125,13 @@ export interface DeviceRow {
   kernel_launches: number; unattributed_kernels: number; launches_without_kernel: number;
   device_events: number; window_basis: string;
 }
-/** Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as much; with that of ``idle`` it is the step's difference. */
-export interface Difference {
-  schema: string; kinetoscope: string; base: ComparedRun; new: ComparedRun; comparability: string;
-  why: string[]; step: StepChange | null; changes: ChangePart[]; facts: Fact[]; counts: CountChange[];
-  idle: SumChange[]; categories: SumChange[]; ops: SumChange[]; modules: SumChange[]; graphs: SumChange[];
-  lines: SumChange[]; findings_gone: FindingChange[]; findings_come: FindingChange[]; code: string;
-  gates: Judgement[]; failed: string[]; lost: string[]; timelines: [Piece[], Piece[]] | null;
-}
 /** A size or number that became a symbol, and whether it stayed one. */
 export interface Dimension {
   source: string; symbol: string; value: string; range: string; state: string; why: string;
   file: string | null; line: number | null; code: string | null;
 }
+/** A kernel in a roofline plot: its place among the report's, FLOP per byte, and FLOP/s. */
+export interface Dot { kernel: number; intensity: number; flops_per_s: number; }
 /** Where it was recorded. */
 export interface EnvironmentRow {
   device_names: string[]; python?: string; torch?: string; triton?: string; cuda?: string;
@@ -166,28 +139,16 @@ export interface EnvironmentRow {
   cpu_count?: number; devices?: DeviceInfo[]; variables?: Record<string, string>; load_average?: number;
 }
 /** Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and which events of the file (positions in ``traceEvents``; at most the first few). */
-export interface Evidence {
-  text: string; start_us: number; end_us: number; events: number[];
-}
+export interface Evidence { text: string; start_us: number; end_us: number; events: number[]; }
 /** Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module. */
 export interface ExternCall {
   name: string; op: string; calls: number; aten_ops: string[]; source: SourceLine[]; places: SourceLine[][];
   costs: (CallCost | null)[]; device_time_us: number | null; launches: number | null;
 }
-/** Something that the compile logs (or the calls of compiled graphs) have in one of the two runs. */
-export interface Fact {
-  kind: string;
-  what: "added" | "faster" | "less" | "less often" | "more" | "more often" | "removed" | "replaced" | "slower";
-  name: string; source: string | null;
-}
 export interface Failure {
   frame: number; compile_id: string; function: string | null; type: string; reason: string;
   explanation: string; hints: string[]; url: string | null; effect: string; runs_eagerly: boolean;
   hit_limit: boolean; file: string | null; line: number | null; code: string | null; stack: StackLine[];
-}
-/** A finding that only one side has, and what it promises to save there. */
-export interface FindingChange {
-  rule: string; severity: string; title: string; saving_us: number; source: string | null;
 }
 /** ``saving_us`` is what remains once the findings above are followed: these add up to what all save together. */
 export interface FindingRow {
@@ -217,20 +178,14 @@ export interface Frame {
   costed_us: number | null;
 }
 /** A graph of one frame as torch printed it: ``dynamo``, ``joint``, ``forward``, …. */
-export interface FrameText {
-  frame: number; name: string; text: string;
-}
+export interface FrameText { frame: number; name: string; text: string; }
 /** Decisions of Inductor's scheduler on one graph's nodes. */
 export interface Fusion {
   rounds: FusionRound[]; fused: string[]; not_fused: NotFused[]; partitions: Partitions | null;
 }
-export interface FusionRound {
-  before: number; after: number;
-}
+export interface FusionRound { before: number; after: number; }
 /** The lines of a kernel in its module, from 1, both included. */
-export interface GeneratedKernel {
-  name: string; first_line: number; last_line: number;
-}
+export interface GeneratedKernel { name: string; first_line: number; last_line: number; }
 /** The module that Inductor wrote of one graph (``graph``: its row in the compilation), and that graph. */
 export interface GeneratedModule {
   graph: number; code: string; post_grad: string | null; kernels: GeneratedKernel[];
@@ -257,9 +212,7 @@ export interface GraphRow {
   graph: string; hash: string; compile_id: string | null; direction: string; calls: number; host_us: number;
   launches: number; device_time_us: number; share_of_device_time: number; categories: GraphCategory[];
 }
-export interface GraphTexts {
-  graph: number; module: string; post_grad: string | null;
-}
+export interface GraphTexts { graph: number; module: string; post_grad: string | null; }
 /** A line whose memory grows with every recorded step. */
 export interface GrowthRow {
   line: string | null; owner: string; role: string; bytes_per_step: number; bytes: number; names: string[];
@@ -270,13 +223,13 @@ export interface Guard {
   depth: number; kind: string; subject: string | null; check: string; words: string; file: string | null;
   line: number | null; code: string | null; children: Guard[];
 }
-export interface GuardTree {
-  roots: Guard[]; checks: number; latency_us: number | null;
+export interface GuardTree { roots: Guard[]; checks: number; latency_us: number | null; }
+/** A title, and what its numbers are of; one of level 1 begins a page. */
+export interface Heading {
+  type: "Heading"; title: string; basis: string; level: number; style: string; folded: boolean;
 }
 /** ``verdict`` is good, degraded or unreliable; the gravest notes come first. */
-export interface Health {
-  verdict: string; notes: Note[];
-}
+export interface Health { verdict: string; notes: Note[]; }
 /** Memory that was allocated at a device's peak, by one op of one module and line (``file. */
 export interface HeldRow {
   op: string | null; module: string | null; line: string | null; bytes: number; allocations: number;
@@ -300,14 +253,9 @@ export interface Instruction {
   line: number | null; offset: number | null; opcode: string; argument: string | null; operand: string | null;
   meaning: string; is_target: boolean;
 }
-/** What became of a gate: ``words`` says what grew from what to what. */
-export interface Judgement {
-  gate: string; name: string; failed: boolean; words: string; culprit: string; source: string | null;
-  known: boolean;
-}
-export interface KernelOp {
-  name: string; launches: number; device_time_us: number;
-}
+/** A list of sentences. */
+export interface Items { type: "Items"; items: string[]; }
+export interface KernelOp { name: string; launches: number; device_time_us: number; }
 /** ``bytes`` and ``flops`` are of all launches, null unless the cost of each is known; ``speed_of_light`` is of the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they took. */
 export interface KernelRow {
   name: string; short_name: string; category: string; launches: number; device_time_us: number;
@@ -316,14 +264,14 @@ export interface KernelRow {
   bytes: number | null; flops: number | null; speed_of_light: number | null; costed_launches: number;
   of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
 }
+/** Paragraphs, each behind a label. */
+export interface Labelled { type: "Labelled"; items: ([Text, (Prose | Line | Items)[]])[]; indent: number; }
 /** Events of one stream or thread: ``count`` rows from ``first`` on, by start, the longest first. */
 export interface Lane {
   label: string; kind: string; rank: number; device: number | null; first: number; count: number;
 }
 /** The time that the latest ranks cost the others, by step: a row per rank, a column per step. */
-export interface Lateness {
-  ranks: number[]; steps: string[]; blamed_us: number[][];
-}
+export interface Lateness { ranks: number[]; steps: string[]; blamed_us: number[][]; }
 /** Why ranks were late, over all of them; ``rank`` null: whose doing it was is unknown. */
 export interface LatenessRow {
   rank: number | null; cause: string | null; detail: string; waited_us: number; meetings: number;
@@ -345,6 +293,10 @@ export interface Launched {
 export interface LimitHit {
   compile_id: string; function: string | null; file: string | null; line: number | null; advice: string;
 }
+/** Words on one line: ``fold`` continues a long one on the next, ``cut`` shortens it, ``whole`` is for what must be right when it is copied. */
+export interface Line {
+  type: "Line"; parts: (string | Text)[]; indent: number; overflow: "cut" | "fold" | "whole";
+}
 /** Device time of the kernels, generated ones and libraries', that compute (part of) one line. */
 export interface LineTime {
   file: string; line: number; code: string; device_time_us: number; own_us: number; kernels: number;
@@ -355,9 +307,7 @@ export interface LogSource {
   path: string; bytes: number; records: number; rank: number; damages: Record<string, number>;
 }
 /** Where an event that evidence points at (its position in the file of a rank) stands in the columns. */
-export interface MarkedEvent {
-  rank: number; event: number; row: number;
-}
+export interface MarkedEvent { rank: number; event: number; row: number; }
 /** Device time of generated kernels, how far it could be traced back, and on what ground. */
 export interface Matched {
   generated_us: number; to_graph_us: number; to_aten_ops_us: number; to_source_us: number;
@@ -369,9 +319,7 @@ export interface MemoryBlock {
   line: string | null; name: string | null; module: string | null; op: string | null; stack: number;
 }
 /** A part of what was reserved at the peak: a role of tensors, or memory that no tensor has (rounding, fragmentation, cached). */
-export interface MemoryPart {
-  part: string; bytes: number; share_of_reserved: number; allocations: number;
-}
+export interface MemoryPart { part: string; bytes: number; share_of_reserved: number; allocations: number; }
 /** One device's memory by the allocator's history, at the moment when most was allocated. */
 export interface MemoryPeak {
   rank: number; device: number; moment: string; failed_bytes: number | null; failed_by: string | null;
@@ -382,9 +330,7 @@ export interface MemoryPeak {
   growth: GrowthRow[]; given_back: GivenBackRow[]; fits: Fits | null; snapshot: string; notes: string[];
 }
 /** An interval of the recording: the most that was allocated and reserved in it. */
-export interface MemoryPoint {
-  start_us: number; allocated_bytes: number; reserved_bytes: number | null;
-}
+export interface MemoryPoint { start_us: number; allocated_bytes: number; reserved_bytes: number | null; }
 /** PyTorch's allocator on one device over the recording. */
 export interface MemoryRow {
   rank: number; device: number; peak_allocated_bytes: number; peak_reserved_bytes: number | null;
@@ -393,19 +339,17 @@ export interface MemoryRow {
   over_time: MemoryPoint[]; held_at_peak: HeldRow[]; held_from_before_bytes: number | null;
 }
 /** The moment of an interval of the history when most was allocated. */
-export interface MemorySample {
-  time_us: number; reserved_bytes: number; bytes: number[];
-}
+export interface MemorySample { time_us: number; reserved_bytes: number; bytes: number[]; }
 /** A name of events. */
-export interface Name {
-  name: string; kind: string; category: string;
-}
-export interface NotFused {
-  why: string; count: number; examples: string[];
-}
+export interface Name { name: string; kind: string; category: string; }
+export interface NotFused { why: string; count: number; examples: string[]; }
 /** One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers. */
 export interface Note {
   code: string; gravity: string; text: string; share_of_device_time: number; rank: number | null;
+}
+/** A block that one medium alone shows: a screen has few lines, a page has room. */
+export interface Only {
+  type: "Only"; medium: "" | "page" | "screen"; block: Prose | Line | Table | Items | Heading | Status;
 }
 /** A row of torch's own op table; rows of one name differ in ``kind``. */
 export interface OpRow {
@@ -439,16 +383,10 @@ export interface PartitionerSettings {
   ban_recompute_not_in_allowlist: boolean | null; ban_recompute_reductions: boolean | null;
 }
 /** How Inductor cut a graph for CUDA graphs: parts that can be captured, others, and why those cannot. */
-export interface Partitions {
-  cudagraphable: number; others: number; reasons: string[];
-}
+export interface Partitions { cudagraphable: number; others: number; reasons: string[]; }
 /** A part of the critical path: ``events`` are the first of the ``count`` that it is made of. */
-export interface PathRow {
-  text: string; us: number; events: number[]; count: number;
-}
-export interface PhaseKernel {
-  name: string; device_time_us: number; launches: number;
-}
+export interface PathRow { text: string; us: number; events: number[]; count: number; }
+export interface PhaseKernel { name: string; device_time_us: number; launches: number; }
 /** Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``). */
 export interface PhaseRow {
   rank: number; phase: string; of: string; count: number; per_step: number; median_us: number; p10_us: number;
@@ -456,18 +394,11 @@ export interface PhaseRow {
   kernels: PhaseKernel[];
 }
 /** When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs. */
-export interface PhaseSpan {
-  frame: number; phase: string; start_s: number; duration_s: number;
-}
-/** Device work, µs from its step's begin. */
-export interface Piece {
-  name: string; category: string; start_us: number; duration_us: number; lane: number; call: string | null;
-  aligned_us: number | null;
-}
+export interface PhaseSpan { frame: number; phase: string; start_s: number; duration_s: number; }
+/** Sentences, wrapped between words but never between a number and its unit. */
+export interface Prose { type: "Prose"; text: string; style: string; }
 /** An interval of the window: launches made in it, and how deep the queue was at them. */
-export interface QueuePoint {
-  start_us: number; launches: number; depth_mean: number; depth_max: number;
-}
+export interface QueuePoint { start_us: number; launches: number; depth_mean: number; depth_max: number; }
 /** One rank. */
 export interface RankRow {
   rank: number; host: string; window_us: number; busy_us: number; compute_us: number; waiting_us: number;
@@ -517,53 +448,42 @@ export interface Report {
   unread: string[]; page: Page;
 }
 /** The peak rates of a recorded device, per second; ``peaks`` by dtype. */
-export interface Roof {
-  device: string; bandwidth: number; peaks: Record<string, number>;
-}
+export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
+/** The kernels whose FLOPs and bytes are known, and the share of device time that they are. */
+export interface Roofline { dots: Dot[]; share_of_device_time: number; }
 /** ``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which nothing else aliases; None where the log does not say. */
 export interface SavedForBackward {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
 }
-/** The page's sentences: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back`` (one a row) of the memory's peaks, in their order. */
+/** A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and what a page says of it. */
+export interface Segment { type: "Segment"; share: number; colour: string; fill: string; label: string; }
+/** What the page says. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
-  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; phase_heads: string[]; phases: string[][];
-  pace: [string, string][]; commands: Command[]; peaks: [string, string][]; fits: (string | null)[];
-  given_back: string[][]; memory_parts: Record<string, string>; memory_colours: Record<string, string>;
-  ranks: string[]; lateness: Record<string, string>; operations: Record<string, string>;
+  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; cards: [string, string, string][];
+  roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
-  cause_colours: Record<string, string>;
+  cause_colours: Record<string, string>; sides: Record<string, string>;
+  blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }
 export type Shown = [Report, Sentences];
 /** A file of the program as the recording keeps it. */
-export interface SourceFile {
-  path: string; text: string;
-}
-export interface SourceLine {
-  file: string; line: number; code: string; function: string | null;
-}
+export interface SourceFile { path: string; text: string; }
+export interface SourceLine { file: string; line: number; code: string; function: string | null; }
 export interface SourceRow {
   path: string; bytes: number; events: number; rank: number; complete: boolean; notes: string[];
 }
 /** Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median. */
-export interface Spread {
-  median: number; p10: number; p90: number; low: number; high: number; n: number;
-}
+export interface Spread { median: number; p10: number; p90: number; low: number; high: number; n: number; }
 /** A figure's distribution over ranks, as shares of each rank's window, and whose the extremes are. */
 export interface SpreadRow {
   what: string; least: number; p10: number; median: number; p90: number; most: number; least_rank: number;
   most_rank: number;
 }
-export interface StackLine {
-  file: string; line: number; function: string; code: string | null;
-}
-/** ``low`` to ``high`` is the 95 % interval of ``delta_us`` (µs), ``…_fraction`` likewise of the base's step; null where it has no bound. */
-export interface StepChange {
-  base_us: number; new_us: number; delta_us: number; low: number | null; high: number | null;
-  fraction: number; low_fraction: number | null; high_fraction: number | null; verdict: string; basis: string;
-  unit: string;
-}
+export interface StackLine { file: string; line: number; function: string; code: string | null; }
+/** A sentence behind a mark: all is well, or it is not. */
+export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
 /** What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
@@ -584,15 +504,17 @@ export interface StepTimesRow {
   busy_median_us: number; busy_min_us: number; busy_max_us: number; busy_p10_us: number; busy_p90_us: number;
   spread: number;
 }
-/** Time under one name before and now, µs per step. */
-export interface SumChange {
-  name: string; base_us: number; new_us: number; delta_us: number;
+/** Rows of cells, one a column; ``more`` rows of them were left out. */
+export interface Table {
+  type: "Table"; columns: Column[];
+  rows: ((string | number | null | Text | (string | number | Text | Segment)[])[])[]; more: number;
+  noun: string; leave: number[] | null; heads: boolean; whole: boolean; names_absent: boolean;
 }
-/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, …) where links exist. */
+/** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist; a stack is its lines, a part that of a page. */
 export interface Text {
-  text: string; style: string;
-  kind: "" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op"; target: string;
-  depth: number;
+  type: "Text"; text: string; style: string;
+  kind: "" | "category" | "command" | "event" | "finding" | "graph" | "kernel" | "line" | "op" | "part" | "stack" | "time";
+  target: string; depth: number;
 }
 /** The texts that ``--texts`` adds: for each frame its number, ``frame``, and its texts by name; guards and bytecode are parsed. */
 export interface Texts {
@@ -610,17 +532,7 @@ export interface TimingRow {
   unprofiled_max_us: number; profiled_us: number | null;
 }
 /** A graph that ran and is not in the log. */
-export interface UnknownGraph {
-  hash: string; device_time_us: number; launches: number;
-}
-export interface UnmatchedKernel {
-  name: string; device_time_us: number; launches: number;
-}
+export interface UnknownGraph { hash: string; device_time_us: number; launches: number; }
+export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
 /** What the host waited for in a step, measured: µs at the median. */
-export interface Waiting {
-  data_us: number; sync_us: number; gc_us: number;
-}
-/** Kernels (or ops) of one name: launches and busy time, per step. */
-export interface WorkRow {
-  name: string; short_name: string; launches: number; us: number;
-}
+export interface Waiting { data_us: number; sync_us: number; gc_us: number; }

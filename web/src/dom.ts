@@ -54,6 +54,27 @@ export function titled(title: string, about: Child, ...children: Child[]): HTMLE
   return h("section", {}, h("header", {}, h("h2", {}, title), h("p", {}, about)), children);
 }
 
+/** A link to another place of the page. */
+export const link = (href: string | null, text: Child, title?: string | null, kind = "door"): HTMLElement =>
+  h("a", { class: kind, href, title }, text);
+
+/** The same of a name as the program has it. */
+export const monoLink = (href: string | null, text: Child, title?: string | null): HTMLElement =>
+  link(href, text, title, "door mono");
+
+export const soft = (...children: Child[]): HTMLElement => h("p", { class: "soft" }, children);
+
+/** A colour's mark before what it stands for. */
+export const swatch = (background: string): HTMLElement => h("span", { class: "dot", style: { background } });
+
+/** A list of what there is. */
+export const list = (kind: string | null, rows: Child[]): HTMLElement =>
+  h(
+    "ul",
+    { class: kind },
+    rows.map((row) => row && h("li", {}, row)),
+  );
+
 /** Copies on click, and says so. */
 export function copyButton(text: string, what: string): HTMLButtonElement {
   const button = h(

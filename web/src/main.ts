@@ -4,19 +4,21 @@ import { App } from "./app.ts";
 import { fill, h, type Child } from "./dom.ts";
 import { load } from "./load.ts";
 import * as numbers from "./numbers.ts";
-import { parse, type Route } from "./route.ts";
+import { parse, type Route } from "./links.ts";
 import { searching } from "./search.ts";
 import { Store } from "./timeline/store.ts";
 import { TimelineView } from "./timeline/view.ts";
+import { sections } from "./blocks.ts";
+import { comparison } from "./views/comparison.ts";
 import { codePage } from "./views/code.ts";
 import { compile } from "./views/compile.ts";
 import { flame } from "./views/flame.ts";
 import { kernel } from "./views/kernel.ts";
 import { kernels } from "./views/kernels.ts";
 import { memory } from "./views/memory.ts";
-import { about, ops, steps } from "./views/more.ts";
 import { overview } from "./views/overview.ts";
 import { ranks } from "./views/ranks.ts";
+import { steps } from "./views/steps.ts";
 
 interface Place {
   label: string;
@@ -32,14 +34,29 @@ async function start(): Promise<void> {
   const store = report.page?.timeline ? new Store(report.page.timeline, columns) : null;
   const app = new App(report, sentences, store);
   const timeline = store && new TimelineView(app, store);
+  const aligned = columns.has("aligned_start")
+    ? new TimelineView(app, new Store(report.page.timeline!, columns, true))
+    : null;
   const compilation = report.compilation?.frames.length || report.graphs.length;
-  const whole = report.sources.length > 0 || !report.ranks; // else it compares ranks, and has nothing more
+  const home = app.isComparison
+    ? "comparison"
+    : report.sources.length || !report.ranks
+      ? "overview"
+      : "ranks";
+  const whole = home === "overview"; // else it compares, and has nothing more
+  const drawnBy = ({ parameters }: Route) =>
+    aligned && parameters.get("by") === "graph" ? aligned : timeline;
   const places: Record<string, Place> = {
+    comparison: {
+      label: "Comparison",
+      draw: (route) => comparison(app, drawnBy(route), aligned !== null),
+      isThere: app.isComparison,
+    },
     overview: { label: "Overview", draw: () => overview(app), isThere: whole },
     timeline: {
       label: "Timeline",
       draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."),
-      isThere: timeline !== null,
+      isThere: timeline !== null && whole,
     },
     kernels: {
       label: "Kernels",
@@ -47,10 +64,18 @@ async function start(): Promise<void> {
         route.path[1] === undefined ? kernels(app, route) : kernel(app, Number(route.path[1])),
       isThere: report.kernels.length > 0,
     },
-    flame: { label: "Flame", draw: (route) => flame(app, route), isThere: (store?.work.length ?? 0) > 0 },
+    flame: {
+      label: "Flame",
+      draw: (route) => flame(app, route),
+      isThere: whole && (store?.work.length ?? 0) > 0,
+    },
     code: { label: "Code", draw: (route) => codePage(app, route), isThere: whole },
     compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
-    ops: { label: "Ops", draw: () => ops(app), isThere: report.ops.length > 0 },
+    ops: {
+      label: "Ops",
+      draw: () => [h("h1", {}, "Ops"), sections(app, sentences.blocks.ops!)],
+      isThere: report.ops.length > 0,
+    },
     steps: {
       label: "Steps",
       draw: () => steps(app),
@@ -62,7 +87,14 @@ async function start(): Promise<void> {
       isThere: report.memory.length + report.allocator.length + report.memory_peaks.length > 0,
     },
     ranks: { label: "Ranks", draw: (route) => ranks(app, route), isThere: Boolean(report.ranks) },
-    about: { label: "About", draw: () => about(app), isThere: whole },
+    about: {
+      label: "About",
+      draw: () => [
+        h("h1", {}, "What was read, and where it was recorded"),
+        sections(app, sentences.blocks.about!),
+      ],
+      isThere: whole,
+    },
   };
   const search = searching(app);
   const main = h("main", { id: "main", tabindex: "-1" });
@@ -74,7 +106,7 @@ async function start(): Promise<void> {
     h(
       "header",
       { class: "top" },
-      h("a", { class: "brand", href: "#overview" }, "kinetoscope"),
+      h("a", { class: "brand", href: `#${home}` }, "kinetoscope"),
       h("nav", { "aria-label": "parts of the report" }, tabs),
       h(
         "button",
@@ -89,11 +121,11 @@ async function start(): Promise<void> {
 
   const show = (): void => {
     const route = parse(location.hash);
-    const name = places[route.path[0]!]?.isThere ? route.path[0]! : whole ? "overview" : "ranks";
+    const name = places[route.path[0]!]?.isThere ? route.path[0]! : home;
     for (const tab of tabs) tab.toggleAttribute("aria-current", tab.dataset.place === name);
     main.className = name;
     fill(main, places[name]!.draw(route));
-    if (name === "timeline") timeline?.open(route);
+    if (name === app.timeline) drawnBy(route)?.open(route);
     const finding =
       main.querySelectorAll<HTMLElement>(".finding")[Number(route.parameters.get("finding") ?? NaN)];
     if (finding) {

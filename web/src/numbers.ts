@@ -22,6 +22,8 @@ const RATES: [number, string][] = [
 const SPACE = "\u00a0"; // a number and its unit stay together
 
 export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
+/** A difference of times with its sign. */
+export const change = (us: number): string => `${us < 0 ? "−" : "+"}${time(Math.abs(us))}`;
 export const seconds = (s: number): string => time(s * 1e6);
 export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
 export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;
@@ -73,6 +75,9 @@ function digits(value: number): string {
   if (magnitude >= 9.995) return value.toFixed(1);
   return magnitude >= 0.0005 ? value.toFixed(2) : "0";
 }
+
+/** A sentence whose numbers stay with their units. */
+export const together = (text: string): string => text.replace(/(?<=\d) (?=(?:s|ms|µs|ns)\b|%)/g, SPACE);
 
 /** A dash for what is not known. */
 export const known = (value: number | null, write: (value: number) => string): string =>

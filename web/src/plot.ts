@@ -32,7 +32,7 @@ export function bar(label: string, parts: Part[], thin = false): HTMLElement {
 export interface Lane {
   label: string;
   href: string;
-  stretches: { label: string; start: number; length: number; colour: string }[];
+  intervals: { label: string; start: number; length: number; colour: string }[];
 }
 
 /** What happened when: a lane a row, with marks of time below; each lane is a door. */
@@ -41,12 +41,12 @@ export function lanes(rows: Lane[], whole: number, write: (value: number) => str
   return h(
     "div",
     { class: "bars lanes" },
-    rows.map(({ label, href, stretches }) => [
+    rows.map(({ label, href, intervals }) => [
       h("a", { class: "label mono", href, title: label }, label),
       h(
         "a",
-        { class: "lane", href, "aria-label": `${label}: ${stretches.map((one) => one.label).join("; ")}` },
-        stretches.map(({ label, start, length, colour }) =>
+        { class: "lane", href, "aria-label": `${label}: ${intervals.map((one) => one.label).join("; ")}` },
+        intervals.map(({ label, start, length, colour }) =>
           h("i", { title: label, style: { left: share(start), width: share(length), background: colour } }),
         ),
       ),

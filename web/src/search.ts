@@ -4,7 +4,7 @@ import { words } from "./blocks.ts";
 import { fill, h } from "./dom.ts";
 import { place, shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
-import { format } from "./route.ts";
+import { format } from "./links.ts";
 import { programLines } from "./views/program.ts";
 
 interface Entry {
@@ -18,73 +18,41 @@ interface Entry {
 const MOST = 40;
 
 function entries(app: App): Entry[] {
-  const { report, store } = app;
+  const { report, store, sentences } = app;
   const found: Entry[] = [];
   const add = (kind: string, text: string, more: string, href: string | null, shown = text): void => {
     if (href) found.push({ kind, text: text.toLowerCase(), shown, more, href });
   };
-  report.findings.forEach((row, index) =>
-    add(
-      "finding",
-      `${row.title} ${row.rule}`,
-      words(app.sentences.savings[index] ?? []),
-      format(["overview"], { finding: index }),
-      row.title,
-    ),
-  );
+  report.findings.forEach((row, index) => {
+    const href = format(["overview"], { finding: index });
+    add("finding", `${row.title} ${row.rule}`, words(sentences.savings[index] ?? []), href, row.title);
+  });
   report.kernels.forEach((row, index) =>
     add("kernel", row.name, numbers.time(row.device_time_us), format(["kernels", index]), row.short_name),
   );
-  report.categories.forEach((row) =>
-    add(
-      "category",
-      row.category,
-      numbers.time(row.device_time_us),
-      format(["kernels"], { category: row.category }),
-    ),
-  );
-  report.steps.forEach((row) =>
-    add(
-      "step",
-      row.name,
-      numbers.time(row.duration_us),
-      app.traceTimeHref(row.start_us, row.start_us + row.duration_us),
-    ),
-  );
-  report.graphs.forEach((row, at) =>
-    add(
-      "graph",
-      `${app.sentences.graph_labels[at]} ${row.graph}`,
-      numbers.time(row.device_time_us),
-      format(["kernels"], { graph: row.graph }),
-      app.sentences.graph_labels[at],
-    ),
-  );
-  report.compilation?.graph_breaks.forEach((row) =>
+  for (const { category, device_time_us } of report.categories)
+    add("category", category, numbers.time(device_time_us), format(["kernels"], { category }));
+  for (const { name, start_us, duration_us } of report.steps)
+    add("step", name, numbers.time(duration_us), app.traceTimeHref(start_us, start_us + duration_us));
+  report.graphs.forEach(({ graph, device_time_us }, at) => {
+    const label = sentences.graph_labels[at]!;
+    add("graph", `${label} ${graph}`, numbers.time(device_time_us), format(["kernels"], { graph }), label);
+  });
+  const { graph_breaks = [], frames = [], kernels = [] } = report.compilation ?? {};
+  for (const { file, line, reason, frame } of graph_breaks)
     add(
       "graph break",
-      `${place(row.file, row.line)} ${row.reason}`,
+      `${place(file, line)} ${reason}`,
       "",
-      row.frame === null ? "#compile" : format(["compile", row.frame]),
-    ),
-  );
-  report.compilation?.frames.forEach((row) =>
-    add(
-      "compilation",
-      `${row.compile_id} ${row.function ?? ""}`,
-      numbers.seconds(row.compile_s),
-      format(["compile", row.index]),
-    ),
-  );
-  report.compilation?.kernels.forEach((row) => {
-    if (!app.kernelOf(row.symbol))
-      add(
-        "generated kernel",
-        row.name,
-        row.aten_ops.join(", "),
-        format(["code"], { graph: row.graph, kernel: row.name }),
-      );
-  });
+      format(["compile", ...(frame === null ? [] : [frame])]),
+    );
+  for (const row of frames) {
+    const href = format(["compile", row.index]);
+    add("compilation", `${row.compile_id} ${row.function ?? ""}`, numbers.seconds(row.compile_s), href);
+  }
+  for (const { name, symbol, graph, aten_ops } of kernels)
+    if (!app.kernelOf(symbol))
+      add("generated kernel", name, aten_ops.join(", "), format(["code"], { graph, kernel: name }));
   const line = (file: string, number: number, code: string): void =>
     add("line", `${file}:${number} ${code}`, code.trim(), app.lineHref(file, number), place(file, number));
   const known = new Set<string>();
@@ -100,14 +68,10 @@ function entries(app: App): Entry[] {
     const first = new Map<number, number>();
     for (let row = 0; row < store.length; row++)
       if (!first.has(store.name[row]!)) first.set(store.name[row]!, row);
-    first.forEach((row, code) =>
-      add(
-        store.names[code]!.kind,
-        store.names[code]!.name,
-        "in the timeline",
-        format(["timeline"], { n: store.names[code]!.name, k: row }),
-      ),
-    );
+    first.forEach((row, code) => {
+      const { name, kind } = store.names[code]!;
+      add(kind, name, "in the timeline", format([app.timeline], { n: name, k: row }));
+    });
   }
   return found;
 }

@@ -8,6 +8,8 @@ export interface ColumnOf<Row> {
   /** What it sorts by; numbers stand to the right and sort downwards first. */
   value: (row: Row) => number | string | null;
   title?: string;
+  /** Where its values do not tell: words that are figures, or words that need no room. */
+  kind?: "number" | "plain";
 }
 
 /** A column of figures that are not known of every row. */
@@ -27,6 +29,8 @@ export interface Options<Row> {
   search?: string;
   most?: number;
   label: string;
+  /** Its heads sort it, as they do where nothing else is said. */
+  isSorted?: boolean;
 }
 
 const MOST = 200;
@@ -42,14 +46,18 @@ export function table<Row>(
     most = options.most ?? MOST;
   let by = -1,
     down = true;
-  const numeric = columns.map(({ value }) => rows.some((row) => typeof value(row) === "number"));
+  const numeric = columns.map(({ value, kind }) =>
+    kind ? kind === "number" : rows.some((row) => typeof value(row) === "number"),
+  );
   const body = h("tbody");
   const rest = h("p", { class: "rest" });
   const heads = columns.map((column, index) =>
     h(
       "th",
       { scope: "col", class: numeric[index] && "number", title: column.title },
-      h("button", { type: "button", onClick: () => sort(index) }, column.label),
+      options.isSorted === false
+        ? column.label
+        : column.label && h("button", { type: "button", onClick: () => sort(index) }, column.label),
     ),
   );
   const draw = (): void => {
@@ -60,7 +68,7 @@ export function table<Row>(
           "tr",
           {},
           columns.map((column, index) =>
-            h("td", { class: numeric[index] ? "number" : "name" }, column.cell(row)),
+            h("td", { class: numeric[index] ? "number" : (column.kind ?? "name") }, column.cell(row)),
           ),
         ),
       ),
@@ -128,16 +136,19 @@ export function table<Row>(
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label },
-      h("table", { id: options.id }, h("thead", {}, h("tr", {}, heads)), body),
+      h(
+        "table",
+        { id: options.id },
+        columns.some(({ label }) => label) && h("thead", {}, h("tr", {}, heads)),
+        body,
+      ),
     ),
     rest,
   );
 }
 
 /** A share with a bar under it. */
-export function share(fraction: number, colour: string, of = 1): HTMLElement {
-  const bar = h("i", {
-    style: { width: `${Math.min(100, of ? (100 * fraction) / of : 0)}%`, background: colour },
-  });
+export function share(fraction: number, colour: string, width = fraction): HTMLElement {
+  const bar = h("i", { style: { width: `${Math.min(100, 100 * width)}%`, background: colour } });
   return h("span", { class: "share" }, numbers.percent(fraction), h("span", { class: "meter" }, bar));
 }

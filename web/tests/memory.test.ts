@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { tick } from "../src/memory/area.ts";
 import { addressed, blockAt, levelAt, life, piled, type Block } from "../src/memory/layout.ts";
-import { excess, fullest } from "../src/ranks/paces.ts";
+import { excess, fullest } from "../src/ranks/heat.ts";
 
 const UNTIL = 40;
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as names from "../src/names.ts";
 import * as numbers from "../src/numbers.ts";
-import { format, parse } from "../src/route.ts";
+import { format, parse } from "../src/links.ts";
 
 test("quantities have three digits and their unit", () => {
   const plain = (text: string) => text.replaceAll("\u00a0", " ");

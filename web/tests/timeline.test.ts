@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Name, Timeline } from "../src/document.ts";
 import { unpacked } from "../src/load.ts";
-import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "../src/timeline/near.ts";
-import { statistics, union, uses } from "../src/timeline/statistics.ts";
+import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "../src/timeline/store.ts";
+import { statistics, union, uses } from "../src/timeline/range.ts";
 import { gallop, lowerBound, NONE, Store } from "../src/timeline/store.ts";
 
 /** Numbers that look random and are the same each time. */

@@ -50,7 +50,8 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.render.formats import COMPARED, renderer
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import standard_output
-    from kinetoscope.views import difference, difference_page, github
+    from kinetoscope.views import difference, github
+    from kinetoscope.views.page import render_difference
 
     gates = [parse(text) for text in arguments.fail_on]
     files: list[Path] = arguments.output
@@ -58,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
     renderers = [renderer(destination.check(file, inputs), COMPARED) for file in files]
     page = any(file.suffix == ".html" for file in files)
     found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
-    view = difference.view(found, lambda: difference_page.render(found))
+    view = difference.view(found, lambda: render_difference(found))
     for file, render in zip(files, renderers, strict=True):
         _options.write(file, render(view).encode())
     if arguments.json:

@@ -74,7 +74,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
             rows of the call that launched it and of the forward op that it is the backward of, plus 1, 0 for
             none), ``launched``, and what it belongs to (of ``texts``): ``op``, ``module``, ``annotation``,
             ``step`` and ``graph``; of idle time ``idle_device`` (of ``idle_devices``), ``idle_start``,
-            ``idle_duration`` and ``idle_cause`` (of ``causes``). Texts that no event has are no column.
+            ``idle_duration`` and ``idle_cause`` (of ``causes``). Texts that no event has are no column. Two
+            steps compared have ``aligned_start`` and ``aligned_duration``, once they are aligned.
         left_out: what is not among the events, in a sentence; null where all are.
     """
 

@@ -13,15 +13,21 @@ import msgspec
 
 from kinetoscope import numbers
 
-Target = Literal["", "kernel", "op", "line", "event", "finding", "command", "graph"]
-# time: µs; share: a fraction of one; words are wrapped, a name is shortened in its middle, text is neither.
-Kind = Literal["text", "words", "name", "category", "time", "share", "count", "bytes", "number", "bar"]
+Target = Literal[
+    "", "kernel", "op", "line", "event", "finding", "command", "graph", "category", "time", "stack", "part"
+]
+# time: µs; change: the same with its sign; share: a fraction of one; words are wrapped, a name is shortened
+# in its middle, text is neither.
+Kind = Literal[
+    "text", "words", "name", "category", "time", "change", "share", "count", "bytes", "number", "bar"
+]
 Medium = Literal["", "screen", "page"]
-NUMERIC: frozenset[Kind] = frozenset({"time", "share", "count", "bytes", "number"})
+NUMERIC: frozenset[Kind] = frozenset({"time", "change", "share", "count", "bytes", "number"})
 
 
-class Text(msgspec.Struct, frozen=True):
-    """Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, …) where links exist.
+class Text(msgspec.Struct, frozen=True, tag=True):
+    """Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs,
+    …) where links exist; a stack is its lines, a part that of a page.
 
     Args:
         depth: levels of a tree that stand above it.
@@ -34,16 +40,19 @@ class Text(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
-class Segment(msgspec.Struct, frozen=True):
-    """A part of a bar: its share of the whole bar (0 to 1), its colour, and the letter it has without one."""
+class Segment(msgspec.Struct, frozen=True, tag=True):
+    """A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and
+    what a page says of it."""
 
     share: float
     colour: str
     fill: str = "█"
+    label: str = ""
 
 
 Inline = str | Text
-Cell = str | float | None | Text | tuple[Inline, ...] | tuple[Segment, ...]
+# A tuple is a figure or words with what is added to them, in dim words of their own; or a bar.
+Cell = str | float | None | Text | tuple[str | float | Text | Segment, ...]
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -62,11 +71,17 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Heading(msgspec.Struct, frozen=True, tag=True):
-    """A title, and what its numbers are of; one of level 1 begins a page."""
+    """A title, and what its numbers are of; one of level 1 begins a page.
+
+    Args:
+        folded: a page folds what follows, up to the next title.
+    """
 
     title: str
     basis: str = ""
     level: int = 2
+    style: str = ""
+    folded: bool = False
 
 
 class Prose(msgspec.Struct, frozen=True, tag=True):
@@ -217,12 +232,16 @@ def written(value: Cell, column: Column, heads: bool = True) -> Cell:
     """A cell as words: numbers with the unit of their column; what is missing is a dash."""
     if value is None:
         return "–"
+    if isinstance(value, tuple):
+        return tuple(str(written(part, column)) if isinstance(part, int | float) else part for part in value)
     if not isinstance(value, int | float):
         return value
     noun = "" if heads else column.noun
     match column.kind:
         case "time":
             text = numbers.time(value)
+        case "change":
+            text = numbers.signed(value)
         case "share":
             text = numbers.percent(value)
         case "bytes":

@@ -11,7 +11,7 @@ from kinetoscope.errors import UsageError
 from kinetoscope.render.blocks import Block
 from kinetoscope.render.sarif import SarifResult
 
-Extent = Literal["screen", "whole", "file"]
+Extent = Literal["screen", "whole", "file", "page"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class View:
 
     Args:
         document: the rows, which JSON holds.
-        blocks: what a reader sees: a terminal, all of it on a terminal, a file with room for everything.
+        blocks: what a reader sees: a terminal, all of it on a terminal, a file with room for everything, a
+            page.
         page: HTML, where it has a page.
         results: what code hosts show at lines, with the version of what found it.
     """

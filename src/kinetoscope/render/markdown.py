@@ -118,6 +118,8 @@ def _table(table: Table) -> Iterable[str]:
         if column.only != "screen" and column.kind != "bar"
     ]
     columns = [table.columns[index] for index in visible]
+    if not columns:
+        return
     yield _row(escape(column.title) for column in columns)
     yield _row("---:" if column.kind in NUMERIC else "---" for column in columns)
     for row in table.rows:

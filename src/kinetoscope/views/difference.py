@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import TextIO
 
 from rich.console import Console
 
 from kinetoscope import numbers
+from kinetoscope.comparison.compiler import Fact
 from kinetoscope.document.difference import (
     ChangePart,
     ComparedRun,
@@ -33,6 +36,7 @@ from kinetoscope.render.blocks import (
     Table,
     Text,
     field,
+    line,
     rest,
     table,
 )
@@ -56,20 +60,16 @@ WHOLE = {
 # A file is small enough for a comment on a pull request.
 FILE = {"lead": 99, "gates": 99, "changes": 8, "counts": 12, "findings": 6, "code": 60}
 PARTS, FILE_PARTS = 2, 3  # of each change
+PAGE = 60  # rows of a table of a page
+SHOWN, SMALL = 8, 0.002  # changes that a page does not fold: so many, and all above this part of the step
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
 STEP = {**palette.VERDICTS, "same": "green", "cannot tell": "yellow"}
 MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "cannot tell": "🟡"}
-MINUS = "\N{MINUS SIGN}"
 REMARKS = {
     "good": "comparable: the same device, software and settings",
     "limited": "comparable with limits",
     "none": "not comparable: the times say nothing of the program",
 }
-
-
-def signed(us: float) -> str:
-    """A difference of times with its sign."""
-    return f"{MINUS if us < 0 else '+'}{numbers.time(abs(us))}"
 
 
 def title(found: Difference) -> str:
@@ -103,7 +103,7 @@ def headline(found: Difference) -> str:
 def interval(step: StepChange) -> str:
     """The 95 % interval of the difference, in percent."""
     bounds = [
-        f"{100 * bound:+.1f}".replace("-", MINUS) if bound is not None else "∞"
+        f"{100 * bound:+.1f}".replace("-", numbers.MINUS) if bound is not None else "∞"
         for bound in (step.low_fraction, step.high_fraction)
     ]
     return f"(95 %: {bounds[0]} to {bounds[1]} %)"
@@ -211,20 +211,42 @@ def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
     }
 
 
+def page(found: Difference) -> dict[str, list[Block]]:
+    """What a page has above its timelines (what to know first, and the gates), with them, and below."""
+    shown = {name: list(section(PAGE)) for name, section in _sections(found, "page").items()}
+    above = [*shown.pop("lead"), *shown.pop("gates", [])]
+    return {"above": above, "legend": list(_legend(found)), "below": [*chain.from_iterable(shown.values())]}
+
+
+def _legend(found: Difference) -> Iterable[Block]:
+    """Colours of what the timelines draw, most time first."""
+    sums: Counter[str] = Counter()
+    for piece in (piece for side in found.timelines or () for piece in side):
+        sums[piece.category] += round(1000 * piece.duration_us)
+    marks = ((Text("● ", palette.category(name)), f"{name}  ") for name, _ in sums.most_common())
+    if sums:
+        yield line(*(part for mark in marks for part in mark), style="dim")
+
+
 def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
-    sections: dict[str, Section] = {"lead": partial(_lead, found)}
+    sections: dict[str, Section] = {"lead": partial(_page_lead if extent == "page" else _lead, found)}
     if found.changes or found.facts:
-        sections["changes"] = partial(_changes, found, FILE_PARTS if extent == "file" else PARTS)
+        parts = FILE_PARTS if extent == "file" else PARTS
+        sections["changes"] = (
+            partial(_foldable_changes, found) if extent == "page" else partial(_changes, found, parts)
+        )
     sections["counts"] = partial(_counts, found)
     if found.findings_gone or found.findings_come:
         sections["findings"] = partial(_findings, found)
+    folded = False
     for name, (heading, rows) in sums(found).items():
-        if len(rows) > 1 or (name == "idle" and rows):
-            sections[name] = partial(_sums, heading, rows)
+        if len(rows) > 1 or (rows and (name == "idle" or extent == "page")):
+            sections[name] = partial(_sums, heading, rows, folded)
+            folded = extent == "page"
     if found.code:
-        sections["code"] = partial(_code, found.code)
+        sections["code"] = partial(_page_code if extent == "page" else _code, found.code)
     if found.gates:
-        sections["gates"] = partial(_gates, found)
+        sections["gates"] = partial(_page_gates if extent == "page" else _gates, found)
     return sections
 
 
@@ -249,27 +271,80 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
         yield _cut(advice)
 
 
+def _page_lead(found: Difference, most: int) -> Iterable[Block]:
+    style = STEP.get(found.step.verdict, "") if found.step else ""
+    yield line(title(found), style="dim")
+    yield Heading(headline(found), level=1, style=style)
+    yield Status(REMARKS[found.comparability], found.comparability == "good")
+    if found.why:
+        yield Items(tuple(found.why))
+    for words in (found.step.basis if found.step else "", next_step(found)):
+        yield from [line(words, style="dim")] if words else []
+
+
 def _changes(found: Difference, parts: int, most: int) -> Iterable[Block]:
     yield Heading(*reason(found))
     rows: list[tuple[Cell, ...]] = [
         row for change in found.changes[:most] for row in _change_rows(change, parts)
     ]
     if left := found.changes[most:]:
-        together = signed(sum(change.delta_us for change in left))
+        together = numbers.signed(sum(change.delta_us for change in left))
         rows.append((together, (Text(f"{numbers.count(len(left), 'smaller change')} together", "dim"),)))
     yield Table((Column("step", "number"), Column("change", "name")), rows, heads=False)
-    claimed = {change.name for change in found.changes}
-    for fact in [fact for fact in found.facts if not any(fact.name in name for name in claimed)][:2]:
+    for fact in _other_facts(found)[:2]:
         yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
+
+
+def _foldable_changes(found: Difference, most: int) -> Iterable[Block]:
+    """All changes with their parts; those that hardly matter are folded."""
+    least_us = SMALL * found.step.base_us if found.step else 0.0
+    matters = [
+        place < SHOWN or abs(change.delta_us) >= least_us for place, change in enumerate(found.changes)
+    ]
+    shown = [change for change, does in zip(found.changes, matters, strict=True) if does]
+    smaller = [change for change, does in zip(found.changes, matters, strict=True) if not does]
+    yield Heading(*reason(found))
+    if shown:
+        yield _changes_with_parts(shown)
+    for fact in _other_facts(found):
+        yield line(f"{fact.name}  {fact.source or ''}", style="dim")
+    if smaller:
+        together = numbers.signed(sum(change.delta_us for change in smaller))
+        yield Heading(numbers.count(len(smaller), "smaller change"), f"together {together}", folded=True)
+        yield _changes_with_parts(smaller)
+
+
+def _changes_with_parts(changes: Iterable[ChangePart]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for change in changes:
+        for depth, part in enumerate((change, *change.parts)):
+            known = [work.name for work in (*part.new, *part.base)]
+            style = "red" if part.delta_us > 0 else "green"
+            place = where(part)
+            rows.append((
+                Text(numbers.signed(part.delta_us), f"{style} dim" if depth else style),
+                Text(part.name, "dim" if depth else "", "kernel", known[0] if known else "", min(depth, 1)),
+                (did(part), Text(place, "dim")) if place else did(part),
+            ))  # fmt: skip
+    return Table((Column("step", "change"), Column("change", "name"), Column("", "words")), rows)
+
+
+def _other_facts(found: Difference) -> list[Fact]:
+    """Those that no change is named after."""
+    claimed = {change.name for change in found.changes}
+    return [fact for fact in found.facts if not any(fact.name in name for name in claimed)]
 
 
 def _change_rows(change: ChangePart, parts: int) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
-    yield Text(signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
+    yield Text(numbers.signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
     place = where(change)
     yield "", (Text(did(change) + (f", {place}" if place else ""), "dim"),)
     for part in change.parts[:parts]:
-        yield "", (Text(f"{signed(part.delta_us)}  ", "dim"), Text(part.name, "dim", "kernel", part.name))
+        yield (
+            "",
+            (Text(f"{numbers.signed(part.delta_us)}  ", "dim"), Text(part.name, "dim", "kernel", part.name)),
+        )
 
 
 def _counts(found: Difference, most: int) -> Iterable[Block]:
@@ -302,8 +377,8 @@ def _counted(row: CountChange) -> str:
 def _findings(found: Difference, most: int) -> Iterable[Block]:
     yield Heading("Findings", "that only one of them has")
     rows: list[tuple[Text, FindingChange]] = [
-        *((Text("+", "red"), row) for row in found.findings_come),
-        *((Text(MINUS, "green"), row) for row in found.findings_gone),
+        *((Text("new", "red"), row) for row in found.findings_come),
+        *((Text("gone", "green"), row) for row in found.findings_gone),
     ]
     yield table(
         rows,
@@ -317,14 +392,14 @@ def _findings(found: Difference, most: int) -> Iterable[Block]:
     )
 
 
-def _sums(heading: str, rows: list[SumChange], most: int) -> Iterable[Block]:
-    yield Heading(heading, "per step")
+def _sums(heading: str, rows: list[SumChange], folded: bool, most: int) -> Iterable[Block]:
+    yield Heading(heading, "per step", folded=folded)
     yield table(
         rows,
         field("", "name", "name"),
         field("base", "time", "base_us"),
         field("new", "time", "new_us"),
-        field("difference", "number", lambda row: signed(row.delta_us)),
+        field("difference", "change", "delta_us"),
         most=most,
     )
 
@@ -334,6 +409,19 @@ def _code(code: str, most: int) -> Iterable[Block]:
     yield Only("screen", Heading("The generated kernel", "before and now"))
     text = "\n".join(lines[:most])
     yield Code(text, "diff", "The generated kernel, before and now", max(0, len(lines) - most))
+
+
+def _page_code(code: str, _: int) -> Iterable[Block]:
+    yield Heading("The generated kernel", "before and now", folded=True)
+    yield Code(code, "diff")
+
+
+def _page_gates(found: Difference, most: int) -> Iterable[Block]:
+    yield Heading("Gates")
+    for gate in found.gates[:most]:
+        mark = Text("FAILED  ", "bold red") if gate.failed else Text("passed  ", "green")
+        by = f": {gate.culprit}{f' ({gate.source})' if gate.source else ''}" if gate.culprit else ""
+        yield line(mark, f"{gate.gate}: {gate.words}", Text(by, "dim"))
 
 
 def _gates(found: Difference, most: int) -> Iterable[Block]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import Chain, ChainListing, KernelListing, Link, ListingRow, Quantiles
+from kinetoscope.document import Chain, ChainListing, KernelListing, Link, ListingRow, Quantiles, Report
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
@@ -70,6 +70,40 @@ def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
     yield Line()
     shares = (f"{names.plain(category)} {100 * share:.2f} %" for category, share in shown.shares.items())
     yield line(" · ".join((f"of {numbers.time(shown.device_time_us)} device time", *shares)))
+
+
+class Dot(msgspec.Struct, frozen=True):
+    """A kernel in a roofline plot: its place among the report's, FLOP per byte, and FLOP/s."""
+
+    kernel: int
+    intensity: float
+    flops_per_s: float
+
+
+class Roofline(msgspec.Struct, frozen=True):
+    """The kernels whose FLOPs and bytes are known, and the share of device time that they are."""
+
+    dots: list[Dot]
+    share_of_device_time: float
+
+
+def roofline(report: Report) -> Roofline:
+    """Kernels by the cost of all their launches: the recording's, or else the compile log's."""
+    compiled = {
+        name: row
+        for row in (reversed(report.compilation.kernels) if report.compilation else ())
+        for name in (row.name, row.symbol)
+    }
+    dots: list[Dot] = []
+    for place, row in enumerate(report.kernels):
+        flops, moved, known = row.flops, row.bytes, compiled.get(row.name)
+        if not (flops and moved) and known and known.flops and known.bytes:
+            flops, moved = known.flops * row.launches, known.bytes * row.launches
+        if flops and moved and row.device_time_us:
+            dots.append(Dot(place, flops / moved, flops / (row.device_time_us / 1e6)))
+    whole = sum(row.device_time_us for row in report.kernels)
+    shown = sum(report.kernels[dot.kernel].device_time_us for dot in dots)
+    return Roofline(dots, shown / whole if whole else 0.0)
 
 
 def _category(row: ListingRow) -> Text:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from kinetoscope import numbers
 from kinetoscope.document import (
     Fits,
     GivenBackRow,
+    HolderRow,
     MemoryPeak,
     MemoryPeaks,
     MemoryRow,
     Report,
 )
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import Block, Heading, Line, Text, field, line, place, table
+from kinetoscope.render.blocks import (
+    Block,
+    Cell,
+    Column,
+    Heading,
+    Line,
+    Only,
+    Segment,
+    Table,
+    Text,
+    field,
+    line,
+    place,
+    table,
+)
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
@@ -160,38 +176,65 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     )
     yield line("  ", *parts)
     yield from (line(note, style="yellow", indent=2) for note in peak.notes)
+    yield from _tables(peak, limit)
+
+
+def peak(row: MemoryPeak) -> Iterable[Block]:
+    """What a page has of a peak below what it draws."""
+    return _tables(row, 0)
+
+
+def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield from _parts(peak)
     if peak.holders:
-        yield Heading("Who had it", f"sums to the {numbers.size(peak.requested_bytes)} allocated")
+        whole = peak.requested_bytes or 1
+        yield Heading(
+            "Who had it", f"{_when(peak)}; sums to the {numbers.size(peak.requested_bytes)} allocated"
+        )
         yield table(
             peak.holders,
-            field("", "bytes", "bytes"),
-            field("", "number", lambda row: f"{row.allocations:,} ×", "dim"),
-            field("", "text", lambda row: Text(row.role, palette.memory(row.role))),
-            field("", "name", "owner"),
-            field("", "text", lambda row: place(row.line)),
+            field("whose", "name", _owner, only="page"),
+            field("bytes", "bytes", "bytes"),
+            field("of what was allocated", "share", lambda row: row.bytes / whole, only="page"),
+            field("", "number", lambda row: f"{row.allocations:,} ×", "dim", only="screen"),
+            field("allocations", "count", lambda row: row.allocations or None, only="page"),
+            field("role", "text", lambda row: (Text("■ ", palette.memory(row.role)), row.role), only="page"),
+            field("", "text", lambda row: Text(row.role, palette.memory(row.role)), only="screen"),
+            field("", "name", "owner", only="screen"),
+            field("line", "text", lambda row: _line(row.line, row.stack)),
+            field("op", "name", "op", only="page"),
+            field("largest", "bytes", "largest_bytes", only="page"),
             most=limit,
             noun="owner",
-            leave=(1, 4),
+            leave=(3, 8),
+            heads=False,
         )
     if peak.growth:
         yield Heading("What grows", "with every recorded step")
         yield table(
             peak.growth,
-            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} per step"),
-            field("", "text", lambda row: place(row.line)),
-            field("", "name", "owner"),
-            field("", "words", lambda row: ", ".join(row.names), "dim"),
+            field("", "number", lambda row: f"+{numbers.size(row.bytes_per_step)} per step", only="screen"),
+            field("per step", "bytes", "bytes_per_step", only="page"),
+            field("by now", "bytes", "bytes", only="page"),
+            field("line", "text", lambda row: place(row.line)),
+            field("whose", "name", "owner"),
+            field("role", "text", "role", only="page"),
+            field("what grows", "text", "grows", only="page"),
+            field("kept by", "words", lambda row: ", ".join(row.names), "dim"),
+            heads=False,
         )
     if peak.given_back:
         yield Heading("What was given back to the driver", "each time waits for the device")
         yield table(
             peak.given_back,
-            field("", "number", lambda row: f"{row.times:,} ×"),
-            field("", "bytes", "bytes"),
-            field("", "text", lambda row: place(row.line)),
-            field("", "words", given_back, "dim"),
+            field("", "number", lambda row: f"{row.times:,} ×", only="screen"),
+            field("times", "count", "times", only="page"),
+            field("segments", "count", "segments", only="page"),
+            field("bytes", "bytes", "bytes"),
+            field("line", "text", lambda row: place(row.line)),
+            field("why", "words", given_back, "dim"),
             leave=(0,),
+            heads=False,
         )
     if peak.fits is not None:
         yield Heading("What fits")
@@ -203,17 +246,90 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield table([peak], field("", "name", "snapshot"))
 
 
+def _when(peak: MemoryPeak) -> str:
+    """The moment that parts and owners are of."""
+    return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot") else "at the peak"
+
+
+def _owner(row: HolderRow) -> Cell:
+    """The stack that asked for the largest stands behind the name."""
+    return Text(row.owner, "", "stack", "\n".join(row.stack)) if row.stack else row.owner
+
+
+def _line(line: str | None, stack: Iterable[str]) -> Text:
+    """A line, which leads to the whole path that the stack has of it."""
+    if line is None:
+        return Text("")
+    paths = (frame.partition(" ")[0] for frame in stack)
+    return Text(line, "", "line", next((path for path in paths if path.endswith(line)), line))
+
+
 def _parts(peak: MemoryPeak) -> Iterable[Block]:
     kind = "allocated" if peak.moment == "timeline" else "reserved"
-    yield Heading("What it was", f"sums to the {numbers.size(peak.reserved_bytes)} {kind}")
+    whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
+    yield Heading("What it was", whole)
+    bar = tuple(
+        Segment(
+            part.share_of_reserved,
+            palette.memory(part.part),
+            label=f"{part.part}: {numbers.size(part.bytes)}",
+        )
+        for part in peak.parts
+    )
+    yield Only("page", Table((Column("", "bar"),), [(bar,)]))
     parts = table(
         peak.parts,
-        field("", "text", lambda row: (Text("■ ", palette.memory(row.part)), row.part)),
-        field("", "bytes", "bytes"),
-        field("", "share", "share_of_reserved"),
-        field("", "number", lambda row: numbers.count(row.allocations) if row.allocations else "", "dim"),
-        field("", "words", lambda row: PARTS.get(row.part, ""), "dim"),
+        field("part", "text", lambda row: (Text("■ ", palette.memory(row.part)), row.part)),
+        field("bytes", "bytes", "bytes"),
+        field(f"of the {kind}", "share", "share_of_reserved"),
+        field("allocations", "count", lambda row: row.allocations or "", "dim"),
+        field("what it is", "words", lambda row: PARTS.get(row.part, ""), "dim"),
+        heads=False,
     )
     if peak.outside_bytes is not None:
         parts.rows.append(("  outside the allocator", peak.outside_bytes, "", "", OUTSIDE))
     yield parts
+
+
+def device(row: MemoryRow) -> Iterable[Block]:
+    """What a trace's own events say of one device, and what was allocated at its peak."""
+    if row.peak_us:
+        shown = Text("show it in the timeline", "", "time", f"{row.peak_us - 500},{row.peak_us + 500}")
+        yield line("peak: ", shown)
+    yield line(traced(row))
+    if not row.held_at_peak:
+        return
+    whole, before = row.peak_allocated_bytes or 1, row.held_from_before_bytes
+    share = "" if before is None else numbers.percent(before / whole)
+    basis = (
+        "" if before is None else f"{numbers.size(before)} more, {share}, were allocated before the recording"
+    )
+    yield Heading(f"Held at the peak of rank {row.rank} GPU {row.device}", basis)
+    yield table(
+        row.held_at_peak,
+        field("allocated by", "name", lambda one: one.op or "no op"),
+        field("module", "name", "module"),
+        field("line", "text", lambda one: _frame(one.line)),
+        field("bytes", "bytes", "bytes"),
+        field("of the peak", "share", lambda one: one.bytes / whole),
+        field("allocations", "count", "allocations"),
+    )
+
+
+def _frame(frame: str | None) -> Cell:
+    """A Python frame, ``path/model.py(12): forward``, as its line and its function."""
+    found = re.fullmatch(r"(.*?)\((\d+)\): (.*)", frame or "")
+    return (place(f"{found[1]}:{found[2]}"), Text(f" {found[3]}", "dim")) if found else frame
+
+
+def allocator(report: Report) -> Iterable[Block]:
+    """What the host asked of the driver."""
+    if report.allocator:
+        yield Heading("Calls of the driver", "that take or give back memory")
+        yield table(
+            report.allocator,
+            field("call", "name", "name"),
+            field("calls", "count", "calls"),
+            field("in the recorded time", "count", "calls_in_window"),
+            field("host time", "time", "host_us"),
+        )

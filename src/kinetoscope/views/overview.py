@@ -10,10 +10,11 @@ from functools import partial
 from rich.console import Console
 
 from kinetoscope import numbers
-from kinetoscope.document import DeviceRow, Report
+from kinetoscope.document import DeviceRow, GraphRow, Report
 from kinetoscope.render import names, palette, terminal
 from kinetoscope.render.blocks import (
     Block,
+    Column,
     Commands,
     Heading,
     Items,
@@ -22,6 +23,7 @@ from kinetoscope.render.blocks import (
     Prose,
     Segment,
     Status,
+    Table,
     Text,
     field,
     kernel,
@@ -112,6 +114,40 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
     return sections | {"next": partial(_next, report, inputs, extent)}
 
 
+def page(report: Report, inputs: Sequence[str]) -> list[Block]:
+    """What the page's first part ends with; what it begins with is drawn."""
+    rows = steps.phases(report, ALL), steps.pace(report, ALL)
+    return [*_categories(report, ALL), *rows[0], *rows[1], *_next(report, inputs, "file", ALL)]
+
+
+def cards(report: Report) -> list[tuple[str, str, str]]:
+    """The figures that stand first: each with what it is, and the place of the page that it leads to."""
+    if not report.devices:
+        return []
+    own, shown = report.as_it_runs, list[tuple[str, str, str]]()
+    if own:
+        measured = f"{steps.unit(report)} time, as it runs ({own.step_us.n} timed)"
+        shown.append((numbers.time(own.step_us.median), measured, "steps"))
+    if own and own.busy_fraction is not None:
+        shown.append((numbers.percent(own.busy_fraction), "busy, as it runs", "timeline"))
+    device = report.devices[0] if len(report.devices) == 1 else None
+    if device:
+        of = f"busy, of {numbers.time(device.window_us)}{' as recorded' if own else ''}"
+        shown.append((numbers.percent(device.busy_fraction), of, "timeline"))
+    total = sum(row.device_time_us for row in report.categories)
+    launches = sum(row.kernel_launches for row in report.devices)
+    shown += [
+        (numbers.time(total), "device time, summed", "kernels"),
+        (numbers.count(launches), "launches on the device", "kernels"),
+        (numbers.count(len(report.kernels)), "distinct kernels", "kernels"),
+    ]
+    if device and device.communication_us > 0:
+        of = f"exposed of {numbers.time(device.communication_us)} communication"
+        place = "kernels&category=communication"
+        shown.append((numbers.time(device.exposed_communication_us), of, place))
+    return shown
+
+
 def headline_findings(report: Report, extent: Extent) -> bool:
     """Whether there is a finding to show."""
     return bool(report.findings if extent == "file" else findings.worth_doing(report))
@@ -179,8 +215,7 @@ def step_bars(report: Report) -> list[Bar]:
     """One bar per step: busy and idle; a step's busy time is added up over the devices of its rank."""
     bars: list[Bar] = []
     for row in report.steps:
-        available = row.duration_us * sum(device.rank == row.rank for device in report.devices)
-        busy = row.busy_us / available if available else 0.0
+        busy = steps.busy_share(report, row)
         bars.append(Bar(row.name, row.duration_us, busy, (BarPart(COMPUTE, busy), BarPart(IDLE, 1 - busy))))
     return bars
 
@@ -286,17 +321,31 @@ def _categories(report: Report, most: int) -> Iterable[Block]:
     total = sum(row.device_time_us for row in report.categories)
     largest = report.categories[0].share_of_device_time
     yield Heading("GPU time by category", f"share of {numbers.time(total)} of device time")
+    whole = tuple(
+        Segment(
+            row.share_of_device_time,
+            palette.category(row.category),
+            label=f"{row.category}: {numbers.percent(row.share_of_device_time)}",
+        )
+        for row in report.categories
+    )
+    yield Only("page", Table((Column("", "bar"),), [(whole,)]))
     yield table(
         report.categories,
-        field("category", "text", lambda row: names.shorten(row.category, 22)),
+        field(
+            "category",
+            "text",
+            lambda row: Text(names.shorten(row.category, 22), "", "category", row.category),
+        ),
         field("", "bar", lambda row: (_length(row.category, row.share_of_device_time, largest),)),
         field("share", "share", "share_of_device_time"),
         field("device time", "time", "device_time_us"),
+        field("of window", "share", "share_of_window", only="page"),
         field("launches", "count", "launches", "dim", noun="launch"),
         field("kernels", "count", "distinct_kernels", "dim", noun="kernel"),
         most=most,
         noun="category",
-        leave=(5, 4, 1),
+        leave=(6, 5, 1),
         heads=False,
     )
 
@@ -318,6 +367,8 @@ def _graphs(report: Report, most: int) -> Iterable[Block]:
         field("share of device time", "share", "share_of_device_time"),
         field("device time", "time", "device_time_us"),
         field("calls", "count", "calls", noun="call"),
+        field("launches", "count", "launches", only="page"),
+        field("by category", "bar", _graph_bar, only="page"),
         field(
             "of its own time",
             "words",
@@ -330,6 +381,17 @@ def _graphs(report: Report, most: int) -> Iterable[Block]:
         most=most,
         noun="graph",
         heads=False,
+    )
+
+
+def _graph_bar(row: GraphRow) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(
+            part.share_of_graph,
+            palette.category(part.category),
+            label=f"{part.category}: {numbers.percent(part.share_of_graph)}",
+        )
+        for part in row.categories
     )
 
 
@@ -353,12 +415,24 @@ def _kernels(report: Report, most: int) -> Iterable[Block]:
     )
 
 
+def graphs(report: Report) -> Iterable[Block]:
+    """All compiled graphs that ran."""
+    return _graphs(report, ALL)
+
+
+def ops(report: Report) -> Iterable[Block]:
+    """All ops, and what they launched on the device."""
+    return _ops(report, ALL)
+
+
 def _ops(report: Report, most: int) -> Iterable[Block]:
-    rows = headline.host_ops(report)
+    rows, has_device = headline.host_ops(report), bool(report.devices)
     if not rows:
         return
     total = sum(row.host_self_us for row in rows)
-    yield Heading("Top ops", f"share of {numbers.time(total)} of host time in ops and runtime calls")
+    title = "On the host" if most == ALL else "Top ops"
+    whole = f"share of {numbers.time(total)} of host time in ops and runtime calls"
+    yield Heading(title, f"self: without what it calls; {whole}")
     yield table(
         rows,
         field("op", "name", lambda row: Text(graph_names.event(report, row.name), "", "op", row.name)),
@@ -366,6 +440,8 @@ def _ops(report: Report, most: int) -> Iterable[Block]:
         field("self", "time", "host_self_us"),
         field("total", "time", "host_total_us"),
         field("calls", "count", "calls"),
+        field("device self", "time", "device_self_us", only="page") if has_device else None,
+        field("device total", "time", "device_total_us", only="page") if has_device else None,
         most=most,
         noun="op",
         leave=(3, 4),

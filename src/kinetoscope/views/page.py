@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.document import EnvironmentRow, Health, IdleRow, RanksListing, Report
+from kinetoscope.document.collect import timeline
+from kinetoscope.document.difference import Difference
+from kinetoscope.document.page import Page
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import Inline, Text
-from kinetoscope.views import findings, graph_names, headline, memory, overview, ranks, steps
-
-
-class Command(msgspec.Struct, frozen=True):
-    line: str
-    shows: str
+from kinetoscope.render.blocks import Block, Inline, Text
+from kinetoscope.views import (
+    difference,
+    findings,
+    graph_names,
+    headline,
+    kernels,
+    memory,
+    overview,
+    ranks,
+    sources,
+    steps,
+)
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's sentences: ``savings`` (words, some of them links), ``alone`` and ``measured`` are of the
-    findings, ``graph_labels`` of the graphs, ``peaks`` (title, of what that is), ``fits`` and ``given_back``
-    (one a row) of the memory's peaks, in their order. ``lateness`` are its causes, ``operations`` those of a
-    pipeline."""
+    """What the page says.
+
+    Args:
+        savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
+        graph_labels: of the graphs, in their order.
+        cards: figures that stand first: each with what it is, and the place that it leads to.
+        peaks: of the memory's peaks: the title, and of what that is.
+        sides: what is compared, and how long a step of it takes; empty on a report.
+        blocks: what views have of each part of the page.
+    """
 
     title: list[str]
     verdict: str
@@ -38,22 +53,16 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     graph_labels: list[str]
     idle: list[IdleRow]
     devices: list[overview.Bar]
-    phase_heads: list[str]
-    phases: list[list[str]]
-    pace: list[tuple[str, str]]
-    commands: list[Command]
+    cards: list[tuple[str, str, str]]
+    roofline: kernels.Roofline
     peaks: list[tuple[str, str]]
-    fits: list[str | None]
-    given_back: list[list[str]]
-    memory_parts: dict[str, str]
     memory_colours: dict[str, str]
-    ranks: list[str]
-    lateness: dict[str, str]
-    operations: dict[str, str]
     uses: dict[str, str]
     use_colours: dict[str, str]
     category_colours: dict[str, str]
     cause_colours: dict[str, str]
+    sides: dict[str, str] = {}
+    blocks: dict[str, list[Block]] = {}
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
@@ -81,28 +90,32 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         graph_labels=graph_names.graph_labels(report),
         idle=headline.idle_causes(report),
         devices=overview.device_bars(report),
-        phase_heads=list(steps.HEADS),
-        phases=[list(row) for row in steps.phase_lines(report)],
-        pace=[(what, together(text)) for what, text in steps.pace_lines(report)],
-        commands=[Command(*command) for command in overview.next_commands(report, inputs)],
+        cards=overview.cards(report),
+        roofline=kernels.roofline(report),
         peaks=[memory.headline(peak) for peak in report.memory_peaks],
-        fits=[
-            together(memory.fits(peak.fits, peak.failed_bytes)) if peak.fits else None
-            for peak in report.memory_peaks
-        ],
-        given_back=[
-            [together(memory.given_back(row)) for row in peak.given_back] for peak in report.memory_peaks
-        ],
-        memory_parts=memory.PARTS,
         memory_colours=palette.MEMORY,
-        ranks=[together(line) for line in ranks.lines(report.ranks)] if report.ranks else [],
-        lateness=ranks.WHY,
-        operations=ranks.OPERATIONS,
         uses=overview.USES,
         use_colours=palette.USES,
         category_colours=palette.CATEGORIES,
         cause_colours=palette.CAUSES,
+        blocks=_blocks(report, inputs),
     )
+
+
+def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
+    """What views have of each part of the page; of memory a part for each peak, and for each device."""
+    found = {
+        "overview": overview.page(report, inputs),
+        "graphs": list(overview.graphs(report)),
+        "ops": list(overview.ops(report)),
+        "steps": list(steps.listing(report)),
+        "devices": list(steps.devices(report)),
+        "allocator": list(memory.allocator(report)),
+        "ranks": ranks.page(report.ranks) if report.ranks else [],
+        "about": list(sources.listing(report)),
+    }
+    found |= {f"peak {at}": list(memory.peak(row)) for at, row in enumerate(report.memory_peaks)}
+    return found | {f"memory {at}": list(memory.device(row)) for at, row in enumerate(report.memory)}
 
 
 def _together(part: Inline) -> Inline:
@@ -120,19 +133,46 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
 
 def render_ranks(listing: RanksListing) -> str:
     """The comparison of many ranks, of which nothing else was kept."""
-    environment = EnvironmentRow(device_names=list(listing.devices))
-    report = Report(
-        kinetoscope=listing.kinetoscope, environment=environment, sources=[], devices=[], categories=[],
-        kernels=[], steps=[], ops=[], findings=[], health=Health(verdict="good", notes=[]), idle=[],
-        ranks=listing.ranks, unread=listing.ranks.unread,
-    )  # fmt: skip
+    report = msgspec.structs.replace(
+        _empty(listing.kinetoscope, listing.devices), ranks=listing.ranks, unread=listing.ranks.unread
+    )
     words = msgspec.structs.replace(
         sentences(report, [""]),
         title=ranks.title(listing),
         headline=numbers.together(ranks.verdict(listing.ranks)),
-        commands=[],
     )
     return _page(report, words)
+
+
+def render_difference(found: Difference) -> str:
+    """Two recordings compared: both steps one above the other, and what differs."""
+    drawn = timeline.compared(found.timelines or ())
+    ends = (
+        max((piece.start_us + piece.duration_us for piece in side), default=0.0)
+        for side in found.timelines or ((), ())
+    )
+    page = Page(
+        timeline=drawn, program=[], clocks=[], modules=[], frame_texts=[], roofs=[], benches=[], meanings={}
+    )
+    report = msgspec.structs.replace(_empty(found.kinetoscope), page=page)
+    words = msgspec.structs.replace(
+        sentences(report, [""]),
+        title=[difference.title(found)],
+        headline=numbers.together(difference.headline(found)),
+        verdict=difference.REMARKS[found.comparability],
+        sides={name: numbers.time(end) for name, end in zip(("base", "new"), ends, strict=True)},
+        blocks=difference.page(found),
+    )
+    return _page(report, words)
+
+
+def _empty(version: str, devices: Iterable[str] = ()) -> Report:
+    """A report of no recording."""
+    return Report(
+        kinetoscope=version, environment=EnvironmentRow(device_names=list(devices)), sources=[], devices=[],
+        categories=[], kernels=[], steps=[], ops=[], findings=[], idle=[],
+        health=Health(verdict="good", notes=[]),
+    )  # fmt: skip
 
 
 def _page(report: Report, words: Sentences, *, served: bool = False) -> str:

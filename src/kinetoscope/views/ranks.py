@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
 from kinetoscope import numbers
-from kinetoscope.document import CollectiveRow, Ranks, RanksListing, Report
-from kinetoscope.render import names
-from kinetoscope.render.blocks import Block, Column, Heading, Line, Only, Prose, Table, Text, line
+from kinetoscope.document import CollectiveRow, RankRow, Ranks, RanksListing, Report, SpreadRow
+from kinetoscope.render import names, palette
+from kinetoscope.render.blocks import (
+    Block,
+    Cell,
+    Heading,
+    Line,
+    Only,
+    Prose,
+    Segment,
+    Text,
+    field,
+    line,
+    table,
+)
 from kinetoscope.render.formats import Extent, View
 
 ROWS = 8
@@ -19,15 +31,6 @@ NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
               "forward transfer": "sending forward", "backward transfer": "sending backward",
               "exchange": "sending in both directions at once"}  # fmt: skip
-
-
-class Grid(NamedTuple):
-    """A table: its title, what its figures are of, its heads (the first column is text), its rows."""
-
-    title: str
-    basis: str
-    heads: Sequence[str]
-    rows: list[Sequence[str]]
 
 
 def title(listing: RanksListing) -> list[str]:
@@ -103,7 +106,7 @@ def _ideal(ranks: Ranks) -> str:
         return ""
     less = numbers.percent(1 - 1 / found.slowdown)
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
-    of = "a step of " if found.grain == "events" else ""
+    of = "one step of " if found.grain == "events" else ""
     between = "" if found.grain == "events" else f" between {what}"
     text = (
         f"Without stragglers {of}{numbers.time(found.recorded_us)}{between} "
@@ -145,59 +148,96 @@ def _clocks(ranks: Ranks) -> str:
     return f"{differ}{drifts}; aligned, collectives end within {numbers.time(max(known))} of each other."
 
 
-def grids(ranks: Ranks, most: int = ROWS) -> Iterable[Grid]:
-    """The tables, each of at most so many rows."""
+def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
+    """The tables with their titles, each of at most so many rows (0: all)."""
     if ranks.late:
-        yield Grid(
-            "Why ranks were late", "what the others waited for it",
-            ("rank", "cause", "waited", "collectives", ""),
-            [
-                ("?" if row.rank is None else str(row.rank), row.cause or "unknown",
-                 numbers.time(row.waited_us), numbers.count(row.meetings), names.shorten(row.detail, 40))
-                for row in ranks.late[:most]
-            ],
-        )  # fmt: skip
-    for title, listed in (("Collectives", ranks.collectives), ("Collectives, inspected", ranks.inspected)):
-        if listed:
-            yield _collectives(title, listed[:most])
+        yield Heading("Why ranks were late", "what the others waited for it", 3)
+        yield table(
+            ranks.late,
+            field("rank", "text", lambda row: "?" if row.rank is None else str(row.rank)),
+            field("cause", "text", lambda row: row.cause or "unknown"),
+            field("", "words", lambda row: WHY.get(row.cause or "", ""), only="page"),
+            field("waited", "time", "waited_us"),
+            field("collectives", "count", "meetings"),
+            field("", "name", "detail"),
+            most=most,
+        )
+    yield from _collectives("Collectives", ranks.collectives, most)
+    yield from _collectives("Collectives, inspected", ranks.inspected, most)
     yield from _slowdowns(ranks)
     if ranks.count > 2:
-        yield Grid(
-            "Over ranks", "shares of each rank's window, and whose the extremes are",
-            ("", "least", "10 %", "median", "90 %", "most"),
-            [
-                (row.what, f"{numbers.percent(row.least)} ({row.least_rank})", numbers.percent(row.p10),
-                 numbers.percent(row.median), numbers.percent(row.p90),
-                 f"{numbers.percent(row.most)} ({row.most_rank})")
-                for row in ranks.spread
-            ],
-        )  # fmt: skip
+        yield Heading("Over ranks", "shares of each rank's window, and whose the extremes are", 3)
+        yield table(
+            ranks.spread,
+            field("", "text", "what"),
+            field("least", "share", lambda row: (row.least, Text(f" (rank {row.least_rank})", "dim"))),
+            field("10 %", "share", "p10"),
+            field("median", "share", "median"),
+            field("90 %", "share", "p90"),
+            field("most", "share", lambda row: (row.most, Text(f" (rank {row.most_rank})", "dim"))),
+            field("from the least to the most", "bar", partial(_range_bar, ranks.spread), only="page"),
+        )
     if len(ranks.alike) > 1 and not ranks.ranks:
-        yield Grid(
-            "Similar ranks", "that compute for similar times; medians",
-            ("ranks", "how many", "compute", "exposed waiting", "exposed transfer", "idle"),
-            [
-                (names.shorten(row.ranks, 40), numbers.count(row.count), numbers.percent(row.compute),
-                 numbers.percent(row.exposed_waiting), numbers.percent(row.exposed_transfer),
-                 numbers.percent(row.idle))
-                for row in ranks.alike[:most]
-            ],
-        )  # fmt: skip
-    shown = ranks.ranks or ranks.worst
-    if shown:
-        yield Grid(
-            "Ranks" if ranks.ranks else "Ranks most waited for", "of each rank's own window",
-            ("rank", "busy", "waits", "exposed", "transfer exposed", "waited for", "because"),
-            [
-                (str(row.rank), numbers.percent(row.busy_us / max(row.window_us, 1e-9)),
-                 numbers.time(row.waiting_us), numbers.time(row.exposed_waiting_us),
-                 numbers.time(row.exposed_transfer_us), numbers.time(row.blamed_us), row.cause or "")
-                for row in shown
-            ],
-        )  # fmt: skip
+        yield Heading("Groups of ranks", "that compute equally long; medians of their windows", 3)
+        yield table(
+            ranks.alike,
+            field("ranks", "name", "ranks"),
+            field("how many", "count", "count"),
+            field("compute", "share", "compute"),
+            field("exposed waiting", "share", "exposed_waiting"),
+            field("exposed transfer", "share", "exposed_transfer"),
+            field("idle", "share", "idle"),
+            field("others waited", "time", "blamed_us", only="page"),
+            most=most,
+        )
+    if shown := ranks.ranks or ranks.worst:
+        title = "Ranks" if ranks.ranks else "Ranks that others wait for most"
+        yield Heading(title, "of each rank's own window", 3)
+        yield table(
+            shown,
+            field("rank", "text", lambda row: (str(row.rank), Text(f" {row.host}", "dim"))),
+            field("busy", "share", lambda row: row.busy_us / max(row.window_us, 1e-9)),
+            field("computes", "time", "compute_us", only="page"),
+            field("waits", "time", "waiting_us"),
+            field("exposed", "time", "exposed_waiting_us"),
+            field("transfer exposed", "time", "exposed_transfer_us"),
+            field("waits in sends and receives", "time", lambda row: row.bubble_us or None, only="page"),
+            field("others waited", "time", "blamed_us"),
+            field("because", "words", _because),
+        )
+    if len(ranks.clocks) > 1:
+        basis = "measured by when collectives end; no difference below the residual is certain"
+        yield Heading("Clocks", basis, 3)
+        yield table(
+            ranks.clocks,
+            field("ranks", "name", "ranks"),
+            field("host", "text", "host"),
+            field("ahead", "change", "ahead_us"),
+            field("drifts", "number", lambda row: f"{row.drift_ppm:.1f} ppm"),
+            field("residual", "time", "residual_us"),
+            most=most,
+        )
 
 
-def _slowdowns(ranks: Ranks) -> Iterable[Grid]:
+def _range_bar(rows: Sequence[SpreadRow], row: SpreadRow) -> tuple[Segment, ...]:
+    """From the least to the most, those between 10 % and 90 % marked."""
+    whole = max((one.most for one in rows), default=0.0) or 1.0
+    edges = (0.0, row.least, row.p10, row.p90, row.most)
+    eight = f"{numbers.percent(row.p10)} to {numbers.percent(row.p90)}: eight in ten ranks"
+    looks = (("#00000000", ""), (palette.OTHER, "the least"), (palette.USES[palette.COMPUTE], eight),
+             (palette.OTHER, "the most"))  # fmt: skip
+    return tuple(
+        Segment((high - low) / whole, colour, label=label)
+        for (low, high), (colour, label) in zip(pairwise(edges), looks, strict=True)
+    )
+
+
+def _because(row: RankRow) -> Cell:
+    notes = [names.shorten(row.detail, 60), *row.damages]
+    return (row.cause or "", *(Text(f" {note}", "dim") for note in notes if note))
+
+
+def _slowdowns(ranks: Ranks) -> Iterable[Block]:
     """A pipeline's slowdowns: stages in their order, operations by their cost."""
     found = ranks.ideal
     if found is None or not found.by_stage:
@@ -209,29 +249,44 @@ def _slowdowns(ranks: Ranks) -> Iterable[Grid]:
         among.append((f"workers, median of {len(workers)}", median(found.by_worker.values())))
     each = [(OPERATIONS.get(sort, sort), took) for sort, took in found.by_operation.items()]
     each.sort(key=lambda one: -one[1])
-    yield Grid(
-        "Pipeline", "how many times as long, were all else as its peers have it at the mean",
-        ("stage, data-parallel worker or operation", "slowdown"),
-        [
-            (names.shorten(what, 40), f"{took:.3f}")
-            for what, took in (*stages[:STAGES], *among, *each)
-        ],
-    )  # fmt: skip
+    yield Heading("Pipeline", "how many times as long, were all else as its peers have it at the mean", 3)
+    yield table(
+        (*stages[:STAGES], *among, *each),
+        field("stage, data-parallel worker or operation", "text", lambda row: names.shorten(row[0], 40)),
+        field("slowdown", "number", lambda row: f"{row[1]:.3f}"),
+    )
 
 
-def _collectives(title: str, listed: Sequence[CollectiveRow]) -> Grid:
-    return Grid(
-        title, "transfer and skew at the median; bandwidths as nccl-tests count them",
-        ("group", "kind", "size", "times", "transfer", "waiting", "skew", "last", "GB/s", "bus"),
-        [
-            (_group(row.group, row.group_size, row.groups), row.kind,
-             _size(row), numbers.count(row.meetings),
-             _time(row.transfer_us), numbers.time(row.waiting_us), _time(row.skew_median_us),
-             "–" if row.last_rank is None else f"{row.last_rank} ({row.last_times} of {row.told})",
-             _rate(row.algorithm_gbps), _bus(row))
-            for row in listed
-        ],
-    )  # fmt: skip
+def _collectives(title: str, listed: Sequence[CollectiveRow], most: int) -> Iterable[Block]:
+    if not listed:
+        return
+    yield Heading(title, "transfer and skew at the median; bandwidths as nccl-tests count them", 3)
+    yield table(
+        listed,
+        field("group", "text", lambda row: _group(row.group, row.group_size, row.groups)),
+        field("kind", "text", "kind"),
+        field("size", "bytes", _size),
+        field("times", "count", _times),
+        field("transfer", "time", "transfer_us"),
+        field("waiting", "time", "waiting_us"),
+        field("skew", "time", "skew_median_us"),
+        field("largest skew", "time", "skew_max_us", only="page"),
+        field("last", "number", _last),
+        field("GB/s", "number", lambda row: _rate(row.algorithm_gbps)),
+        field("bus", "number", _bus),
+        most=most,
+    )
+
+
+def _last(row: CollectiveRow) -> Cell:
+    if row.last_rank is None:
+        return None
+    return str(row.last_rank), Text(f" ({row.last_times} of {row.told})", "dim")
+
+
+def _times(row: CollectiveRow) -> Cell:
+    lack = f" ({numbers.count(row.incomplete)} lack ranks)"
+    return (row.meetings, Text(lack, "dim")) if row.incomplete else row.meetings
 
 
 def _group(name: str, size: int | None, groups: int) -> str:
@@ -240,23 +295,27 @@ def _group(name: str, size: int | None, groups: int) -> str:
     return f"{text}{members}" if groups == 1 else f"{text}{members}, {groups} ×"
 
 
-def _time(us: float | None) -> str:
-    return "–" if us is None else numbers.time(us)
-
-
-def _size(row: CollectiveRow) -> str:
+def _size(row: CollectiveRow) -> Cell:
     """Bytes; of uneven ones the most loaded rank's, and how many times the mean that is."""
-    text = "–" if row.bytes is None else numbers.size(row.bytes)
-    return text if row.uneven is None else f"{text}, {row.uneven:.1f} × the mean (rank {row.heaviest_rank})"
+    if row.bytes is None or row.uneven is None:
+        return row.bytes
+    return row.bytes, Text(f", {row.uneven:.1f} × the mean (rank {row.heaviest_rank})", "dim")
 
 
-def _bus(row: CollectiveRow) -> str:
-    share = "" if row.share_of_link is None else f" ({numbers.percent(row.share_of_link)} of the link)"
-    return f"{_rate(row.bus_gbps)}{share}"
+def _bus(row: CollectiveRow) -> Cell:
+    if row.share_of_link is None:
+        return _rate(row.bus_gbps)
+    return _rate(row.bus_gbps), Text(f" ({numbers.percent(row.share_of_link)} of the link)", "dim")
 
 
 def _rate(gbps: float | None) -> str:
     return "–" if gbps is None else numbers.rate(gbps)
+
+
+def page(ranks: Ranks) -> list[Block]:
+    """The verdict as a title, the other sentences, and whole tables."""
+    first, *others = lines(ranks)
+    return [Heading(first, level=1), *map(Prose, others), *tables(ranks, 0)]
 
 
 def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
@@ -266,16 +325,7 @@ def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
     yield Heading("Ranks", "who waits for whom in collectives")
     sentences = lines(report.ranks)
     yield from (Prose(sentence) for sentence in (sentences if whole else sentences[:most]))
-    for shown in grids(report.ranks, most) if whole else ():
-        yield Heading(shown.title, shown.basis, 3)
-        yield _table(shown)
-
-
-def _table(shown: Grid) -> Table:
-    first, *others = shown.heads
-    return Table(
-        (Column(first), *(Column(head, "number") for head in others)), [tuple(row) for row in shown.rows]
-    )
+    yield from tables(report.ranks, most) if whole else ()
 
 
 def view(listing: RanksListing, page: Callable[[], str]) -> View:
@@ -293,6 +343,5 @@ def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
     ]
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    for grid in grids(listing.ranks):
-        shown += [Heading(grid.title, grid.basis, 3), _table(grid)]
+    shown += tables(listing.ranks)
     return [*shown, *(line(Text(problem, "yellow")) for problem in listing.ranks.unread)]

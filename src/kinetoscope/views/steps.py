@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kinetoscope import numbers
@@ -15,8 +16,10 @@ from kinetoscope.document import (
     Report,
     StepDifference,
     StepOutlierRow,
+    StepRow,
     StepTimesRow,
 )
+from kinetoscope.document.page import DeviceClock
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Text, field, table
 from kinetoscope.views import memory
@@ -149,6 +152,7 @@ def _phase_line(row: PhaseRow, many: bool, has_device: bool) -> PhaseLine:
     )
 
 
+PARTS = {"memory": "memory", "allocator": "memory"}  # of the page, where they are not its steps
 OUTLIERS = 3
 RANKS = 8
 DIFFERENCES = 2
@@ -263,7 +267,77 @@ def pace(report: Report, most: int) -> Iterable[Block]:
     labels = ["" if at and found[at - 1][0] == what else what for at, (what, _) in enumerate(found)]
     yield Labelled(
         tuple(
-            (Text(label, "dim"), (Line((sentence,)),))
+            (Text(label, "dim", "part", PARTS.get(label, "steps")), (Line((sentence,)),))
             for label, (_, sentence) in zip(labels, found, strict=True)
         )
     )
+
+
+def listing(report: Report) -> Iterable[Block]:
+    """The recorded steps: how long each took, on the device's clock and on the host's."""
+    many = _is_distributed(report)
+    yield Heading("Recorded steps", "busy: share of the step, over the devices of its rank")
+    yield table(
+        report.steps,
+        field("step", "text", _timed),
+        field("phase", "text", "phase"),
+        field("rank", "count", "rank") if many else None,
+        field("duration", "time", "duration_us"),
+        field("on the host", "time", "host_duration_us"),
+        field("busy", "share", partial(busy_share, report)),
+        field("launches", "count", "launches"),
+    )
+
+
+def _timed(row: StepRow) -> Text:
+    return Text(row.name, "", "time", f"{row.start_us},{row.start_us + row.duration_us}")
+
+
+def busy_share(report: Report, row: StepRow) -> float:
+    """A step's busy time is added up over the devices of its rank."""
+    available = row.duration_us * sum(device.rank == row.rank for device in report.devices)
+    return row.busy_us / available if available else 0.0
+
+
+def _is_distributed(report: Report) -> bool:
+    return len({row.rank for row in report.sources}) > 1
+
+
+def devices(report: Report) -> Iterable[Block]:
+    """What each device did with its window, where there are several; their clocks, where those were read."""
+    if len(report.devices) > 1:
+        yield Heading("Devices", "busy: share of each one's window")
+        yield table(
+            report.devices,
+            field("device", "text", lambda row: f"rank {row.rank} GPU {row.device}"),
+            field("window", "time", "window_us"),
+            field("busy", "share", "busy_fraction"),
+            field("idle", "time", "idle_us"),
+            field("compute", "time", "compute_us"),
+            field("communication", "time", "communication_us"),
+            field("exposed", "time", "exposed_communication_us"),
+            field("launches", "count", "kernel_launches"),
+        )
+    clocks = report.page.clocks if report.page else []
+    if not clocks:
+        return
+    yield Heading("Clocks and power", "as the driver reported them at moments of the run")
+    yield table(
+        clocks,
+        field("when", "text", "moment"),
+        field("rank", "count", "rank") if _is_distributed(report) else None,
+        field("SM clock", "number", lambda row: _unit(row.sm_clock_mhz, "MHz")),
+        field("of its most", "share", _clock_share),
+        field("memory clock", "number", lambda row: _unit(row.memory_clock_mhz, "MHz")),
+        field("power", "number", lambda row: _unit(row.power_w, "W")),
+        field("temperature", "number", lambda row: _unit(row.temperature_c, "°C")),
+        field("throttled by", "words", lambda row: ", ".join(row.throttle_reasons) or None),
+    )
+
+
+def _unit(value: float | None, unit: str) -> str | None:
+    return None if value is None else f"{value:,.0f} {unit}"
+
+
+def _clock_share(row: DeviceClock) -> float | None:
+    return row.sm_clock_mhz / row.max_sm_clock_mhz if row.sm_clock_mhz and row.max_sm_clock_mhz else None

@@ -1,6 +1,5 @@
 # A TorchDispatchMode and a TorchFunctionMode are active in the loop and count what passes through them.
 # needs: cpu
-# suite: yes
 from collections import Counter
 
 import fingerprint

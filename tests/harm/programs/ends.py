@@ -12,11 +12,12 @@ import threading
 import time
 
 import torch
+from descent import Descent
 from torch import nn
 
 torch.manual_seed(0)
 model = nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters())
 atexit.register(print, "atexit", flush=True)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import fingerprint
 import torch
+from descent import Descent
 from torch import nn
 
 seen = Counter()
@@ -62,7 +63,7 @@ class Odd(nn.Module, metaclass=Meta):
 
 torch.manual_seed(0)
 model = Odd()
-optimizer = torch.optim.SGD([model.layer.weight, model.layer.bias], lr=0.1)
+optimizer = Descent([model.layer.weight, model.layer.bias])
 for step in range(60):
     loss = model(torch.ones(2, 8)).square().mean()
     optimizer.zero_grad()

@@ -5,11 +5,12 @@ import sys
 import warnings
 
 import torch
+from descent import Descent
 from torch import nn
 
 torch.manual_seed(0)
 model = nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters())
 
 
 def grumble(step):

@@ -121,7 +121,7 @@ def category_of(*events: Event) -> str:
 
 
 @pytest.mark.parametrize(("name", "category"), BY_NAME.items())
-def test_by_name_alone(name: str, category: str) -> None:
+def test_the_name_of_a_kernel_tells_its_category(name: str, category: str) -> None:
     assert category_of(kernel(name, 0, 1)) == category
 
 
@@ -168,7 +168,7 @@ FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<Ten
         ("unheard_of(int)", ["aten::frobnicate"], "other"),
     ],
 )
-def test_by_what_launched_it(name: str, chain: list[str], category: str) -> None:
+def test_the_ops_around_a_launch_tell_its_category(name: str, chain: list[str], category: str) -> None:
     assert under(name, *chain) == category
 
 

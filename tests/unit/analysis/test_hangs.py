@@ -63,7 +63,7 @@ def test_ranks_that_issued_another_collective_are_named() -> None:
     assert found == [Hang("g", 5, "all_reduce", "[8]", (), (0, 1, 2), (), {"all_gather [8]": (2,)})]
 
 
-def test_what_is_completed_everywhere_hangs_nowhere() -> None:
+def test_a_collective_that_every_rank_completed_is_no_hang() -> None:
     one = Issued("g", (0, 1), 1, "all_reduce", "[8]", "completed")
     assert hangs({0: [one], 1: [one]}) == []
 

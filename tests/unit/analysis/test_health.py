@@ -154,7 +154,7 @@ def test_kernels_of_unknown_families_are_named(trace_of: Make) -> None:
     assert found.share_of_device_time == pytest.approx(3 / (98 * 4.5 + 3))
 
 
-def test_whole_microseconds(trace_of: Make) -> None:
+def test_times_in_whole_microseconds_are_a_coarse_clock(trace_of: Make) -> None:
     events = [{**e, "ts": int(e["ts"]), "dur": int(e["dur"]) or 1} for e in sound()]
     assert set(notes(trace_of(*events))) == {"coarse-clock"}
 
@@ -169,7 +169,9 @@ def test_whole_microseconds(trace_of: Make) -> None:
         ([launch(1, 0), kernel(5, 5.5, 1)], "no-steps", "info"),
     ],
 )
-def test_what_was_not_recorded(trace_of: Make, events: list[Event], code: str, gravity: str) -> None:
+def test_notes_say_what_was_not_recorded(
+    trace_of: Make, events: list[Event], code: str, gravity: str
+) -> None:
     assert notes(trace_of(*events))[code].gravity == gravity
 
 

@@ -100,5 +100,5 @@ def test_without_keys_everything_is_one_set() -> None:
 
 
 @pytest.mark.parametrize("function", [intervals.intersect, intervals.subtract])
-def test_of_nothing_comes_nothing(function: object) -> None:
+def test_operations_on_no_intervals_give_none(function: object) -> None:
     assert function(table([]), table([(0, 0, 5)]), ["device"]).is_empty()  # type: ignore[operator]

@@ -40,7 +40,7 @@ def trace(trace_of: Make) -> Trace:
     )  # fmt: skip
 
 
-def test_each_launch(trace: Trace) -> None:
+def test_each_launch_has_its_latency_and_queue_depth(trace: Trace) -> None:
     table = launches(trace)
     assert table["latency_ns"].to_list() == [6_000, 27_000, 48_000, 20_000]
     assert table["depth"].to_list() == [1, 2, 3, 1]
@@ -48,7 +48,7 @@ def test_each_launch(trace: Trace) -> None:
     assert table["device_ns"].to_list() == [30_000, 30_000, 2_000, 7_000]
 
 
-def test_statistics(trace: Trace) -> None:
+def test_launches_of_a_step_are_summed_up(trace: Trace) -> None:
     row = launch_statistics(Run((trace,))).row(0, named=True)
     assert (row["launches"], row["empty"], row["depth_max"]) == (4, 2, 3)
     assert (row["short"], row["short_device_ns"]) == (2, 9_000)  # the third, and the graph

@@ -33,7 +33,7 @@ def test_threads_that_ask_at_a_time_get_one_result() -> None:
     assert {results[1], results[3], *results[0]} == {results[1]}
 
 
-def test_what_is_forgotten_is_computed_anew() -> None:
+def test_a_result_that_was_dropped_is_computed_again() -> None:
     computed: list[Subject] = []
 
     @remembered

@@ -131,7 +131,7 @@ def test_nothing_recorded_is_an_empty_table(trace_of: Make) -> None:
     assert allocator_calls(run).is_empty()
 
 
-def test_the_drivers_calls(trace_of: Make) -> None:
+def test_calls_of_the_allocator_within_a_step_are_listed(trace_of: Make) -> None:
     trace = trace_of(
         call("cudaMalloc", 0, 10, "cuda_runtime"), call("ProfilerStep#1", 20, 80, "user_annotation"),
         call("cudaMalloc", 30, 20, "cuda_runtime"), call("cudaFree", 60, 5, "cuda_runtime"),

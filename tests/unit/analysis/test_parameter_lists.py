@@ -73,14 +73,14 @@ def test_other_blocks_than_the_gradients_have_chunks_say_nothing() -> None:
     assert elements(trace(*multiplied(100, 1, 4))) == [None]
 
 
-def test_the_cost_follows() -> None:
+def test_the_cost_of_list_ops_follows_from_their_parameters() -> None:
     found = costed(trace(gradient(0, [CHUNK, 3]), gradient(1, [10]), *multiplied(100, 1, 3, 1)))
     numbers = 3 * CHUNK + 10
     assert found.select("flops", "bytes", "time_ns").row(0) == (numbers, 2 * 2 * numbers, 1000)
 
 
 @pytest.mark.parametrize("dims", [[], [7], "x", [["a"]], [[-1]], [[2.5]]])
-def test_absurd_shapes_say_nothing(dims: Any) -> None:
+def test_absurd_shapes_give_no_number_of_elements(dims: Any) -> None:
     odd = host("torch::autograd::AccumulateGrad", 0, 1, **{"Input Dims": dims})
     assert elements(trace(odd, *multiplied(100, 1, 1))) == [None]
 

@@ -53,7 +53,7 @@ def test_equal_steps_match_kernel_by_kernel() -> None:
     assert (found.share, found.share_of_time) == (1.0, 1.0)
 
 
-def test_what_one_pass_has_more_is_left_out() -> None:
+def test_kernels_that_one_pass_alone_has_are_not_matched() -> None:
     light, full = made([plain("abxcd")]), made([plain("abcyd")])
     assert match(light, full).rows.rows() == [(0, 0), (1, 1), (3, 2), (4, 4)]
     assert match(light, full).share == 0.8

@@ -301,7 +301,7 @@ def test_bytes_of_generated_kernels_are_those_inductor_counted(shared_data: Path
     assert all(0.5 <= ratio <= 1 + 1e-6 for ratio in ratios)
 
 
-def test_what_goes_over_the_bus_has_no_share(trace_of: Make) -> None:
+def test_copies_over_the_bus_have_no_share_of_the_memorys_peak(trace_of: Make) -> None:
     arguments = {
         "Input Dims": [[1024], [1024], []],
         "Input type": [FP32, FP32, "Scalar"],

@@ -35,12 +35,12 @@ BY_DP_RANK = {0: 1.1730828198099532, 1: 1.1778704237064905}
 MS, MW = 1.2193563788811714, 0.031404269124045224
 
 
-def test_the_step_with_and_without_stragglers_is_theirs(job: Job) -> None:
+def test_the_step_with_and_without_stragglers_is_the_papers(job: Job) -> None:
     assert job.step(lambda op: False) == pytest.approx(RECORDED, abs=1e-6)
     assert job.step(lambda op: True) == pytest.approx(IDEAL, abs=1e-6)
 
 
-def test_slowdowns_by_operation_stage_and_rank_are_theirs(job: Job) -> None:
+def test_slowdowns_by_operation_stage_and_rank_are_the_papers(job: Job) -> None:
     """How much longer the step without stragglers is, with those of one sort, stage or rank as recorded."""
 
     def slowdown(is_kept: Callable[[Op], bool]) -> float:
@@ -57,7 +57,7 @@ def test_slowdowns_by_operation_stage_and_rank_are_theirs(job: Job) -> None:
     assert by_dp == pytest.approx(BY_DP_RANK, abs=1e-5)
 
 
-def test_what_is_the_last_stages_doing_and_the_slowest_ranks_is_theirs(job: Job) -> None:
+def test_the_share_of_the_last_stage_and_of_the_slowest_ranks_is_the_papers(job: Job) -> None:
     def share(is_fixed: Callable[[Op], bool]) -> float:
         return (RECORDED - job.step(is_fixed)) / (RECORDED - IDEAL)
 
@@ -65,7 +65,7 @@ def test_what_is_the_last_stages_doing_and_the_slowest_ranks_is_theirs(job: Job)
     assert share(lambda op: (op.dp, op.stage) == (1, 3)) == pytest.approx(MW, abs=1e-5)
 
 
-def test_what_reports_say_of_each_step_is_theirs_on_the_mean(job: Job) -> None:
+def test_the_mean_slowdown_from_kernel_times_alone_is_the_papers(job: Job) -> None:
     """Reports know nothing of operations but when kernels ran, and take the mean of each step by itself."""
     found = [of_reports(job, step) for step in list(job.spans)[::4]]
     assert all(abs(one.replayed_ns / one.recorded_ns - 1) < 1e-3 for one in found)

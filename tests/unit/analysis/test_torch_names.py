@@ -82,7 +82,7 @@ def fitting(pattern: str, names: set[str]) -> set[str]:
         (torch_names.CAPTURE_BEGIN, ["cudaStreamBeginCapture"]),
     ],
 )
-def test_calls(pattern: str, expected: list[str]) -> None:
+def test_patterns_match_the_calls_of_the_runtimes(pattern: str, expected: list[str]) -> None:
     assert fitting(pattern, CALLS) == set(expected)
 
 
@@ -131,7 +131,7 @@ ANNOTATIONS = {
         ),
     ],
 )
-def test_annotations(pattern: str, expected: list[str]) -> None:
+def test_patterns_match_the_annotations_that_torch_writes(pattern: str, expected: list[str]) -> None:
     assert fitting(pattern, ANNOTATIONS) == set(expected)
 
 

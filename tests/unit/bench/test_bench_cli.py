@@ -52,7 +52,7 @@ def printed(print_to: Callable[[Console], None], width: int = 120) -> str:
         (["tune", "--batch", "4", "x.py"], 2, "{batch}"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_status(
+def test_impossible_requests_of_bench_are_refused_with_their_status(
     words: list[str],
     status: int,
     message: str,

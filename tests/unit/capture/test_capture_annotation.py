@@ -50,7 +50,7 @@ def test_an_annotated_trace_has_its_steps(tmp_path: Path, base_first: bool) -> N
 
 
 @pytest.mark.parametrize(("events", "steps"), [([], STEPS), (EVENTS, []), ([], [])])
-def test_it_stays_json_where_either_is_missing(
+def test_the_annotated_trace_is_json_without_events_or_steps(
     tmp_path: Path, events: list[dict], steps: list[MarkedStep]
 ) -> None:
     path = tmp_path / "out.json"

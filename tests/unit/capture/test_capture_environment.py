@@ -45,7 +45,9 @@ def test_only_variables_known_to_matter_are_kept(monkeypatch: pytest.MonkeyPatch
         ({"RANK": "1"}, None),
     ],
 )
-def test_rank_and_world(variables: dict[str, str], expected: tuple[int, int] | None):
+def test_rank_and_world_are_read_from_the_environment(
+    variables: dict[str, str], expected: tuple[int, int] | None
+):
     assert rank_and_world(variables) == expected
 
 

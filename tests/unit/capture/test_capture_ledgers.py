@@ -97,7 +97,7 @@ def test_collections_are_counted(ledgers: Ledgers) -> None:
     assert ledgers.read().since(before).gc_ns > 0
 
 
-def test_removed_means_gone() -> None:
+def test_removed_ledgers_leave_the_methods_as_they_were() -> None:
     plain, callbacks = methods(), list(gc.callbacks)
     opened = Ledgers()
     opened.install()

@@ -22,7 +22,7 @@ PLACES = [(rank, {"LOCAL_RANK": str(rank % 4), "LOCAL_WORLD_SIZE": "4"}) for ran
     ("which", "ranks"),
     [("all", [0, 1, 2, 3, 4, 5, 6, 7]), ("first", [0]), ("hosts", [0, 4]), ("3,5-6", [3, 5, 6]), ("9", [])],
 )
-def test_those_that_are_recorded(which: str, ranks: list[int]) -> None:
+def test_an_option_says_which_ranks_are_recorded(which: str, ranks: list[int]) -> None:
     assert [rank for rank, variables in PLACES if is_recorded(which, rank, variables)] == ranks
     assert recorded_count(which, 8, PLACES[0][1]) == len(ranks)
     if ranks:
@@ -61,7 +61,7 @@ def test_hosts_without_a_place_on_them_is_the_first_rank() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "3-", "5-3", "1,,2", "-1"])
-def test_what_is_no_list(text: str) -> None:
+def test_ranks_that_are_no_list_of_numbers_are_refused(text: str) -> None:
     import argparse
 
     with pytest.raises(ValueError):

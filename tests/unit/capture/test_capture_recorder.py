@@ -120,7 +120,7 @@ def test_where_steps_wait_for_a_loader_whole_rounds_are_timed_and_more_of_them_a
     assert (len(timings.before.step_s), len(timings.after.step_s)) == (before, after)
 
 
-def test_what_steps_waited_for_is_theirs():
+def test_each_step_has_the_time_that_it_waited():
     program = Program()
     for index in range(80):
         program.ledgers.wait(data_s=0.001 * (index % 2), sync_s=0.002, gc_s=0.003)

@@ -394,7 +394,7 @@ def test_variables_for_cupti_do_not_reach_the_program_s_children(monkeypatch: py
 # The main thread.
 
 
-def test_it_is_done_in_the_main_thread_whoever_asks() -> None:
+def test_work_for_the_main_thread_is_done_there_whoever_asks() -> None:
     threads: list[int] = []
     main = MainThread(lambda: threads.append(threading.get_ident()))
     asking = threading.Thread(target=main.soon)

@@ -24,7 +24,7 @@ from kinetoscope.capture.steps.timing import timed_steps
         ([0.0, 0.0], False),
     ],
 )
-def test_settled(seconds: list[float], expected: bool):
+def test_times_of_steps_are_judged_settled_or_not(seconds: list[float], expected: bool):
     assert settled(seconds) is expected
 
 
@@ -82,7 +82,9 @@ def test_waiting_is_a_mean_since_batches_come_in_bursts():
         ((0.0, 0.0, 0.073, 0.0), True),
     ],
 )
-def test_recovered_when_it_waits_as_it_did(waited_s: tuple[float, ...], expected: bool):
+def test_a_loop_has_recovered_when_it_waits_for_its_loader_as_before(
+    waited_s: tuple[float, ...], expected: bool
+):
     assert recovered(times(0.1, *waited_s, *waited_s), 0.02, Prefetch(4, 8)) is expected
 
 

@@ -77,7 +77,7 @@ def test_what_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
         baselines.read(tmp_path / "baseline.json")
 
 
-def test_another_device_cannot_be_judged(
+def test_a_baseline_of_another_device_cannot_be_judged(
     kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert checked({**kept, "devices": ["NVIDIA A100"]}, tmp_path) == 1
@@ -93,7 +93,7 @@ def test_times_of_another_kind_cannot_be_judged(
     assert json.loads(capsys.readouterr().out)["failed"] == ["step_time > 5%"]
 
 
-def test_what_only_one_of_them_counts_cannot_be_judged(kept: dict[str, Any], tmp_path: Path) -> None:
+def test_a_count_that_the_baseline_lacks_cannot_be_judged(kept: dict[str, Any], tmp_path: Path) -> None:
     fewer = {name: count for name, count in kept["counts"].items() if name != "launches"}
     assert checked({**kept, "counts": fewer}, tmp_path) == 1
     assert checked({**kept, "steps_us": [], "step_basis": None}, tmp_path) == 1
@@ -113,7 +113,7 @@ def test_pipes_and_devices_are_no_baseline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["launches > ...", "launches > 1.2.3", "launches > " + "9" * 400, "launches > ."]
 )
-def test_a_number_has_one_point_and_an_end(text: str) -> None:
+def test_malformed_numbers_of_gates_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no gate"):
         parse(text)
     with pytest.raises(UsageError):

@@ -82,7 +82,7 @@ def test_amounts_are_bytes_or_microseconds(given: object, expected: float) -> No
 
 
 @pytest.mark.parametrize("given", [True, "2 parsecs", "", None])
-def test_what_is_no_amount_is_refused(given: object) -> None:
+def test_limits_that_are_no_numbers_are_refused(given: object) -> None:
     with pytest.raises(UsageError):
         amount("max_anything", given)
 

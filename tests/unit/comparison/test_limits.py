@@ -38,7 +38,7 @@ def test_pageable_copies_may_be_forbidden_and_device_time_limited() -> None:
     assert not broken(run("pageable-copy"), {"no_pageable_copies": False, "max_device_time": "1 s"})
 
 
-def test_what_is_not_known_does_not_pass() -> None:
+def test_limits_without_a_known_count_do_not_pass() -> None:
     (one,) = broken(run("pageable-copy"), {"max_graph_breaks": 100})
     assert "cannot be judged" in one.words
     with pytest.raises(UsageError, match="max_lunches"):

@@ -55,7 +55,7 @@ def test_within_a_call_nothing_moves_and_nothing_is_drawn_earlier() -> None:
                 assert other.aligned_us - one.aligned_us == pytest.approx(apart)
 
 
-def test_what_only_one_of_them_calls_is_passed() -> None:
+def test_calls_that_one_timeline_alone_has_are_passed_over() -> None:
     a, b, c = (("a", False), ("b", False), ("c", False))
     base = [Mark(5.0, a), Mark(7.0, b), Mark(20.0, c)]
     new = [Mark(2.0, a), Mark(30.0, c)]

@@ -78,17 +78,17 @@ def both(request: pytest.FixtureRequest, shared_data: Path) -> tuple[CompiledPro
     return load(path), Grep(path)
 
 
-def test_frames(both: tuple[CompiledProgram, Grep]) -> None:
+def test_frames_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert len(compilation.frames) == grep.compilations()
 
 
-def test_output_code(both: tuple[CompiledProgram, Grep]) -> None:
+def test_modules_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert len(compilation.graphs) == len(compilation.modules) == grep.count(r'\] \{"inductor_output_code"')
 
 
-def test_generated_kernels(both: tuple[CompiledProgram, Grep]) -> None:
+def test_generated_kernels_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     modules = "".join(grep.payloads(r'\] \{"inductor_output_code"'))
     assert len(compilation.kernels) == len(re.findall(r"^\w+ = async_compile\.\w+\(", modules, re.M))
@@ -102,7 +102,7 @@ def test_recompilations_and_their_reasons(both: tuple[CompiledProgram, Grep]) ->
     assert sum(len(r.reasons) * r.count for r in compilation.recompilations) == told
 
 
-def test_distinct_breaks(both: tuple[CompiledProgram, Grep]) -> None:
+def test_graph_breaks_are_those_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     rows = {(b.file, str(b.line), b.reason) for b in compilation.graph_breaks if "artifact" in b.sources}
     assert rows == grep.breaks()
@@ -113,7 +113,7 @@ def test_distinct_breaks(both: tuple[CompiledProgram, Grep]) -> None:
         assert "artifact" in row.sources or row.skipped_frame
 
 
-def test_caches(both: tuple[CompiledProgram, Grep]) -> None:
+def test_cache_hits_and_misses_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     cache = as_document(compilation).cache
     for kind, record in (("fx", "fx_graph_cache"), ("aot", "aotautograd_cache")):
@@ -124,7 +124,7 @@ def test_caches(both: tuple[CompiledProgram, Grep]) -> None:
             )
 
 
-def test_failures(both: tuple[CompiledProgram, Grep]) -> None:
+def test_failures_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert len(compilation.failures) == grep.count(r'\] \{"compilation_metrics".*"fail_type": "')
 

@@ -40,7 +40,7 @@ Traceback (most recent call last):
 """
 
 
-def test_a_break_in_parts() -> None:
+def test_a_graph_break_is_parsed_into_place_reason_and_hints() -> None:
     place, explained, skipped = breaks.parse_artifact(PRINT_BREAK)
     assert (place.file, place.line, place.function) == ("/home/user/a.py", 14, "forward")
     assert place.code == "if x.shape[0]>8: print('Batch too big!')"

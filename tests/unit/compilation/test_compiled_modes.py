@@ -49,7 +49,7 @@ def test_each_trace_finds_the_compilation_that_it_ran() -> None:
     }
 
 
-def test_cuda_graphs() -> None:
+def test_the_share_of_device_time_in_cuda_graphs_is_found() -> None:
     share = {n: joined(n).coverage["cudagraph_share_of_device_time"] for n in TRACES}
     assert share["default"] == share["train_break"] == 0
     # Copies into the graph's inputs are launched outside of it.

@@ -66,7 +66,7 @@ def test_a_finding_shows_all_it_has() -> None:
         assert part in page, part
 
 
-def test_nothing_found_is_said() -> None:
+def test_a_listing_without_findings_says_so() -> None:
     assert "Nothing found" in shown()
 
 
@@ -81,7 +81,7 @@ def test_hostile_text_is_shown_and_not_obeyed(field: str) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_it_fits_its_width(width: int) -> None:
+def test_a_page_of_findings_fits_its_width(width: int) -> None:
     page = shown(finding(title="word " * 60, advice="word " * 60, source="a" * 200), width=width)
     assert max(len(line.rstrip()) for line in page.splitlines()) <= width
 
@@ -117,7 +117,7 @@ def test_an_unknown_word_is_an_error_with_a_way_out() -> None:
         explained(HOSTILE)
 
 
-def test_the_commands() -> None:
+def test_findings_and_explain_run_as_commands() -> None:
     done = kinetoscope("findings", SMALL, "--json")
     assert done.returncode == 0
     assert "overhead-bound" in {row["rule"] for row in json.loads(done.stdout)["findings"]}

@@ -86,7 +86,7 @@ def test_without_the_profiler_the_device_may_set_the_pace() -> None:
     assert saving.us == pytest.approx(101 - 0.45 * 120 * 1.01, abs=0.5)
 
 
-def test_what_is_next_to_nothing_is_nothing() -> None:
+def test_a_saving_of_almost_nothing_is_none() -> None:
     late = view(every_us=20, kernel_us=10)
     assert savings.device(late, late.work, "basis", saved=pl.lit(1)) == savings.nothing("basis")
     assert savings.device(late, late.work.clear(), "basis", saved="duration_ns").us == 0

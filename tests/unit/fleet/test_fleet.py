@@ -172,7 +172,7 @@ def moved(one: Part, steps: int, by_ns: int) -> Part:
     return replace(one, facts=facts, steps=one.steps.with_columns(pl.Series("name", names)))
 
 
-def test_of_several_windows_the_last_that_most_ranks_have(traces: Path) -> None:
+def test_of_several_windows_the_last_that_most_ranks_share_is_chosen(traces: Path) -> None:
     first = [part(read(path)) for path in sorted(traces.rglob("*.json"))]
     second = [moved(one, 100, 10**9) for one in first]
     third = [moved(one, 200, 2 * 10**9) for one in first[:1]]
@@ -193,7 +193,7 @@ def test_a_repeated_rank_counts_once_and_one_that_says_none_takes_what_is_free(t
     assert "left out" in said[0]
 
 
-def test_a_bucket(traces: Path, tmp_path: Path) -> None:
+def test_traces_in_a_bucket_are_found(traces: Path, tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
     for path in traces.rglob("*.json"):
@@ -208,7 +208,9 @@ def test_a_bucket(traces: Path, tmp_path: Path) -> None:
     assert parts[0].facts.path.startswith("memory://")
 
 
-def test_the_command(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_from_traces_and_from_their_parts_are_the_same(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same report from traces and from the parts that they left."""
     monkeypatch.setattr(engine, "ENGINES", {"local": here})
     parts, outputs = tmp_path / "parts", [tmp_path / "one.json", tmp_path / "other.json"]

@@ -102,7 +102,7 @@ def test_a_file_that_is_no_trace_takes_no_ranks_place(nine):
     assert len(run.unread) == 2
 
 
-def test_of_a_recording_likewise(nine):
+def test_some_ranks_of_a_recording_stand_for_all(nine):
     ranks = tuple(RankRecord(rank=rank, trace=f"rank{rank}.json") for rank in range(9))
     manifest.write(nine, Manifest(ranks=ranks, exit="ok"))
     run = load(nine)
@@ -110,6 +110,6 @@ def test_of_a_recording_likewise(nine):
     assert "6 more" in run.unread[0]
 
 
-def test_few_are_all_read_in_their_order():
+def test_a_few_ranks_are_all_read_in_their_order():
     assert spread(range(64)) == list(range(64))
     assert sorted(spread(range(1000))) == list(range(1000))

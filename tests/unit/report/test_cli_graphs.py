@@ -102,7 +102,9 @@ VIEWS: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("options", "says"), VIEWS)
-def test_views(log: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_option_of_graphs_prints_its_view(
+    log: Path, options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["graphs", str(log), *options]) == 0
     shown = capsys.readouterr().out
     assert says in shown
@@ -180,7 +182,9 @@ def test_json_with_texts(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert texts["graphs"][0]["module"] == MODULE
 
 
-def test_against_another_log(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_keys_are_compared_with_those_of_another_log(
+    tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = written(tmp_path / "b.log", "ftwo", "True")
     assert cli.main(["graphs", str(other), "--against", str(log)]) == 0
     shown = capsys.readouterr().out

@@ -43,7 +43,7 @@ def recording(tmp_path: Path) -> Path:
         "report REC -o HARD.json",
     ],
 )
-def test_what_lies_in_an_input_is_an_input(words: str, recording: Path, tmp_path: Path) -> None:
+def test_files_inside_an_input_are_not_overwritten(words: str, recording: Path, tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(recording / manifests.FILE)
     os.link(recording / manifests.FILE, tmp_path / "hard.json")
     before = {path: path.read_bytes() for path in recording.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""A comparison rendered: a screenful, a comment, a page without a script, annotations; findings as SARIF."""
+"""A comparison rendered: a screenful, a comment, a page, annotations; findings as SARIF."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from kinetoscope.comparison.gates import parse
 from kinetoscope.document.collect.difference import build
 from kinetoscope.document.difference import Difference, Piece
 from kinetoscope.render import markdown, sarif
+from kinetoscope.render.blocks import Heading, Table
 from kinetoscope.render.terminal import SCREENFUL
 from kinetoscope.views import difference as view
-from kinetoscope.views import difference_page as page
 from kinetoscope.views import findings as findings_view
-from kinetoscope.views import github
+from kinetoscope.views import github, page
+from page_data import page_data
 from report_sample import report
 
 GATES = ("launches > 0", "syncs > 0", "step_time > 3%", "graph_breaks > 0")
@@ -67,7 +68,7 @@ def test_the_terminal_shows_a_screenful_with_the_gates(case: str, width: int) ->
     assert max(map(len, text.splitlines())) <= width or width == 80
 
 
-def test_all_of_it_holds_every_change() -> None:
+def test_the_whole_listing_shows_every_change() -> None:
     text = printed(found(), 200, whole=True)
     assert all(change.name[:20] in text for change in found().changes)
 
@@ -88,25 +89,44 @@ def test_a_comment_is_small_and_shows_names_as_they_are() -> None:
     assert text.count("```") == 2
 
 
-def test_the_page_needs_nothing_and_runs_nothing() -> None:
-    text = page.render(hostile())
-    assert "<script" not in text
-    assert not re.findall(r"(?:src|href)=", text)
+def test_the_page_needs_nothing_and_holds_names_as_data() -> None:
+    text = page.render_difference(hostile())
+    assert "alert(1)" not in text
+    assert not re.findall(r"(?:src|href)=(?!\"data:,\")", text)
     assert "default-src 'none'" in text
+
+
+def test_its_timeline_is_one_step_of_each() -> None:
     drawn = found().timelines
     assert drawn is not None
-    assert text.count("<rect ") == sum(map(len, drawn))
+    data = page_data(page.render_difference(found()))
+    lanes = data.report["page"]["timeline"]["lanes"]
+    within = [[piece for piece in side if piece.start_us >= 0] for side in drawn]
+    for rank, side in enumerate(within):
+        rows = [
+            row
+            for lane in lanes
+            if lane["rank"] == rank and lane["kind"] == "stream"
+            for row in range(lane["first"], lane["first"] + lane["count"])
+        ]
+        shown = [(data.columns["start"][row], data.columns["duration"][row]) for row in rows]
+        assert sorted(shown) == sorted(
+            (round(1000 * piece.start_us), round(1000 * piece.duration_us)) for piece in side
+        )
+    assert list(data.sentences["sides"]) == ["base", "new"]
 
 
-def test_a_switch_aligns_by_graph_where_both_have_graphs() -> None:
+def test_steps_are_aligned_by_graph_where_both_have_graphs() -> None:
     piece = Piece(
         name="k", category="copy", start_us=0.0, duration_us=5.0, lane=0, call="0/0", aligned_us=3.0
     )
     other = msgspec.structs.replace(piece, call=None, aligned_us=9.0)
-    text = page.render(msgspec.structs.replace(found(), timelines=([piece, other], [piece])))
-    assert text.count('type="radio"') == 2
-    assert text.count("<rect ") == 2 * (3 + 2)  # and a line below each call
-    assert 'type="radio"' not in page.render(found())
+    both = msgspec.structs.replace(found(), timelines=([piece, other], [piece]))
+    data = page_data(page.render_difference(both))
+    kinds = [lane["kind"] for lane in data.report["page"]["timeline"]["lanes"]]
+    assert kinds == ["stream", "annotation"] * 2  # the calls stand below their work
+    assert data.columns["aligned_start"] == [3000, 9000, 3000, 3000, 3000]
+    assert "aligned_start" not in page_data(page.render_difference(found())).columns
 
 
 def test_a_workflow_gets_one_command_a_line() -> None:
@@ -140,18 +160,19 @@ def test_findings_are_sarif_with_their_lines() -> None:
     assert {result["level"] for result in run["results"]} <= {"error", "warning", "note", "none"}
 
 
-def test_the_page_folds_what_hardly_matters() -> None:
+def test_the_page_folds_changes_that_hardly_matter() -> None:
     document = found()
     assert document.step is not None
     small = msgspec.structs.replace(
         document.changes[-1], name="hardly", delta_us=1e-4 * document.step.base_us, parts=[]
     )
     large = msgspec.structs.replace(small, name="much", delta_us=0.5 * document.step.base_us)
-    text = page.render(msgspec.structs.replace(document, changes=[*[small] * 10, large, small]))
-    shown, folded = text.split("3 smaller changes, together")
-    assert shown.count(">hardly<") == page.SHOWN
-    assert shown.count(">much<") == 1
-    assert folded.count(">hardly<") == 3
+    blocks = view.page(msgspec.structs.replace(document, changes=[*[small] * 10, large, small]))["below"]
+    shown, folded = (str(block) for block in blocks if isinstance(block, Table) and "hardly" in str(block))
+    assert any(isinstance(block, Heading) and block.folded for block in blocks)
+    assert shown.count("'hardly'") == view.SHOWN
+    assert shown.count("'much'") == 1
+    assert folded.count("'hardly'") == 3
 
 
 def test_a_comment_names_the_largest_parts() -> None:

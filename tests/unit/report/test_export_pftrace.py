@@ -54,7 +54,7 @@ def message(data: int | bytes) -> dict[int, list[int | bytes]]:
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**64 - 1))
-def test_varints(number: int) -> None:
+def test_varints_read_back(number: int) -> None:
     ((_, value),) = fields(b"\x08" + varint(number))
     assert value == number
 

@@ -8,6 +8,7 @@ import pytest
 from kinetoscope.analysis.ranks.comparison import compare
 from kinetoscope.document import IdealRow, Ranks
 from kinetoscope.document.collect.ranks import compared
+from kinetoscope.render.blocks import Table
 from kinetoscope.views import ranks as rank_lines
 
 NOTHING = compared(compare([]), every=True)
@@ -31,7 +32,7 @@ def ranks(**changes: object) -> Ranks:
         ({"incomparable": "1, 5"}, "No collective of ranks 1, 5 ends with another rank's"),
     ],
 )
-def test_which_ranks_are_not_there_and_not_how_many(changes: dict[str, object], said: str) -> None:
+def test_missing_ranks_are_named(changes: dict[str, object], said: str) -> None:
     assert f"{said}: what was not recorded is not guessed." in rank_lines.lines(ranks(**changes))
 
 
@@ -41,8 +42,11 @@ def test_what_makes_a_pipeline_longer() -> None:
         "Stage 1 (rank 2-3) alone makes the pipeline 1.21 times as long; of operations, backward passes do "
         "most, 1.15 times." in rank_lines.lines(found)
     )
-    (shown,) = [grid for grid in rank_lines.grids(found) if grid.title == "Pipeline"]
-    assert [tuple(row) for row in shown.rows] == [
+    blocks = list(rank_lines.tables(found))
+    (at,) = [at for at, block in enumerate(blocks) if getattr(block, "title", "") == "Pipeline"]
+    shown = blocks[at + 1]
+    assert isinstance(shown, Table)
+    assert shown.rows == [
         ("stage 0, rank 0-1", "1.003"),
         ("stage 1, rank 2-3", "1.210"),
         ("backward passes", "1.150"),
@@ -57,7 +61,7 @@ def test_a_pipeline_that_nothing_makes_longer_and_one_of_which_it_is_not_known()
     assert any("No stage" in line for line in rank_lines.lines(ranks(ideal=alike)))
     unknown = msgspec.structs.replace(PIPELINE, steps=None, by_stage={}, by_operation={}, why="it is a ring")
     assert "By stage and operation it is unknown: it is a ring." in rank_lines.lines(ranks(ideal=unknown))
-    assert not [grid for grid in rank_lines.grids(ranks(ideal=unknown)) if grid.title == "Pipeline"]
+    assert "Pipeline" not in str(list(rank_lines.tables(ranks(ideal=unknown))))
 
 
 def test_where_nobody_stands_out_the_time_without_lateness_is_chance_too() -> None:

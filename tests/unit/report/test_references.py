@@ -38,7 +38,7 @@ def test_a_saving_links_to_the_finding_that_has_most_of_it() -> None:
     assert findings.saving(report(), owned) == f"{before}launch-gap{after}"
 
 
-def test_whose_savings_are_mostly_another_s_says_whose() -> None:
+def test_a_finding_whose_savings_are_mostly_anothers_says_whose() -> None:
     run = recorded("many-tiny-kernels", "before")
     assert run is not None
     rows: list[FindingRow] = build(run).findings

@@ -28,15 +28,15 @@ def digest() -> str:
 
 
 @pytest.mark.parametrize("name", ["page.js", "page.css"])
-def test_it_is_built_from_the_sources(name: str) -> None:
+def test_the_bundle_is_built_from_its_sources(name: str) -> None:
     assert (BUNDLE / name).read_text("utf-8").startswith(f"/* {digest()} */"), "run `npm run build` in web/"
 
 
-def test_it_is_small() -> None:
+def test_the_bundle_is_small() -> None:
     assert sum((BUNDLE / name).stat().st_size for name in ("page.js", "page.css")) <= 300_000
 
 
-def test_it_asks_nobody_and_makes_no_markup() -> None:
+def test_the_bundle_requests_no_url_and_inserts_no_markup() -> None:
     script, style = ((BUNDLE / name).read_text("utf-8") for name in ("page.js", "page.css"))
     assert set(re.findall(r"https?://[^\"'`\s)]+", script + style)) == {
         "http://www.w3.org/2000/svg", "https://ui.perfetto.dev"

@@ -7,7 +7,7 @@ from kinetoscope.views import findings, graph_names, headline, steps
 from report_sample import as_it_runs, device, graph, host_only, report, timing
 
 
-def test_one_device():
+def test_the_headline_describes_one_device():
     assert headline.headline(report()) == (
         "As recorded, under the profiler, the GPU was busy 40.0 % of 3 steps (10.0 ms each); 60.0 % idle, "
         "mostly launch-bound. "
@@ -252,7 +252,7 @@ def test_compilation_in_a_line():
     )
 
 
-def test_title():
+def test_the_title_names_file_device_and_steps():
     assert headline.title(report()) == ["trace.json.gz", "NVIDIA H200", "torch 2.11.0", "3 steps"]
     assert headline.title(host_only()) == ["trace.json.gz", "no GPU in the recording", "3 steps"]
     assert headline.title(report(devices=[device(), device(device=1)]))[1] == "2 × NVIDIA H200"

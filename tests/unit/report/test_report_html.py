@@ -101,10 +101,10 @@ def test_hostile_names_are_data():
     assert set(HOSTILE) <= set(names)
 
 
-def test_what_is_said_without_the_script():
+def test_the_page_has_its_summary_without_the_script():
     shown = " ".join(" ".join(Page(render(DOCUMENTS["gpu"])).text).split())
     assert "As it runs, a step takes 8.00 ms" in shown
-    assert "kinetoscope report -o report.md" in shown
+    assert "-o report.md" in shown
 
 
 def test_the_numbers_are_the_reports():

@@ -25,7 +25,7 @@ def test_every_promised_key_is_there():
     assert set(document["kernels"][0]["ops"][0]) == {"name", "launches", "device_time_us"}
 
 
-def test_it_reads_back_exactly():
+def test_a_report_reads_back_exactly_from_json():
     whole = report(timings=[timing()], as_it_runs=as_it_runs(), compilation=compilation(sample(Frame)))
     text = indented(whole)
     assert msgspec.json.decode(text, type=Report) == whole

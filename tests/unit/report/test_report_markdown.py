@@ -20,7 +20,7 @@ def cells(line):
 def test_the_numbers_are_the_reports():
     text = page(report())
     assert "| GPU 0 | 40.0 % | 9.00 ms | 3.00 ms | 2.00 ms | 1.50 ms | 18.0 ms | 30.0 ms |" in text
-    assert "| pointwise | 60.0 % | 8.10 ms | 200 | 2 |" in text
+    assert "| pointwise | 60.0 % | 8.10 ms | 27.0 % | 200 | 2 |" in text
     assert (
         "| `triton_poi_fused_add_mul_0` | pointwise | 40.0 % | 5.40 ms | 30 | 170 µs | 90.0–410 µs |" in text
     )

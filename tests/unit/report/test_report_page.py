@@ -158,7 +158,7 @@ def test_generated_code_is_the_logs(run: Run, report: Report) -> None:
     assert sorted(kernels) == sorted(row.name for row in run.compilation.kernels)
 
 
-def test_the_json_is_without_it(run: Run) -> None:
+def test_the_json_is_without_the_pages_own_data(run: Run) -> None:
     from kinetoscope.render.json import indented
 
     assert '"page"' not in indented(build(run))

@@ -52,7 +52,7 @@ def test_everything_but_commands_to_copy_fits(document, width, whole):
     assert [line for line in page.splitlines() if len(line) > width and line not in commands(page)] == []
 
 
-def test_a_screenful():
+def test_a_large_report_fits_on_a_screen():
     many = report(
         kernels=[kernel(f"triton_poi_fused_{number}") for number in range(300)],
         steps=report().steps * 40,

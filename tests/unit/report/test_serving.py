@@ -58,7 +58,7 @@ def test_the_address_leads_to_the_page_and_the_trace(server: Server, made: list[
     assert made == ["trace"]
 
 
-def test_others_find_nothing(server: Server) -> None:
+def test_requests_without_the_token_are_not_found(server: Server) -> None:
     token = server.prefix.strip("/")
     assert len(token) >= 32
     wrong = f"/{token[:-1]}{'A' if token[-1] != 'A' else 'B'}/"

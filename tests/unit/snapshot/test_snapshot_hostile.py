@@ -36,7 +36,7 @@ def test_a_segment_is_of_numbers_that_there_are(name: str, value: object, tmp_pa
     assert cli.main(["memory", str(path)]) == 3
 
 
-def test_what_is_named_again_and_again_is_no_segment(tmp_path: Path) -> None:
+def test_one_object_repeated_for_every_segment_is_refused(tmp_path: Path) -> None:
     assert len(read(written(tmp_path, SEGMENT)).segments) == 1
     with pytest.raises(InputError):
         read(written(tmp_path, *[SEGMENT] * 1000))

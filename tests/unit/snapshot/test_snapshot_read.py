@@ -195,7 +195,7 @@ def test_a_few_bytes_that_claim_to_be_much_are_refused(tmp_path: Path, name: str
         read(path)
 
 
-def test_what_is_named_again_and_again_is_refused(tmp_path: Path):
+def test_objects_that_a_small_pickle_repeats_without_end_are_refused(tmp_path: Path):
     """4,000 times 4,000 blocks, and 4,000 times one history, in a few kilobytes."""
     whole = snapshot(busy(4, 20))
     path = tmp_path / "x.pickle"

@@ -92,7 +92,7 @@ def test_a_moved_file_is_not_parsed_again(tmp_path: Path) -> None:
     assert not again
 
 
-def test_it_can_be_turned_off(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_can_be_turned_off(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETOSCOPE_CACHE", "0")
     read(write(tmp_path / "t.json", "a"))
     assert not home.exists()

@@ -46,7 +46,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_the_effort_is_linear(name: str, counting: Counting, tmp_path: Path) -> None:
+def test_the_effort_of_reading_damaged_files_is_linear(name: str, counting: Counting, tmp_path: Path) -> None:
     data = DAMAGES[name](b'{"traceEvents": ' + EVENTS + b"}")
     path = tmp_path / "t.json"
     path.write_bytes(data)

@@ -117,7 +117,9 @@ def test_bytes_of_a_trace_changed_anywhere(data: st.DataObject, tmp_path: Path) 
 
 @BOUNDED
 @given(events=st.lists(EVENTS | VALUES, max_size=12), bare=st.booleans(), keys=ARGUMENTS)
-def test_any_events(events: list[Any], bare: bool, keys: dict[str, Any], tmp_path: Path) -> None:
+def test_any_events_are_read_or_refused(
+    events: list[Any], bare: bool, keys: dict[str, Any], tmp_path: Path
+) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps(events if bare else {**keys, "traceEvents": events}))
     check(path)
@@ -125,7 +127,7 @@ def test_any_events(events: list[Any], bare: bool, keys: dict[str, Any], tmp_pat
 
 @BOUNDED
 @given(content=st.binary(max_size=400))
-def test_any_bytes(content: bytes, tmp_path: Path) -> None:
+def test_any_bytes_are_read_or_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(content)
     check(path)

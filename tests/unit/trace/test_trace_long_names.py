@@ -39,7 +39,7 @@ def test_names_of_torch_are_kept_whole(trace_of: Callable[..., Trace]) -> None:
     assert trace_of(event("kernel", longest, 1)).device_events["name"].to_list() == [longest]
 
 
-def test_what_is_written_of_them_is_small(tmp_path: Path) -> None:
+def test_outputs_of_kernels_with_long_names_are_small(tmp_path: Path) -> None:
     events: list[dict[str, Any]] = []
     for number in range(1, 4):
         time = 1000 * number

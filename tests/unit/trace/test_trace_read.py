@@ -156,7 +156,7 @@ def test_ids_that_two_processes_share_join_to_the_last_call_before(trace_of: Tra
     assert trace.device_events["launch"].to_list() == [0, 1, 0]
 
 
-def test_other_devices(trace_of: TraceOf) -> None:
+def test_events_of_mtia_and_hip_devices_are_read(trace_of: TraceOf) -> None:
     trace = trace_of(
         span("mtia_runtime", "launch", 0, 1, correlation=1),
         span("mtia_ccp_events", "job", 2, 5, pid=3, tid=1, correlation=1),

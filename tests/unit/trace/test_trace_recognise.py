@@ -95,7 +95,7 @@ def test_a_bomb_is_refused_quickly_and_within_memory(
     start: bytes, filler: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "bomb.json.gz"
-    if filler == b"[" or start.endswith(b"["):
+    if filler == b"[":
         bomb(path, start, filler, 80 << 20)
     else:  # the others are refused an eighth of the way: unpacking and decoding so much is all they cost
         monkeypatch.setattr(container, "SUSPECT", 8 << 20)
@@ -103,7 +103,8 @@ def test_a_bomb_is_refused_quickly_and_within_memory(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(KinetoscopeError):
         read(path)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 900_000  # KiB
+    allowed = 900_000 if filler == b"[" else 225_000  # KiB: what is decoded takes many times its bytes
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < allowed
 
 
 def test_the_limit_can_be_raised_and_lowered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

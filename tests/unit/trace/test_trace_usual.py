@@ -79,7 +79,7 @@ def test_usual_events_are_packed_as_any_are(events: list[dict[str, Any]]) -> Non
 
 
 @pytest.mark.parametrize("kind", TABLE_OF, ids=lambda kind: kind.cat)
-def test_each_is_of_the_table_that_its_category_says(kind: Any) -> None:
+def test_each_kind_of_event_goes_to_the_table_of_its_category(kind: Any) -> None:
     phase = {"ac2g": "s", "fwdbwd": "f", "cpu_instant_event": "i"}.get(kind.cat, "X")
     event = {"ph": phase, "cat": kind.cat, "name": "a", "pid": 1, "tid": 2, "ts": 3.5}
     (decoded,) = Decoder().decode(json.dumps([event]).encode())
@@ -100,7 +100,7 @@ def test_each_is_of_the_table_that_its_category_says(kind: Any) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_others_are_decoded_as_any(change: dict[str, Any]) -> None:
+def test_unusual_events_are_decoded_as_generic_ones(change: dict[str, Any]) -> None:
     event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 2, "ts": 3.5, "dur": 1, **change}
     (decoded,) = Decoder().decode(json.dumps([event]).encode())
     assert isinstance(decoded, Event | ExactEvent)

@@ -1,7 +1,7 @@
 // What was held over time, by role, on top of each other; what was reserved as a line above.
 import type { App } from "../app.ts";
 import type { MemoryPeak } from "../document.ts";
-import { h, svg } from "../dom.ts";
+import { h, list, svg, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 
 const WIDE = 1000,
@@ -100,15 +100,11 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
       { class: "ticks", "aria-hidden": "true" },
       [0, 0.25, 0.5, 0.75, 1].map((part) => h("span", {}, part ? numbers.time(part * whole) : "0")),
     ),
-    h(
-      "ul",
-      { class: "legend" },
-      peak.roles
+    list("legend", [
+      ...peak.roles
         .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
-        .map((role) =>
-          h("li", {}, h("span", { class: "dot", style: { background: app.palette.memory(role) } }), role),
-        ),
-      hasReserved && h("li", {}, h("span", { class: "dash" }), "reserved"),
-    ),
+        .map((role) => [swatch(app.palette.memory(role)), role]),
+      hasReserved && [h("span", { class: "dash" }), "reserved"],
+    ]),
   );
 }

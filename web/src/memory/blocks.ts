@@ -1,10 +1,9 @@
 // Allocations as blocks over time: hover says what one is, a click (or the arrow keys) shows whose it is.
 import type { App } from "../app.ts";
-import { at, painted, say } from "../canvas.ts";
+import { type Inks, at, inks, painted, say } from "../canvas.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
 import { fill, h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { inks, type Inks } from "../timeline/inks.ts";
 import { tick } from "./area.ts";
 import { addressed, blockAt, life, piled, type Layout } from "./layout.ts";
 import { describe } from "./owner.ts";
@@ -213,13 +212,7 @@ export function blocks(app: App, peak: MemoryPeak, selected: (block: number | nu
   const element = h(
     "div",
     { class: "blocks" },
-    h(
-      "div",
-      { class: "tools bare" },
-      switches,
-      back,
-      h("span", { class: "keys" }, "drag: a stretch of time"),
-    ),
+    h("div", { class: "tools bare" }, switches, back, h("span", { class: "keys" }, "drag: an interval")),
     view.element,
     panel,
   );

@@ -70,7 +70,7 @@ export function piled(blocks: readonly Block[], until: number): Layout {
 
 const GAP = 0.01; // of the largest block: what is drawn for addresses at which none of them lay
 
-/** By address; stretches of which none of them has anything are one gap each, however long. */
+/** By address; ranges that none of them uses are one gap each, however long. */
 export function addressed(blocks: readonly Block[]): Layout {
   const order = blocks.map((_, at) => at).sort((a, b) => blocks[a]!.address - blocks[b]!.address);
   const gap = Math.ceil(GAP * Math.max(...blocks.map((block) => block.bytes), 0));

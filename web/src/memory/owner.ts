@@ -1,8 +1,9 @@
 // Whose an allocation is: its line, its module, the stack that asked for it.
 import type { App } from "../app.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, link, monoLink } from "../dom.ts";
 import * as numbers from "../numbers.ts";
+import { FRAME, stackOf } from "../blocks.ts";
 import { life } from "./layout.ts";
 
 export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child {
@@ -20,7 +21,7 @@ export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child 
   ].join(" ");
   const rows: [string, Child][] = [
     ["size", `${numbers.size(block.bytes)} (${numbers.count(block.bytes)} bytes)`],
-    ["lived", [lived, shown && [" · ", h("a", { class: "door", href: shown }, "in the timeline")]]],
+    ["lived", [lived, shown && [" · ", link(shown, "in the timeline")]]],
     ["role", block.role],
     ["whose", block.name ?? block.owner],
     ["module", block.module],
@@ -38,35 +39,11 @@ export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child 
   ];
 }
 
-const FRAME = /^(.*):(\d+)(?: (.*))?$/;
-
 /** `model.py:12`, as a door to the whole path that the stack has. */
 export function lineOf(app: App, line: string, stack: readonly string[]): Child {
   const whole = stack
     .map((one) => FRAME.exec(one))
     .find((one) => one && `${one[1]}:${one[2]}`.endsWith(line));
   const [, file, number] = whole ?? FRAME.exec(line) ?? [];
-  return file === undefined
-    ? line
-    : h("a", { class: "door mono", href: app.lineHref(file, Number(number)) }, line);
-}
-
-export function stackOf(app: App, stack: readonly string[]): HTMLElement {
-  return h(
-    "ol",
-    { class: "chain" },
-    stack.map((one) => {
-      const [, file, line, name] = FRAME.exec(one) ?? [];
-      return h(
-        "li",
-        {},
-        file === undefined
-          ? one
-          : [
-              h("a", { class: "door mono", href: app.lineHref(file, Number(line)) }, `${file}:${line}`),
-              ` ${name ?? ""}`,
-            ],
-      );
-    }),
-  );
+  return file === undefined ? line : monoLink(app.lineHref(file, Number(number)), line);
 }

@@ -1,12 +1,53 @@
-// The heat map: a row a rank, or a row for ranks alike; a column a step.
+// Ranks by steps as a heat map: a rank's time of a step against the other ranks' time of it.
 import type { App } from "../app.ts";
-import { at, painted, say } from "../canvas.ts";
-import type { PaceRow, Ranks } from "../document.ts";
-import { fill, h, type Child } from "../dom.ts";
+import { at, inks, painted, say } from "../canvas.ts";
+import type { PaceRow, Paces, Ranks } from "../document.ts";
+import { type Child, fill, h, link, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { inks } from "../timeline/inks.ts";
-import { ABOUT, MEASURES, excess, fullest, value, type Measure } from "./paces.ts";
+
+const MEASURES = ["own", "took", "late"] as const;
+type Measure = (typeof MEASURES)[number];
+
+const ABOUT: Record<Measure, [label: string, about: string]> = {
+  own: ["own time", "a step's time without exposed waiting for other ranks, against the median over ranks"],
+  took: ["whole step", "a step's time with all waiting, against the median over ranks"],
+  late: ["lateness", "how long all other ranks waited for this one"],
+};
+
+/** A row's figure in a column, in microseconds; of several ranks their median, or the slowest one's. */
+function value(row: PaceRow, measure: Measure, column: number, slowest = false): number | null {
+  if (measure === "late") return row.blamed_us[column] ?? null;
+  if (measure === "own" && slowest) return row.slowest_us[column] ?? null;
+  return (measure === "own" ? row.own_us : row.took_us)[column] ?? null;
+}
+
+/** Above the median of its step, as a share of that; of lateness, as a share of the step. */
+export function excess(
+  paces: Paces,
+  row: PaceRow,
+  measure: Measure,
+  column: number,
+  slowest = false,
+): number | null {
+  const usual = (measure === "own" ? paces.own_us : paces.took_us)[column] ?? null;
+  const found = value(row, measure, column, slowest);
+  if (usual === null || found === null) return null;
+  return measure === "late" ? found / (row.count * usual || 1) : (found - usual) / (usual || 1);
+}
+
+const LEAST = 0.05; // a difference that has the full colour at least: noise is not to look like a finding
+
+/** The excess that has the full colour. */
+export function fullest(paces: Paces, measure: Measure): number {
+  let most = LEAST;
+  for (const row of paces.rows)
+    paces.steps.forEach((_, column) => {
+      for (const slowest of [false, true])
+        most = Math.max(most, Math.abs(excess(paces, row, measure, column, slowest) ?? 0));
+    });
+  return most;
+}
 
 const HIGHEST = 24,
   MOST = 640, // pixels of all rows
@@ -119,11 +160,11 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
   });
   const about = h("p", { class: "soft" });
   const scale = h("span", {});
-  const quicker = h("li", {}, h("span", { class: "dot", style: { background: "var(--accent)" } }), "quicker");
+  const quicker = h("li", {}, swatch("var(--accent)"), "quicker");
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
-    about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of ranks alike their median, below it the slowest of them" : ""}`;
+    about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of a group of ranks its median, below it its slowest rank" : ""}`;
     const latest = Math.max(...rows.flatMap((row) => row.blamed_us));
     scale.textContent = measure === "late" ? numbers.time(latest) : signed(full);
     quicker.hidden = measure === "late";
@@ -144,14 +185,8 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
       "ul",
       { class: "legend" },
       quicker,
-      h("li", {}, h("span", { class: "dot", style: { background: "var(--track)" } }), "as the others"),
-      h(
-        "li",
-        {},
-        h("span", { class: "dot", style: { background: "var(--bad)" } }),
-        "slower, later; full at ",
-        scale,
-      ),
+      h("li", {}, swatch("var(--track)"), "as the others"),
+      h("li", {}, swatch("var(--bad)"), "slower, later; full at ", scale),
     ),
     panel,
   );
@@ -159,8 +194,7 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
 
 const clamp = (place: number, count: number): number => Math.min(Math.max(place, 0), count - 1);
 
-export const signed = (share: number): string =>
-  `${share < 0 ? "−" : "+"}${numbers.percent(Math.abs(share))}`;
+const signed = (share: number): string => `${share < 0 ? "−" : "+"}${numbers.percent(Math.abs(share))}`;
 
 const label = (row: PaceRow): string =>
   row.count === 1 ? `rank ${row.ranks}` : numbers.count(row.count, "rank");
@@ -169,5 +203,5 @@ const label = (row: PaceRow): string =>
 function door(app: App, row: PaceRow, name: string): Child {
   const step = app.report.steps.find((one) => one.name === name && String(one.rank) === row.ranks);
   const href = step && app.traceTimeHref(step.start_us, step.start_us + step.duration_us);
-  return href ? [" · ", h("a", { class: "door", href }, "in the timeline")] : null;
+  return href ? [" · ", link(href, "in the timeline")] : null;
 }

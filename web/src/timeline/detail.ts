@@ -1,9 +1,9 @@
 // What the panel says of one event: what it is, how it came about, how it waited, where it leads.
 import type { App } from "../app.ts";
-import { copyButton, h, type Child } from "../dom.ts";
+import { type Child, copyButton, h, link, monoLink, soft, swatch } from "../dom.ts";
 import { kernel, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format } from "../route.ts";
+import { format } from "../links.ts";
 import { chain } from "./chain.ts";
 import { type Key, NONE, type Store } from "./store.ts";
 
@@ -13,6 +13,7 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
   const name = store.nameOf(row),
     work = store.workOf(row),
     lane = store.lanes[store.laneOf(row)]!;
+  const isCompared = app.isComparison;
   const door = (to: number, text: string): HTMLElement =>
     h(
       "button",
@@ -21,28 +22,26 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
     );
   return [
     h("h2", { class: "mono", title: name.name }, work >= 0 ? kernel(name.name, 80) : shorten(name.name, 120)),
-    h(
-      "p",
-      { class: "soft" },
+    soft(
       name.category || name.kind,
       " · ",
-      lane.label.trim(),
+      lane.label.trim() || app.rankName(lane.rank),
       " ",
       copyButton(name.name, "the whole name"),
     ),
     facts([
       ["duration", us(store.duration[row]!)],
-      ["starts at", us(store.start[row]!)],
-      ...(work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
+      ["starts at", us(store.began[row]!)],
+      ["call", work >= 0 && isCompared ? store.belongs(work, "graph") : null],
+      ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
     ]),
-    work >= 0 &&
-      h(
-        "p",
-        {},
-        h("a", { class: "door", href: app.kernelHref(name.name) }, "its page: source, lines, all launches"),
-      ),
-    chainList(app, store, row, door),
-    work < 0 && launchedList(app, store, row, door),
+    isCompared
+      ? h("p", {}, link(app.kernelHref(name.name)!, "all of that name"))
+      : [
+          work >= 0 && h("p", {}, link(app.kernelHref(name.name)!, "its page: source, lines, all launches")),
+          chainList(app, store, row, door),
+          work < 0 && launchedList(app, store, row, door),
+        ],
   ];
 }
 
@@ -104,8 +103,7 @@ function chainList(
   const found = chain(store, row),
     work = store.workOf(row);
   const key = (to: Key) => (work < 0 ? null : store.belongs(work, to).replace(/^no .*/, ""));
-  if (!found.rows.length)
-    return work >= 0 && h("p", { class: "soft" }, "Which call launched it was not recorded.");
+  if (!found.rows.length) return work >= 0 && soft("Which call launched it was not recorded.");
   const source = sourceOf(app, store, row);
   return [
     h("h3", {}, "How it came about"),
@@ -147,9 +145,7 @@ function links(
 /** `path/model.py(12): forward` as a door to that line. */
 function lineDoor(frame: string): Child {
   const [, file, line] = /^(.*?)\((\d+)\): /.exec(frame) ?? [];
-  return file
-    ? h("a", { class: "door mono", href: format(["code"], { file, line }) }, shorten(frame, 80))
-    : frame;
+  return file ? monoLink(format(["code"], { file, line }), shorten(frame, 80)) : frame;
 }
 
 function sourceOf(app: App, store: Store, row: number): Child {
@@ -158,9 +154,8 @@ function sourceOf(app: App, store: Store, row: number): Child {
     ? lines
         .slice(0, 4)
         .map((line) =>
-          h(
-            "a",
-            { class: "door", href: format(["code"], { file: line.file, line: line.line }) },
+          link(
+            format(["code"], { file: line.file, line: line.line }),
             `${line.file.split("/").pop()}:${line.line} `,
           ),
         )
@@ -193,9 +188,8 @@ function launchedList(
           ),
         ),
     ),
-    launched.length > 12 && h("p", { class: "soft" }, `the longest 12 of ${numbers.count(launched.length)}`),
+    launched.length > 12 && soft(`the longest 12 of ${numbers.count(launched.length)}`),
   ];
 }
 
-export const dot = (app: App, category: string): HTMLElement =>
-  h("span", { class: "dot", style: { background: app.palette.category(category) } });
+export const dot = (app: App, category: string): HTMLElement => swatch(app.palette.category(category));

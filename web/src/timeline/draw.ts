@@ -2,10 +2,10 @@
 // costs what there is to see, not what there is.
 import { kernel, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import type { Palette } from "../palette.ts";
+import type { Palette } from "../app.ts";
 import type { Report } from "../document.ts";
 import type { Track } from "./layout.ts";
-import type { Inks } from "./inks.ts";
+import type { Inks } from "../canvas.ts";
 import { gallop, lowerBound, NONE, Store } from "./store.ts";
 
 export const RULER = 24;

@@ -7,6 +7,8 @@ export interface Meaning {
   click(x: number, y: number): void;
   range(x0: number, x1: number, done: boolean): void;
   isSelecting(): boolean;
+  /** Whether there is more than fits: else the wheel scrolls the page. */
+  scrolls(): boolean;
 }
 
 const STILL = 4; // pixels that a click may move
@@ -67,6 +69,8 @@ export function gestures(canvas: HTMLCanvasElement, meaning: Meaning): void {
   canvas.addEventListener(
     "wheel",
     (event) => {
+      const isPlain = !event.ctrlKey && !event.metaKey && !event.shiftKey && !event.deltaX;
+      if (isPlain && !meaning.scrolls()) return; // the page does
       event.preventDefault();
       const unit = event.deltaMode === 1 ? 16 : 1;
       if (event.ctrlKey || event.metaKey) meaning.zoom(Math.exp(event.deltaY * unit * 0.004), at(event).x);

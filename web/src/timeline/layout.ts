@@ -1,5 +1,5 @@
 // What stands where: the timeline's tracks from top to bottom.
-import type { Report } from "../document.ts";
+import type { App } from "../app.ts";
 import { Line, Store } from "./store.ts";
 
 export type Track =
@@ -23,11 +23,12 @@ export const HEIGHT = { head: 18, steps: 16, idle: 12, device: 20, host: 15, cou
 const DEEPEST = 40; // lines of one thread: Python stacks are as deep as one likes
 
 export function layout(
+  app: App,
   store: Store,
-  report: Report,
   closed: ReadonlySet<string>,
 ): { tracks: Track[]; height: number } {
-  const tracks: Track[] = [];
+  const tracks: Track[] = [],
+    { report } = app;
   const origin = store.timeline.origin_ns / 1000;
   let top = 0;
   const push = (track: Placeable): void => {
@@ -43,7 +44,8 @@ export function layout(
   for (const line of store.lines) lines.set(line.lane, [...(lines.get(line.lane) ?? []), line]);
 
   for (const rank of new Set(store.lanes.map((lane) => lane.rank))) {
-    const ranked = new Set(store.lanes.map((lane) => lane.rank)).size > 1 ? `rank ${rank} · ` : "";
+    const name = app.rankName(rank),
+      ranked = name && (app.isComparison ? `${name}: ${app.sentences.sides[name]} · ` : `${name} · `);
     const lanes = store.lanes
       .map((lane, index) => ({ lane, index }))
       .filter(({ lane }) => lane.rank === rank);
@@ -52,14 +54,13 @@ export function layout(
     for (const device of new Set(
       lanes.filter(({ lane }) => lane.kind === "stream").map(({ lane }) => lane.device),
     )) {
-      if (!head(`device${rank}/${device}`, `${ranked}GPU ${device} · work by category, idle by cause`))
-        continue;
       const idle = store.idle.findIndex((one) => one.rank === rank && one.device === device);
+      const what = idle < 0 ? "device work by category" : `GPU ${device} · work by category, idle by cause`;
+      if (!head(`device${rank}/${device}`, `${ranked}${what}`)) continue;
       if (idle >= 0) push({ kind: "idle", height: HEIGHT.idle, index: idle });
       for (const { lane, index } of lanes.filter(({ lane }) => lane.device === device)) {
-        if (
-          !head(`lane${index}`, `${lane.label.trim()}${lane.kind === "annotation" ? " · annotations" : ""}`)
-        )
+        const label = lane.label.trim();
+        if (label && !head(`lane${index}`, `${label}${lane.kind === "annotation" ? " · annotations" : ""}`))
           continue;
         for (const line of (lines.get(index) ?? []).slice(0, DEEPEST))
           push({

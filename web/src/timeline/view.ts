@@ -1,19 +1,17 @@
-// The timeline: a canvas, what keys, mouse and fingers do with it, and the panel beside it.
+// The timeline: a canvas, what keys, mouse and fingers do with it, and the panel next to it.
 import { App, stamp } from "../app.ts";
 import { fill, h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { isServed, openInPerfetto } from "../handover.ts";
+import { isServed, openInPerfetto } from "./perfetto.ts";
 import { shorten } from "../names.ts";
-import { format, replace, type Route } from "../route.ts";
+import { format, replace, type Route } from "../links.ts";
 import { eventPanel } from "./detail.ts";
 import { Drawing, RULER, type Marked, type View } from "./draw.ts";
-import { inks } from "./inks.ts";
+import { inks } from "../canvas.ts";
 import { gestures } from "./gestures.ts";
 import { layout, type Track } from "./layout.ts";
-import { evidenceRows, nearest, neighbour, nextNamed, snapped } from "./near.ts";
-import { rangePanel } from "./range.ts";
-import { statistics } from "./statistics.ts";
-import { lowerBound, NONE, Store } from "./store.ts";
+import { NONE, Store, evidenceRows, lowerBound, nearest, neighbour, nextNamed, snapped } from "./store.ts";
+import { rangePanel, statistics } from "./range.ts";
 
 const LEAST = 20; // nanoseconds across the screen
 
@@ -88,6 +86,7 @@ export class TimelineView {
       hover: (x, y) => this.hover(x, y),
       click: (x, y) => this.click(x, y),
       range: (x0, x1, done) => this.selectRange(x0, x1, done),
+      scrolls: () => this.height + RULER > this.view.height + 1,
       isSelecting: () => this.selectButton.getAttribute("aria-pressed") === "true",
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
@@ -111,19 +110,19 @@ export class TimelineView {
     "select a range",
   );
 
-  /** What the address says: `t`, a stretch; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
+  /** What the address says: `t`, an interval; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
   open({ parameters }: Route): void {
-    const stretch = (key: string): [number, number] | null => {
+    const interval = (key: string): [number, number] | null => {
       const [from, to] = (parameters.get(key) ?? "").split("-").map((text) => Number(text) * 1000);
       return from !== undefined && to !== undefined && to > from ? [from, to] : null;
     };
     const row = Number(parameters.get("k") ?? NaN);
     this.marked.selected = Number.isInteger(row) && row >= 0 && row < this.store.length ? row : NONE;
-    this.marked.range = stretch("r");
+    this.marked.range = interval("r");
     this.lit = { f: parameters.get("f"), n: parameters.get("n") };
     this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
     this.marked.found = this.named(parameters.get("n"));
-    const seen = stretch("t");
+    const seen = interval("t");
     if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
     const shown = this.marked.selected !== NONE ? this.marked.selected : ([...this.marked.rows][0] ?? NONE);
     if (shown !== NONE) this.reveal(shown);
@@ -326,9 +325,10 @@ export class TimelineView {
   }
 
   private arrange(): void {
-    const { tracks, height } = layout(this.store, this.app.report, this.closed);
+    const { tracks, height } = layout(this.app, this.store, this.closed);
     this.tracks = tracks;
     this.height = height;
+    this.element.style.setProperty("--tall", `${RULER + height}px`);
     this.schedule();
   }
 
@@ -340,11 +340,12 @@ export class TimelineView {
     this.canvas.width = Math.round(box.width * scale);
     this.canvas.height = Math.round(box.height * scale);
     this.canvas.getContext("2d")!.setTransform(scale, 0, 0, scale, 0, 0);
+    this.view.scroll = Math.max(0, Math.min(this.view.scroll, this.height + RULER - box.height));
     if (this.marked.selected !== NONE) this.reveal(this.marked.selected);
     this.paint();
   }
 
-  /** The address follows the view, without a step for the back button. */
+  /** The address follows the view, without an entry in the history. */
   private moved(): void {
     this.schedule();
     clearTimeout(this.writing);
@@ -352,11 +353,12 @@ export class TimelineView {
       if (!this.element.isConnected) return;
       const { selected, range } = this.marked;
       replace(
-        format(["timeline"], {
+        format([this.app.timeline], {
           t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
           k: selected === NONE ? null : selected,
           ...this.lit,
           r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
+          by: this.store.start === this.store.began ? null : "graph",
         }),
       );
     }, 150);
@@ -366,7 +368,7 @@ export class TimelineView {
     this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
-  /** The stretch that is seen, or the range, in Perfetto; streams stand on top there. */
+  /** The interval that is seen, or the range, in Perfetto; streams stand on top there. */
   private async handOver(): Promise<void> {
     const [from, to] = this.marked.range ?? [this.view.from, this.view.to];
     const origin = this.store.timeline.origin_ns;
@@ -378,7 +380,7 @@ export class TimelineView {
     }
   }
 
-  /** What happened in a stretch, as plain rows. */
+  /** What happened in an interval, as plain rows. */
   statistics(from: number, to: number): object {
     const found = statistics(this.store, from, to);
     return { ...found, devices: found.devices.map((device) => ({ ...device, idle: [...device.idle] })) };

@@ -1,11 +1,11 @@
 // What was generated of the program; the program itself is in program.ts.
 import type { App } from "../app.ts";
 import { numbered } from "../code.ts";
-import { copyButton, h, type Child } from "../dom.ts";
+import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format, type Route } from "../route.ts";
-import { table } from "../table.ts";
+import { format, type Route } from "../links.ts";
+import { figure, table } from "../table.ts";
 import { filePage, program } from "./program.ts";
 
 export function codePage(app: App, { parameters }: Route): Child {
@@ -22,29 +22,19 @@ function modules(app: App): Child {
     graphs = app.report.compilation?.graphs ?? [];
   return (
     found.length > 0 &&
-    h(
-      "section",
-      {},
-      h("header", {}, h("h2", {}, "Generated modules"), h("p", {}, "what Inductor wrote of each graph")),
+    titled(
+      "Generated modules",
+      "what Inductor wrote of each graph",
       table(
         found,
         [
           {
             label: "graph",
             value: (row) => row.graph,
-            cell: (row) =>
-              h("a", { class: "door", href: format(["code"], { graph: row.graph }) }, label(app, row.graph)),
+            cell: (row) => link(format(["code"], { graph: row.graph }), label(app, row.graph)),
           },
-          {
-            label: "kernels",
-            value: (row) => row.kernels.length,
-            cell: (row) => numbers.count(row.kernels.length),
-          },
-          {
-            label: "lines",
-            value: (row) => row.code.split("\n").length,
-            cell: (row) => numbers.count(row.code.split("\n").length),
-          },
+          figure("kernels", (row) => row.kernels.length, numbers.count),
+          figure("lines", (row) => row.code.split("\n").length, numbers.count),
           {
             label: "device time",
             value: (row) => graphs[row.graph]?.device_time_us ?? null,
@@ -77,15 +67,14 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
       view.querySelector("#lit")?.scrollIntoView({ block: "start" });
     });
   return [
-    h("p", { class: "soft" }, h("a", { href: "#code" }, "code"), " / generated"),
+    soft(h("a", { href: "#code" }, "code"), " / generated"),
     h("h1", {}, `Generated for ${label(app, graph)}`),
     h(
       "div",
-      { class: "beside wide" },
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Kernels and their lines")),
+      { class: "side-by-side wide" },
+      titled(
+        "Kernels and their lines",
+        "",
         h(
           "ul",
           { class: "lines" },
@@ -93,11 +82,7 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
             h(
               "li",
               { class: row.name === kernel ? "wanted" : null },
-              h(
-                "a",
-                { class: "door mono", href: format(["code"], { graph, kernel: row.name }) },
-                shorten(row.name, 60),
-              ),
+              monoLink(format(["code"], { graph, kernel: row.name }), shorten(row.name, 60)),
               row.device_time_us !== null && h("small", {}, ` ${numbers.time(row.device_time_us)}`),
               row.source
                 .slice(0, 6)
@@ -105,11 +90,7 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
                   h(
                     "div",
                     {},
-                    h(
-                      "a",
-                      { class: "door mono", href: app.lineHref(line.file, line.line) },
-                      place(line.file, line.line),
-                    ),
+                    monoLink(app.lineHref(line.file, line.line), place(line.file, line.line)),
                     " ",
                     h("code", {}, shorten(line.code.trim(), 90)),
                   ),
@@ -142,15 +123,9 @@ export function frameTexts(app: App, frame?: number): Child {
   const frames = app.report.compilation?.frames ?? [];
   return (
     texts.length > 0 &&
-    h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "FX graphs"),
-        h("p", {}, "as captured, and after each pass that the log has"),
-      ),
+    titled(
+      "FX graphs",
+      "as captured, and after each pass that the log has",
       texts.map((one) => {
         const details = h(
           "details",

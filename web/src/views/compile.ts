@@ -1,15 +1,15 @@
 // What torch.compile did: when, of what, where it gave up, and what became of the graphs.
 import type { App } from "../app.ts";
+import { sections } from "../blocks.ts";
 import type { Compilation, Frame } from "../document.ts";
-import { h, titled, type Child } from "../dom.ts";
-import { lineDoor } from "../doors.ts";
+import { type Child, h, list, monoLink, soft, swatch, titled } from "../dom.ts";
+import { type Route, format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, lanes } from "../plot.ts";
-import { format, type Route } from "../route.ts";
 import { figure, table } from "../table.ts";
 import { frameTexts } from "./code.ts";
-import { autotuning, calledGraphs, compiledKernels, graphs } from "./graphs.ts";
+import { autotuning, compiledKernels, graphs } from "./graphs.ts";
 import { breaks, failures, recompilations } from "./troubles.ts";
 
 const PHASES: Record<string, [label: string, colour: string]> = {
@@ -32,7 +32,7 @@ export function compile(app: App, { path }: Route): Child {
     h("h1", {}, "What torch.compile did"),
     compilation && h("p", { class: "lead" }, app.sentences.compilation),
     compilation && compileParts(app, compilation),
-    calledGraphs(app),
+    sections(app, app.sentences.blocks.graphs!),
   ];
 }
 
@@ -56,7 +56,7 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
     rows.filter((row) => row.frame === frame.index);
   const texts = frameTexts(app, frame.index);
   return [
-    h("p", { class: "soft" }, h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
+    soft(h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
     h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
     h(
       "p",
@@ -89,25 +89,22 @@ const frameHref = (frame: number): string => format(["compile", frame]);
 
 /** Of the phases that took any time. */
 function legend(frames: readonly Frame[]): Child {
-  return h(
-    "ul",
-    { class: "legend" },
+  return list(
+    "legend",
     Object.entries(PHASES)
       .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
-      .map(([, [label, colour]]) =>
-        h("li", {}, h("span", { class: "dot", style: { background: colour } }), label),
-      ),
+      .map(([, [label, colour]]) => [swatch(colour), label]),
   );
 }
 
 /** What was compiled when: a lane a compilation, the longest ones where there are many. */
 function timeline(facts: Compilation): Child {
-  const { stretches } = facts;
-  if (!stretches.length) return null;
-  const from = Math.min(...stretches.map((row) => row.start_s)),
-    to = Math.max(...stretches.map((row) => row.start_s + row.duration_s));
+  const { stretches: intervals } = facts;
+  if (!intervals.length) return null;
+  const from = Math.min(...intervals.map((row) => row.start_s)),
+    to = Math.max(...intervals.map((row) => row.start_s + row.duration_s));
   const drawn = facts.frames
-    .filter((frame) => stretches.some((row) => row.frame === frame.index))
+    .filter((frame) => intervals.some((row) => row.frame === frame.index))
     .toSorted((a, b) => b.compile_s - a.compile_s)
     .slice(0, LANES)
     .sort((a, b) => a.index - b.index);
@@ -119,7 +116,7 @@ function timeline(facts: Compilation): Child {
       drawn.map((frame) => ({
         label: `${facts.frames.some((one) => one.rank !== frame.rank) ? `rank ${frame.rank} ` : ""}${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
         href: frameHref(frame.index),
-        stretches: stretches
+        intervals: intervals
           .filter((row) => row.frame === frame.index)
           .map((row) => ({
             label: `${PHASES[row.phase]![0]}: ${numbers.seconds(row.duration_s)}, from ${numbers.seconds(row.start_s - from)} on`,
@@ -132,7 +129,7 @@ function timeline(facts: Compilation): Child {
       numbers.seconds,
     ),
     legend(drawn),
-    hidden > 0 && h("p", { class: "soft" }, `${numbers.count(hidden)} that took less are not drawn.`),
+    hidden > 0 && soft(`${numbers.count(hidden)} that took less are not drawn.`),
   );
 }
 
@@ -155,7 +152,7 @@ function frames(app: App, facts: Compilation): Child {
           label: "compiled",
           value: (row) => String(row.index).padStart(6),
           cell: (row) => [
-            h("a", { class: "door mono", href: frameHref(row.index) }, idOf(row)),
+            monoLink(frameHref(row.index), idOf(row)),
             row.status !== "ok" && h("small", {}, row.status),
           ],
         },
@@ -175,7 +172,7 @@ function frames(app: App, facts: Compilation): Child {
           cell: (row) =>
             h("span", { class: "phases" }, bar(`phases of ${row.compile_id}`, phases(row), true)),
         },
-        { label: "compiling", value: (row) => row.compile_s, cell: (row) => numbers.seconds(row.compile_s) },
+        figure("compiling", (row) => row.compile_s, numbers.seconds),
         figure("guards", (row) => row.guards, numbers.count),
         figure("device time", (row) => row.device_time_us, numbers.time),
         figure("of peak", (row) => row.speed_of_light, numbers.percent),

@@ -2,8 +2,8 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import type { FindingRow, ReplayRow } from "../document.ts";
-import { copyButton, h, titled, type Child } from "../dom.ts";
-import { sourceDoor } from "../doors.ts";
+import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
+import { sourceDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar } from "../plot.ts";
@@ -50,7 +50,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
     { class: `finding ${row.severity}`, data: { rule: row.rule } },
     h("div", { class: "finding-head" }, h("h3", {}, row.title), saves(app, row, index)),
     h("p", {}, row.advice, " ", row.source && sourceDoor(app, row.source)),
-    row.saving_us > 0 && h("p", { class: "soft" }, `Estimate: ${row.saving_basis}.`),
+    row.saving_us > 0 && soft(`Estimate: ${row.saving_basis}.`),
     measured
       ? h(
           "p",
@@ -59,14 +59,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
           row.measured_basis && h("small", {}, ` By ${row.measured_basis}.`),
         )
       : row.proof &&
-          h(
-            "p",
-            { class: "soft" },
-            "To measure it: ",
-            h("code", {}, row.proof),
-            " ",
-            copyButton(row.proof, "the command"),
-          ),
+          soft("To measure it: ", h("code", {}, row.proof), " ", copyButton(row.proof, "the command")),
     row.snippet && h("pre", {}, row.snippet),
     row.evidence.length > 0 &&
       h(
@@ -77,22 +70,13 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
             item.end_us > item.start_us || item.events.length
               ? app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` })
               : null;
-          return h(
-            "li",
-            {},
-            href ? h("a", { class: "door", href, title: "show it in the timeline" }, item.text) : item.text,
-          );
+          return h("li", {}, href ? link(href, item.text, "show it in the timeline") : item.text);
         }),
       ),
     kernels.length > 0 &&
-      h(
-        "p",
-        { class: "soft" },
+      soft(
         "Kernels: ",
-        kernels.map((one) => [
-          h("a", { class: "door mono", href: app.kernelHref(one.name) }, shorten(one.short_name, 60)),
-          " ",
-        ]),
+        kernels.map((one) => [monoLink(app.kernelHref(one.name), shorten(one.short_name, 60)), " "]),
       ),
   );
 }
@@ -104,7 +88,7 @@ export function critical(app: App): Child {
   const most = Math.max(...replay.critical_path.map((part) => part.us), 1e-9);
   return titled(
     "Critical path",
-    `of ${steps.length ? "a step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
+    `of ${steps.length ? "one step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
       `the replay of what was recorded is off by ${numbers.percent(Math.abs(replay.error))}`,
     h(
       "div",
@@ -123,7 +107,7 @@ export function critical(app: App): Child {
         ]),
     ),
     replay.critical_path.length > PARTS &&
-      h("p", { class: "soft" }, `and ${numbers.count(replay.critical_path.length - PARTS)} smaller parts`),
+      soft(`and ${numbers.count(replay.critical_path.length - PARTS)} smaller parts`),
   );
 }
 

@@ -1,9 +1,9 @@
 // Device time by what launched it, one call inside the other: by module, Python line or op.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, soft } from "../dom.ts";
 import { isOwnFrame, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format, type Route } from "../route.ts";
+import { format, type Route } from "../links.ts";
 import { NONE, type Store } from "../timeline/store.ts";
 
 interface Node {
@@ -48,9 +48,7 @@ export function flame(app: App, { parameters }: Route): Child {
     ),
     h("section", { class: "flame" }, level(app, root, root, 0)),
     outside / root.time > LEAST &&
-      h(
-        "p",
-        { class: "soft" },
+      soft(
         `Blank at the right: ${numbers.time(outside / 1000)} (${numbers.percent(outside / root.time)}) in none of these ${by}.`,
       ),
   ];

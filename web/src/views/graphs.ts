@@ -1,12 +1,10 @@
 // What became of the graphs: their code, their kernels, and how they ran.
 import type { App } from "../app.ts";
 import type { Compilation } from "../document.ts";
-import { copyButton, h, titled, type Child } from "../dom.ts";
-import { lineDoor } from "../doors.ts";
+import { type Child, copyButton, h, link, monoLink, titled } from "../dom.ts";
+import { format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { bar } from "../plot.ts";
-import { format } from "../route.ts";
 import { figure, table } from "../table.ts";
 import { generated } from "./kernel.ts";
 
@@ -25,11 +23,7 @@ export function graphs(app: App, facts: Compilation): Child {
             value: (row) => String(row.index).padStart(6),
             cell: (row) =>
               source.has(row.index)
-                ? h(
-                    "a",
-                    { class: "door", href: format(["code"], { graph: row.index }) },
-                    `${row.compile_id} ${row.direction}`,
-                  )
+                ? link(format(["code"], { graph: row.index }), `${row.compile_id} ${row.direction}`)
                 : `${row.compile_id} ${row.direction}`,
           },
           {
@@ -48,7 +42,7 @@ export function graphs(app: App, facts: Compilation): Child {
                 numbers.count(row.ops),
               ),
           },
-          { label: "kernels", value: (row) => row.kernels, cell: (row) => numbers.count(row.kernels) },
+          figure("kernels", (row) => row.kernels, numbers.count),
           {
             label: "fusion",
             value: (row) => row.fusion?.rounds.length ?? null,
@@ -113,16 +107,12 @@ export function compiledKernels(app: App, facts: Compilation): Child {
               const there = app.kernelOf(row.symbol) ?? app.kernelOf(row.name);
               const module = app.report.page?.modules.some((one) => one.graph === row.graph);
               return [
-                h(
-                  "a",
-                  {
-                    class: "door mono",
-                    href: there
-                      ? app.kernelHref(there.name)
-                      : module
-                        ? format(["code"], { graph: row.graph, kernel: row.name })
-                        : "#compile",
-                  },
+                monoLink(
+                  there
+                    ? app.kernelHref(there.name)
+                    : module
+                      ? format(["code"], { graph: row.graph, kernel: row.name })
+                      : "#compile",
                   shorten(row.name, 80),
                 ),
                 h(
@@ -201,59 +191,6 @@ export function autotuning(facts: Compilation): Child {
           },
         ],
         { label: "autotuning" },
-      ),
-    )
-  );
-}
-
-export function calledGraphs(app: App): Child {
-  const rows = app.report.graphs.map((row, at) => ({ ...row, label: app.sentences.graph_labels[at]! }));
-  return (
-    rows.length > 0 &&
-    titled(
-      "Graphs that ran",
-      "each call is one run of the generated code",
-      table(
-        rows,
-        [
-          {
-            label: "graph",
-            value: (row) => row.label,
-            cell: (row) =>
-              h(
-                "a",
-                { class: "door", href: format(["kernels"], { graph: row.graph }), title: row.graph },
-                row.label,
-              ),
-          },
-          {
-            label: "device time",
-            value: (row) => row.device_time_us,
-            cell: (row) => numbers.time(row.device_time_us),
-          },
-          {
-            label: "share",
-            value: (row) => row.share_of_device_time,
-            cell: (row) => numbers.percent(row.share_of_device_time),
-          },
-          { label: "calls", value: (row) => row.calls, cell: (row) => numbers.count(row.calls) },
-          { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
-          {
-            label: "by category",
-            value: () => "",
-            cell: (row) =>
-              bar(
-                "by category",
-                row.categories.map((part) => ({
-                  label: `${part.category}: ${numbers.percent(part.share_of_graph)}`,
-                  share: part.share_of_graph,
-                  colour: app.palette.category(part.category),
-                })),
-                true,
-              ),
-          },
-        ],
-        { id: "called-graphs", label: "graphs that ran" },
       ),
     )
   );

@@ -2,17 +2,14 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
-import { copyButton, h, titled, type Child } from "../dom.ts";
-import type { CompiledKernel } from "../document.ts";
-import type { KernelRow } from "../document.ts";
-import { times, works } from "../launches.ts";
+import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
+import type { CompiledKernel, KernelRow } from "../document.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { histogram, sparkline } from "../plot.ts";
-import { format } from "../route.ts";
+import { format, sourceDoor } from "../links.ts";
 import { path } from "../timeline/chain.ts";
 import { facts } from "../timeline/detail.ts";
-import { sourceDoor } from "../doors.ts";
 import { graphLabel } from "./kernels.ts";
 
 const WAYS = 12,
@@ -26,9 +23,7 @@ export function kernel(app: App, index: number): Child {
     shown = shorten(row.short_name, 110),
     copy = copyButton(row.name, "the whole name");
   return [
-    h(
-      "p",
-      { class: "soft" },
+    soft(
       h("a", { href: "#kernels" }, "kernels"),
       " / ",
       h("a", { href: format(["kernels"], { category: row.category }) }, row.category),
@@ -68,21 +63,13 @@ function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefine
     ["configuration", compiled?.config],
     ["registers a thread", compiled?.registers],
     ["spills", compiled?.spills],
-    [
-      "graph",
-      row.graph &&
-        h(
-          "a",
-          { class: "door", href: format(["kernels"], { graph: row.graph }) },
-          graphLabel(app, row.graph),
-        ),
-    ],
+    ["graph", row.graph && link(format(["kernels"], { graph: row.graph }), graphLabel(app, row.graph))],
     ["first line", row.source && sourceDoor(app, row.source)],
   ];
 }
 
 function launches(app: App, row: KernelRow): Child {
-  const durations = times(app, row.name);
+  const durations = app.times(row.name);
   if (durations.length < 2) return null;
   const { counts, low, high } = histogram(durations, 60);
   return h(
@@ -105,10 +92,9 @@ function about(app: App, row: KernelRow): Child {
     .filter(({ one }) => one.kernels.includes(row.name));
   return [
     findings.length > 0 &&
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Findings about it")),
+      titled(
+        "Findings about it",
+        "",
         h(
           "ul",
           {},
@@ -116,7 +102,7 @@ function about(app: App, row: KernelRow): Child {
             h(
               "li",
               {},
-              h("a", { class: "door", href: format(["overview"], { finding: index }) }, one.title),
+              link(format(["overview"], { finding: index }), one.title),
               " ",
               inline(app, app.sentences.savings[index]!),
             ),
@@ -124,10 +110,9 @@ function about(app: App, row: KernelRow): Child {
         ),
       ),
     row.ops.length > 0 &&
-      h(
-        "section",
-        {},
-        h("header", {}, h("h2", {}, "Ops that launch it")),
+      titled(
+        "Ops that launch it",
+        "",
         h(
           "ul",
           {},
@@ -135,14 +120,10 @@ function about(app: App, row: KernelRow): Child {
             h(
               "li",
               {},
-              h(
-                "a",
-                {
-                  class: "door mono",
-                  href: format(["kernels"], { by: "op", in: op.name }),
-                  title: app.report.page?.meanings?.[op.name],
-                },
+              monoLink(
+                format(["kernels"], { by: "op", in: op.name }),
                 app.event(op.name),
+                app.report.page?.meanings?.[op.name],
               ),
               ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
             ),
@@ -185,22 +166,16 @@ function bench(app: App, row: KernelRow): Child {
   );
 }
 
-/** The program's lines that it computes, beside what was generated of them. */
+/** The program's lines that it computes, next to what was generated of them. */
 function source(app: App, compiled: CompiledKernel[]): Child {
   return compiled.slice(0, 3).map((kernel) => {
     const text = generated(app, kernel);
-    return h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Source"),
-        h("p", {}, `generated for graph ${kernel.compile_id} ${kernel.direction}`),
-      ),
+    return titled(
+      "Source",
+      `generated for graph ${kernel.compile_id} ${kernel.direction}`,
       h(
         "div",
-        { class: "beside" },
+        { class: "side-by-side" },
         h(
           "div",
           {},
@@ -212,22 +187,16 @@ function source(app: App, compiled: CompiledKernel[]): Child {
               h(
                 "li",
                 {},
-                h(
-                  "a",
-                  {
-                    class: "door mono",
-                    href: app.lineHref(line.file, line.line),
-                    title: `${line.file}:${line.line}`,
-                  },
+                monoLink(
+                  app.lineHref(line.file, line.line),
                   place(line.file, line.line),
+                  `${line.file}:${line.line}`,
                 ),
                 h("code", {}, line.code),
               ),
             ),
           ),
-          h(
-            "p",
-            { class: "soft" },
+          soft(
             kernel.aten_ops.map((op) => [
               h("span", { title: app.report.compilation?.glossary[op] ?? "" }, op),
               " ",
@@ -238,16 +207,8 @@ function source(app: App, compiled: CompiledKernel[]): Child {
           "div",
           {},
           h("h3", {}, "generated", text && [" ", copyButton(text, "the source")]),
-          text ? withFolded(text) : h("p", { class: "soft" }, "The log has no source of it."),
-          h(
-            "p",
-            {},
-            h(
-              "a",
-              { class: "door", href: format(["code"], { graph: kernel.graph, kernel: kernel.name }) },
-              "in its module",
-            ),
-          ),
+          text ? withFolded(text) : soft("The log has no source of it."),
+          h("p", {}, link(format(["code"], { graph: kernel.graph, kernel: kernel.name }), "in its module")),
         ),
       ),
     );
@@ -289,7 +250,7 @@ function ways(app: App, row: KernelRow): Child {
   const { store } = app;
   if (!store) return null;
   const found = new Map<string, { path: string[]; works: number[]; time: number }>();
-  for (const work of works(app, row.name)) {
+  for (const work of app.works(row.name)) {
     const names = path(store, work),
       key = names.join("\n");
     const way = found.get(key) ?? { path: names, works: [], time: 0 };
@@ -300,10 +261,9 @@ function ways(app: App, row: KernelRow): Child {
   const sorted = [...found.values()].sort((a, b) => b.time - a.time);
   return (
     sorted.length > 0 &&
-    h(
-      "section",
-      {},
-      h("header", {}, h("h2", {}, "How it comes about"), h("p", {}, numbers.count(sorted.length, "way"))),
+    titled(
+      "How it comes about",
+      numbers.count(sorted.length, "way"),
       sorted.slice(0, WAYS).map((way) =>
         h(
           "details",
@@ -332,16 +292,11 @@ function ways(app: App, row: KernelRow): Child {
           h(
             "p",
             {},
-            h(
-              "a",
-              { class: "door", href: app.rowHref(store.work[way.works[way.works.length >> 1]!]!) },
-              "one of them in the timeline",
-            ),
+            link(app.rowHref(store.work[way.works[way.works.length >> 1]!]!), "one of them in the timeline"),
           ),
         ),
       ),
-      sorted.length > WAYS &&
-        h("p", { class: "soft" }, `and ${numbers.count(sorted.length - WAYS)} more ways`),
+      sorted.length > WAYS && soft(`and ${numbers.count(sorted.length - WAYS)} more ways`),
     )
   );
 }
@@ -349,28 +304,14 @@ function ways(app: App, row: KernelRow): Child {
 function longest(app: App, row: KernelRow): Child {
   const { store } = app;
   if (!store) return null;
-  const rows = [...works(app, row.name)]
+  const rows = [...app.works(row.name)]
     .map((work) => store.work[work]!)
     .sort((a, b) => store.duration[b]! - store.duration[a]!);
   return (
     rows.length > 0 &&
-    h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Longest launches"),
-        h(
-          "p",
-          {},
-          h(
-            "a",
-            { class: "door", href: format(["timeline"], { n: row.name, k: rows[0]! }) },
-            "all of them, lit in the timeline",
-          ),
-        ),
-      ),
+    titled(
+      "Longest launches",
+      link(format(["timeline"], { n: row.name, k: rows[0]! }), "all of them, lit in the timeline"),
       h(
         "ol",
         { class: "chain" },
@@ -380,7 +321,7 @@ function longest(app: App, row: KernelRow): Child {
             h(
               "li",
               {},
-              h("a", { class: "door", href: app.rowHref(at) }, numbers.time(store.duration[at]! / 1000)),
+              link(app.rowHref(at), numbers.time(store.duration[at]! / 1000)),
               h("small", {}, ` at ${numbers.time(store.start[at]! / 1000)}`),
             ),
           ),

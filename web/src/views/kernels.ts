@@ -1,16 +1,14 @@
 // All kernels: sorted, filtered, grouped; a histogram a row; their places under the roofs.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import { type Child, h, monoLink, titled } from "../dom.ts";
 import type { KernelRow } from "../document.ts";
-import { times } from "../launches.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, histogram, roofline, sparkline } from "../plot.ts";
-import { format, type Route } from "../route.ts";
+import { type Route, categoryDoor, format, sourceDoor } from "../links.ts";
 import { figure, share, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
-import { categoryDoor, sourceDoor } from "../doors.ts";
 
 const GROUPS = ["none", "category", "graph", "op", "module", "annotation", "line", "step"] as const;
 const FROM_TIMELINE = new Set<string>(["graph", "op", "module", "annotation", "line", "step"]);
@@ -72,11 +70,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           label: "kernel",
           value: (row) => row.name,
           cell: (row) => [
-            h(
-              "a",
-              { class: "door mono", href: app.kernelHref(row.name), title: row.name },
-              shorten(row.short_name, 80),
-            ),
+            monoLink(app.kernelHref(row.name), shorten(row.short_name, 80), row.name),
             h(
               "small",
               {},
@@ -97,14 +91,15 @@ function list(app: App, rows: KernelRow[], search: string): Child {
         {
           label: "share",
           value: (row) => row.share_of_device_time,
-          cell: (row) => share(row.share_of_device_time, app.palette.category(row.category), most),
+          cell: (row) =>
+            share(
+              row.share_of_device_time,
+              app.palette.category(row.category),
+              row.share_of_device_time / most,
+            ),
         },
-        {
-          label: "device time",
-          value: (row) => row.device_time_us,
-          cell: (row) => numbers.time(row.device_time_us),
-        },
-        { label: "launches", value: (row) => row.launches, cell: (row) => numbers.count(row.launches) },
+        figure("device time", (row) => row.device_time_us, numbers.time),
+        figure("launches", (row) => row.launches, numbers.count),
         figure(
           "of peak",
           (row) => row.of_peak,
@@ -117,7 +112,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           numbers.time,
           "at most: what it takes beyond its time at the device's peaks",
         ),
-        { label: "median", value: (row) => row.median_us, cell: (row) => numbers.time(row.median_us) },
+        figure("median", (row) => row.median_us, numbers.time),
         { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
         ...(app.store
           ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
@@ -136,7 +131,7 @@ function list(app: App, rows: KernelRow[], search: string): Child {
 }
 
 function spark(app: App, row: KernelRow): Child {
-  const durations = times(app, row.name);
+  const durations = app.times(row.name);
   if (durations.length < 2) return null;
   const { counts, low, high } = histogram(durations, 18);
   return sparkline(
@@ -193,28 +188,20 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
           label: by,
           value: (group) => group.key,
           cell: (group) =>
-            h(
-              "a",
-              { class: "door mono", href: href(group), title: group.key },
+            monoLink(
+              href(group),
               shorten(by === "graph" ? graphLabel(app, group.key) : group.key, 90),
+              group.key,
             ),
         },
         {
           label: "share",
           value: (group) => group.time,
-          cell: (group) => share(group.time / whole, "var(--accent)", groups[0]!.time / whole),
+          cell: (group) => share(group.time / whole, "var(--accent)", group.time / groups[0]!.time),
         },
-        { label: "device time", value: (group) => group.time, cell: (group) => numbers.time(group.time) },
-        {
-          label: "launches",
-          value: (group) => group.launches,
-          cell: (group) => numbers.count(group.launches),
-        },
-        {
-          label: "kernels",
-          value: (group) => group.kernels.size,
-          cell: (group) => numbers.count(group.kernels.size),
-        },
+        figure("device time", (group) => group.time, numbers.time),
+        figure("launches", (group) => group.launches, numbers.count),
+        figure("kernels", (group) => group.kernels.size, numbers.count),
         {
           label: "by category",
           value: () => "",
@@ -258,11 +245,7 @@ function inGroup(app: App, by: string, inside: string): Child {
           label: "kernel",
           value: ([name]) => name,
           cell: ([name]) =>
-            h(
-              "a",
-              { class: "door mono", href: app.kernelHref(name), title: name },
-              shorten(app.kernelOf(name)?.short_name ?? name, 90),
-            ),
+            monoLink(app.kernelHref(name), shorten(app.kernelOf(name)?.short_name ?? name, 90), name),
         },
         { label: "device time here", value: ([, time]) => time, cell: ([, time]) => numbers.time(time) },
         {
@@ -284,60 +267,33 @@ export function graphLabel(app: App, graph: string): string {
 
 /** What is known of each kernel's work, under what the device can do. */
 function roofs(app: App): Child {
-  const [roof] = app.report.page?.roofs ?? [];
-  if (!roof) return null;
-  const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
-  const dots = app.report.kernels.flatMap((row) => {
-    const work = cost(app, row);
-    if (!work) return [];
-    const [flops, bytes] = work,
-      perSecond = flops / (row.device_time_us / 1e6);
-    return [
-      {
-        x: flops / bytes,
-        y: perSecond,
-        size: 3 + 14 * Math.sqrt(row.device_time_us / whole),
-        colour: app.palette.category(row.category),
-        href: app.kernelHref(row.name),
-        time: row.device_time_us,
-        label: `${shorten(row.short_name, 70)}: ${numbers.rate(perSecond, "FLOP")}, ${(flops / bytes).toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
-      },
-    ];
+  const [roof] = app.report.page?.roofs ?? [],
+    { dots, share_of_device_time: share } = app.sentences.roofline;
+  if (!roof || !dots.length) return null;
+  const drawn = dots.map(({ kernel, intensity, flops_per_s }) => {
+    const row = app.report.kernels[kernel]!;
+    return {
+      x: intensity,
+      y: flops_per_s,
+      size: 3 + 14 * Math.sqrt(row.share_of_device_time),
+      colour: app.palette.category(row.category),
+      href: app.kernelHref(row.name)!,
+      label: `${shorten(row.short_name, 70)}: ${numbers.rate(flops_per_s, "FLOP")}, ${intensity.toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
+    };
   });
-  if (!dots.length) return null;
-  const shown = dots.reduce((sum, dot) => sum + dot.time, 0);
   const peaks = Object.entries(roof.peaks).filter(([dtype]) =>
     ["fp32", "tf32", "bf16", "fp8"].includes(dtype),
   );
-  return h(
-    "section",
-    {},
-    h(
-      "header",
-      {},
-      h("h2", {}, "Roofline"),
-      h(
-        "p",
-        {},
-        `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(shown / whole)} of device time`,
-      ),
-    ),
+  return titled(
+    "Roofline",
+    `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(share)} of device time`,
     h(
       "div",
       { class: "scroll" },
       roofline(
-        dots,
+        drawn,
         peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth })),
       ),
     ),
   );
-}
-
-/** FLOPs and bytes of all launches. */
-export function cost(app: App, row: KernelRow): [number, number] | null {
-  if (row.flops && row.bytes) return [row.flops, row.bytes];
-  const compiled = app.compiledOf(row.name)[0];
-  return compiled?.flops && compiled.bytes
-    ? [compiled.flops * row.launches, compiled.bytes * row.launches]
-    : null;
 }

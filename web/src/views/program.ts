@@ -1,13 +1,11 @@
 // The program's lines with what they cost: device time, launches and idle time, file by file.
 import type { App } from "../app.ts";
 import { highlightedLines, numbered } from "../code.ts";
-import { lineDoor } from "../doors.ts";
-import { h, titled, type Child } from "../dom.ts";
-import { works } from "../launches.ts";
+import { format, lineDoor } from "../links.ts";
+import { type Child, h, list, monoLink, soft, titled } from "../dom.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format } from "../route.ts";
-import { share, table, type ColumnOf } from "../table.ts";
+import { figure, share, table, type ColumnOf } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 
 const KERNELS = 30;
@@ -62,14 +60,9 @@ function files(app: App, lines: Line[]): Child {
           {
             label: "file",
             value: (row) => row.path,
-            cell: (row) =>
-              h("a", { class: "door mono", href: app.lineHref(row.path, null), title: row.path }, row.path),
+            cell: (row) => monoLink(app.lineHref(row.path, null), row.path, row.path),
           },
-          {
-            label: "lines",
-            value: (row) => row.text.split("\n").length,
-            cell: (row) => numbers.count(row.text.split("\n").length),
-          },
+          figure("lines", (row) => row.text.split("\n").length, numbers.count),
           {
             label: "launches",
             value: (row) => sum(row.path, (line) => line.launches) || null,
@@ -108,10 +101,9 @@ export function programLines(app: App): Line[] {
   const { store } = app;
   const idle = store?.idleBefore();
   for (const kernel of app.report.compilation?.kernels ?? []) {
-    const idleTime = works(app, kernel.symbol || kernel.name).reduce(
-      (sum, work) => sum + idle![work]! / 1000,
-      0,
-    );
+    const idleTime = app
+      .works(kernel.symbol || kernel.name)
+      .reduce((sum, work) => sum + idle![work]! / 1000, 0);
     for (const place of new Set(kernel.source.map((row) => `${row.file}:${row.line}`))) {
       const row = kernel.source.find((one) => `${one.file}:${one.line}` === place)!;
       const found = of(row.file, row.line, row.code);
@@ -152,7 +144,7 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
     {
       label: "share",
       value: (row) => row.time,
-      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", most / whole) : "–"),
+      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", row.time / most) : "–"),
     },
     {
       label: "launches",
@@ -180,7 +172,7 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
         cell: (row) => h("code", {}, shorten(row.code.trim(), 120)),
       },
       ...(most > 0 ? ran : []), // a compile log alone knows no times
-      { label: "kernels", value: (row) => row.kernels.size, cell: (row) => numbers.count(row.kernels.size) },
+      figure("kernels", (row) => row.kernels.size, numbers.count),
     ],
     { id: "lines", label: "lines of the program", filter: (row) => `${row.file}:${row.line} ${row.code}` },
   );
@@ -195,13 +187,7 @@ export function filePage(app: App, wanted: string, line: number): Child {
   );
   const kept = app.report.page?.program.find((file) => same(file.path, wanted));
   return [
-    h(
-      "p",
-      { class: "soft" },
-      h("a", { href: "#code" }, "code"),
-      " / ",
-      h("span", { class: "mono" }, kept?.path ?? wanted),
-    ),
+    soft(h("a", { href: "#code" }, "code"), " / ", h("span", { class: "mono" }, kept?.path ?? wanted)),
     h("h1", {}, place(wanted, null)),
     !kept &&
       h(
@@ -214,7 +200,7 @@ export function filePage(app: App, wanted: string, line: number): Child {
       h(
         "p",
         { class: "note" },
-        "The file was changed after it had been compiled: figures may stand beside other lines.",
+        "The file was changed after it had been compiled: figures may stand at other lines.",
       ),
     lines.size > 0 && h("p", { class: "lead" }, meaning([...lines.values()])),
     lines.size > 0
@@ -274,13 +260,12 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
         { open: number === wanted, class: lit },
         h("summary", { class: "program-line" }, figures),
         notes(app, row),
-        h(
-          "ul",
-          {},
+        list(
+          null,
           [...row.kernels]
             .sort((a, b) => b[1] - a[1])
             .slice(0, KERNELS)
-            .map(([name, time]) => h("li", {}, kernelDoor(app, name), time > 0 && ` ${numbers.time(time)}`)),
+            .map(([name, time]) => [kernelDoor(app, name), time > 0 && ` ${numbers.time(time)}`]),
         ),
       );
     }),
@@ -291,10 +276,10 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
 
 function kernelDoor(app: App, name: string): HTMLElement {
   const href = app.kernelOf(name) ? app.kernelHref(name) : moduleHref(app, name);
-  return h("a", { class: "door mono", href, title: name }, shorten(name, 90));
+  return monoLink(href, shorten(name, 90), name);
 }
 
-function moduleHref(app: App, name: string): string {
+function moduleHref(app: App, name: string): string | null {
   const kernel = app.compiledOf(name)[0];
   return kernel ? format(["code"], { graph: kernel.graph, kernel: kernel.name }) : app.kernelHref(name);
 }

@@ -1,8 +1,8 @@
 // Where torch.compile gave up or began again: failures, graph breaks, recompilations.
 import type { App } from "../app.ts";
 import type { Compilation, GraphBreak } from "../document.ts";
-import { h, titled, type Child } from "../dom.ts";
-import { lineDoor } from "../doors.ts";
+import { type Child, h, list, soft, titled } from "../dom.ts";
+import { lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 
@@ -19,9 +19,7 @@ export function failures(app: App, facts: Compilation): Child {
           h("h3", {}, `${row.compile_id} ${row.type}`),
           h("p", {}, lineDoor(app, row.file, row.line), " ", shorten(row.reason, 600)),
           row.code && h("pre", {}, row.code),
-          h(
-            "p",
-            { class: "soft" },
+          soft(
             row.effect,
             row.hints.map((hint) => h("span", {}, ` → ${hint}`)),
           ),
@@ -34,7 +32,7 @@ export function failures(app: App, facts: Compilation): Child {
 export function breaks(app: App, facts: Compilation): Child {
   const extra = (launches: number, row: GraphBreak) =>
     numbers.count(launches) +
-    (row.extra_launches_per_step === null ? "" : `, ${+row.extra_launches_per_step.toPrecision(3)} a step`);
+    (row.extra_launches_per_step === null ? "" : `, ${+row.extra_launches_per_step.toPrecision(3)} per step`);
   return (
     facts.graph_breaks.length > 0 &&
     titled(
@@ -53,14 +51,11 @@ export function breaks(app: App, facts: Compilation): Child {
           row.code && h("pre", {}, row.code),
           h("p", {}, shorten(row.explanation, 600)),
           row.hints.length > 0 &&
-            h(
-              "ul",
-              {},
-              row.hints.slice(0, 4).map((hint) => h("li", {}, shorten(hint, 400))),
+            list(
+              null,
+              row.hints.slice(0, 4).map((hint) => shorten(hint, 400)),
             ),
-          h(
-            "p",
-            { class: "soft" },
+          soft(
             [
               `${numbers.count(row.count)} ×`,
               `retraced ${numbers.seconds(row.cost_s)}`,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import polars as pl
@@ -11,6 +11,7 @@ from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.comparison.timelines import Piece
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.timeline import Lane, Launched, MarkedEvent, Name, PackedColumn, Timeline
@@ -72,6 +73,75 @@ def timeline(run: Run, marked: Iterable[int]) -> Timeline | None:
         causes=CAUSES,
         marks=_marks(run, events, marked),
         left_out=left_out,
+    )
+
+
+def compared(sides: Sequence[Sequence[Piece]]) -> Timeline | None:
+    """One step of each side, whose lanes have its number as their rank: work, and calls of compiled graphs;
+    None where no side has any work."""
+    pieces = pl.DataFrame(
+        [(at, STREAM, *msgspec.structs.astuple(piece)) for at, side in enumerate(sides) for piece in side],
+        orient="row",
+        schema={"rank": pl.Int64, "kind": pl.Enum(LANES), "name": pl.String, "category": pl.String,
+                "start": pl.Float64, "duration": pl.Float64, "lane": pl.Int64, "call": pl.String,
+                "aligned": pl.Float64},
+    )  # fmt: skip
+    pieces = pieces.filter(pl.col("start") + pl.col("duration") > 0)  # what ran before the step is not of it
+    if pieces.is_empty():
+        return None
+    pieces = pieces.with_columns(pl.col("start", "aligned").clip(0), aligned_duration="duration")
+    ends = [(pl.col(start) + pl.col("duration")).max() for start in ("start", "aligned")]
+    calls = (
+        pieces.drop_nulls("call")
+        .group_by("rank", "call", maintain_order=True)
+        .agg(pl.col("start", "aligned").min(), duration=ends[0], aligned_duration=ends[1])
+        .with_columns(
+            kind=pl.lit(ANNOTATION, pl.Enum(LANES)),
+            name=pl.format("graph {}", "call"),
+            category=pl.lit(""),
+            lane=pl.lit(0, pl.Int64),
+            duration=pl.col("duration") - pl.col("start"),
+            aligned_duration=pl.col("aligned_duration") - pl.col("aligned"),
+        )
+    )
+    lane = ["rank", "kind", "lane"]
+    events = pl.concat([pieces, calls.select(pieces.columns)]).sort(
+        [*lane, "start", "duration"], descending=[False] * 4 + [True], maintain_order=True
+    )
+    kinds = events.with_columns(
+        kind=pl.when(pl.col("kind") == STREAM).then(pl.lit("kernel")).otherwise(pl.lit("compiled graph"))
+    )
+    names, name = _coded(kinds, ["name", "kind", "category"])
+    on_device = events.filter(pl.col("kind") == STREAM)
+    texts, coded = _texts({"graph": on_device["call"]})
+    none = pl.zeros(len(on_device), pl.Int64, eager=True)
+    times = {"start": "start", "duration": "duration"}
+    if events["aligned"].null_count() == 0:
+        times |= {"aligned_start": "aligned", "aligned_duration": "aligned_duration"}
+    lanes = events.with_row_index("row").group_by(lane, maintain_order=True)
+    return Timeline(
+        origin_ns=0,
+        lanes=[
+            Lane(label="", kind=kind, rank=rank, device=0, first=first, count=count)
+            for rank, kind, _, first, count in lanes.agg(pl.first("row"), pl.len().alias("n")).iter_rows()
+        ],
+        names=[msgspec.convert(row, Name) for row in names.to_dicts()],
+        texts=texts,
+        launched=[Launched()],
+        columns=[
+            *(
+                packed(key, (1000 * events[column]).round().cast(pl.Int64), deltas="start" in key)
+                for key, column in times.items()
+            ),
+            packed("name", name),
+            *(packed(key, codes) for key, codes in coded.items()),
+            *(packed(key, none) for key in ("launch", "forward", "launched")),
+            *(packed(f"idle_{key}", none[:0]) for key in ("device", "start", "duration", "cause")),
+        ],
+        idle_devices=[],
+        causes=[],
+        marks=[],
+        left_out=None,
     )
 
 

@@ -1,17 +1,16 @@
-// One collective over its ranks: when each came, what it waited, what the transfer took.
+// One collective over its ranks: when each arrived, how long it waited, how long the transfer took.
 import type { App } from "../app.ts";
-import { at, painted, say } from "../canvas.ts";
+import { at, inks, painted, say } from "../canvas.ts";
 import type { CollectiveInstance } from "../document.ts";
-import { h } from "../dom.ts";
+import { h, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { inks } from "../timeline/inks.ts";
 
 const HIGHEST = 20,
   MOST = 420,
   FOOT = 18,
   LETTERS = 12;
 
-export function meeting(app: App, one: CollectiveInstance): HTMLElement {
+export function collective(app: App, one: CollectiveInstance): HTMLElement {
   const whole = Math.max(...one.left_us) || 1;
   const order = one.ranks.map((_, place) => place);
   const few = one.ranks.length <= 32;
@@ -25,14 +24,14 @@ export function meeting(app: App, one: CollectiveInstance): HTMLElement {
     order.forEach((place, row) => {
       const top = Math.floor(row * tall),
         high = tall > 6 ? tall - 2 : Math.ceil(row * tall + tall) - top;
-      const [came, left] = [one.arrived_us[place]!, one.left_us[place]!];
-      const met = Math.min(came + (one.waiting_us[place] ?? 0), left);
+      const [arrival, left] = [one.arrived_us[place]!, one.left_us[place]!];
+      const complete = Math.min(arrival + (one.waiting_us[place] ?? 0), left);
       context.fillStyle = ink.track;
       context.fillRect(side, top, width - side, high);
       context.fillStyle = app.palette.cause("waiting-for-rank");
-      context.fillRect(x(came), top, x(met) - x(came), high);
+      context.fillRect(x(arrival), top, x(complete) - x(arrival), high);
       context.fillStyle = app.palette.use("communication");
-      context.fillRect(x(met), top, Math.max(x(left) - x(met), 1), high);
+      context.fillRect(x(complete), top, Math.max(x(left) - x(complete), 1), high);
       if (row % every === 0 && few) {
         context.fillStyle = ink.ink;
         context.textAlign = "right";
@@ -53,7 +52,7 @@ export function meeting(app: App, one: CollectiveInstance): HTMLElement {
   };
   const last = one.ranks[one.arrived_us.indexOf(Math.max(...one.arrived_us))];
   const view = painted(
-    `${one.kind} of ${one.ranks.length} ranks in ${one.step || "no step"}; the last to come is rank ${last}`,
+    `${one.kind} of ${one.ranks.length} ranks in ${one.step || "no step"}; the last to arrive is rank ${last}`,
     order.length * tall + FOOT,
     paint,
   );
@@ -63,24 +62,23 @@ export function meeting(app: App, one: CollectiveInstance): HTMLElement {
     say(view, place === undefined ? null : sentence(one, place), left, top);
   });
   view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
-  const dot = (colour: string, text: string) =>
-    h("li", {}, h("span", { class: "dot", style: { background: colour } }), text);
+  const dot = (colour: string, text: string) => h("li", {}, swatch(colour), text);
   return h(
     "div",
     {},
     h(
       "p",
       {},
-      `The last to come is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
+      `The last to arrive is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
     ),
     view.element,
     h(
       "ul",
       { class: "legend" },
-      dot("var(--track)", "not yet there"),
-      dot(app.palette.cause("waiting-for-rank"), "waits for others"),
+      dot("var(--track)", "not yet arrived"),
+      dot(app.palette.cause("waiting-for-rank"), "waits for other ranks"),
       dot(app.palette.use("communication"), "transfer"),
-      !few && h("li", {}, "a line a rank, in the order in which they came"),
+      !few && h("li", {}, "one line per rank, in the order of their arrival"),
     ),
   );
 }
@@ -88,5 +86,5 @@ export function meeting(app: App, one: CollectiveInstance): HTMLElement {
 function sentence(one: CollectiveInstance, place: number): string {
   const waited = one.waiting_us[place] ?? 0,
     transfer = one.left_us[place]! - one.arrived_us[place]! - waited;
-  return `rank ${one.ranks[place]}: came after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;
+  return `rank ${one.ranks[place]}: arrived after ${numbers.time(one.arrived_us[place]!)}, waited ${numbers.time(waited)}, transfer ${numbers.time(Math.max(transfer, 0))}`;
 }

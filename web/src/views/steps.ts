@@ -1,15 +1,16 @@
-// One bar a step, and why the device idles.
+// Steps: a bar for each, why the device idles, how launches queued.
 import type { App } from "../app.ts";
-import { h, type Child } from "../dom.ts";
+import { sections } from "../blocks.ts";
+import { type Child, h, swatch, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { bar, type Part } from "../plot.ts";
-import { uses } from "../timeline/statistics.ts";
+import { bar, curve, type Part } from "../plot.ts";
+import { uses } from "../timeline/range.ts";
 import type { Store } from "../timeline/store.ts";
 
 const STEPS = 12;
 const AHEAD = "its end was not recorded; before the first step, ";
 
-/** One bar a step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
+/** One bar per step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
 export function stepBars(app: App): Child {
   const { report, sentences } = app;
   if (!report.devices.length) return null;
@@ -66,15 +67,9 @@ export function stepBars(app: App): Child {
       [...report.idle, ...(own?.idle ?? [])].filter((row) => row.idle_us > 0).map((row) => row.cause),
     ),
   ];
-  return h(
-    "section",
-    {},
-    h(
-      "header",
-      {},
-      h("h2", {}, report.steps.length ? "A step" : "The recorded time"),
-      h("p", {}, `busy, as a share of ${sentences.window}; hatched: idle`),
-    ),
+  return titled(
+    report.steps.length ? "One step" : "The recorded time",
+    `busy, as a share of ${sentences.window}; hatched: idle`,
     h(
       "div",
       { class: "bars" },
@@ -93,17 +88,8 @@ export function stepBars(app: App): Child {
             parts.some((part) => !part.idle && part.share > 0 && part.colour === app.palette.use(use)),
           ),
         )
-        .map(([use, name]) =>
-          h("li", {}, h("span", { class: "dot", style: { background: app.palette.use(use) } }), name),
-        ),
-      causes.map((cause) =>
-        h(
-          "li",
-          {},
-          h("span", { class: "dot", style: { background: app.palette.cause(cause) } }),
-          `idle: ${cause}`,
-        ),
-      ),
+        .map(([use, name]) => h("li", {}, swatch(app.palette.use(use)), name)),
+      causes.map((cause) => h("li", {}, swatch(app.palette.cause(cause)), `idle: ${cause}`)),
       rows.some(([, parts]) => parts.some((part) => part.label.startsWith(AHEAD))) &&
         h("li", {}, "of the last step, whose end was not recorded, as much of what ran before the first"),
     ),
@@ -130,7 +116,7 @@ function recordedSteps(app: App): [string, Part[], string, string | null][] {
   });
 }
 
-/** What a stretch of time was used for, as shares of a step. */
+/** What an interval of time was used for, as shares of a step. */
 function parts(app: App, rank: number, from: number, to: number, whole: number, where = ""): Part[] {
   const busy = Object.entries(uses(app.store!, rank, from, to));
   const idle = [...idleIn(app.store!, rank, from, to)].sort((a, b) => b[1] - a[1]);
@@ -164,15 +150,9 @@ export function idle(app: App): Child {
   const rows = app.sentences.idle;
   return (
     rows.length > 0 &&
-    h(
-      "section",
-      {},
-      h(
-        "header",
-        {},
-        h("h2", {}, "Idle, and why"),
-        h("p", {}, "share of the window; a click leads to the longest"),
-      ),
+    titled(
+      "Idle, and why",
+      "share of the window; a click leads to the longest",
       h(
         "div",
         { class: "bars" },
@@ -220,4 +200,38 @@ function longestIdle(app: App, cause: string): string | null {
         [best, href] = [length, app.timeHref(start, idle.end[at]!, {}, 0.6)];
     });
   return href;
+}
+
+export function steps(app: App): Child {
+  const { blocks, timing } = app.sentences;
+  return [
+    h("h1", {}, "Steps"),
+    timing && h("p", { class: "lead" }, timing),
+    sections(app, blocks.steps!),
+    queues(app),
+    sections(app, blocks.devices!),
+  ];
+}
+
+function queues(app: App): Child {
+  const rows = app.report.launching.filter((row) => row.queue.length > 1);
+  return (
+    rows.length > 0 &&
+    titled(
+      "Launches queued",
+      "made by the host and not begun by the device: where there are none, it waits for the host",
+      h(
+        "div",
+        { class: rows.length > 1 ? "multiples" : null },
+        rows.map((row) =>
+          curve(
+            `launches queued on rank ${row.rank} GPU ${row.device}`,
+            row.queue.map((point) => point.start_us),
+            row.queue.map((point) => point.depth_max),
+            `${rows.length > 1 ? `rank ${row.rank} GPU ${row.device}, ` : ""}at most ${numbers.count(row.depth_max)}`,
+          ),
+        ),
+      ),
+    )
+  );
 }

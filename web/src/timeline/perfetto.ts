@@ -5,7 +5,7 @@ const PATIENCE = 60_000; // milliseconds
 
 export const isServed = (): boolean => location.protocol === "http:";
 
-/** Perfetto at a stretch of time (nanoseconds on the trace's clock), with some tracks pinned to the top. */
+/** Perfetto at an interval (nanoseconds on the trace's clock), with some tracks pinned to the top. */
 export function perfettoUrl(from: number, to: number, pinned: string): string {
   const commands = JSON.stringify([{ id: "dev.perfetto.PinTracksByRegex", args: [pinned] }]);
   const range = `visStart=${BigInt(Math.round(from))}&visEnd=${BigInt(Math.round(to))}`;

@@ -1,7 +1,10 @@
-"""The programs that promises are held against, without running any of them."""
+"""The proofs that a GPU is needed for, without running any of them."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -9,7 +12,25 @@ import pytest
 
 from kinetoscope.findings.registry import rules
 
-GPU = Path(__file__).parents[2] / "gpu"
+GPU = Path(__file__).parents[1] / "gpu"
+# Runs each script of a folder as far as its main(): what it imports is there.
+IMPORTS = """
+import pathlib, runpy, sys
+for path in pathlib.Path(sys.argv[1]).glob("*.py"):
+    runpy.run_path(str(path))
+"""
+
+
+def test_every_proof_imports_what_there_is() -> None:
+    pytest.importorskip("torch")
+    paths = os.pathsep.join([str(GPU), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, str(GPU)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("module", ["wrong_programs", "held_out", "held_out_own"])
