@@ -65,24 +65,23 @@ def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> CompiledProgram:
 
 
 class _Rows:
+    """The rows of all logs so far, as the lists and mappings that ``CompiledProgram`` has of them."""
+
     def __init__(self) -> None:
         self.torch: str | None = None
         self.sources: list[LogSource] = []
         self.frames: list[Frame] = []
         self.stretches: list[tuple[int, str, float, float]] = []
         self.occurrences: list[Occurrence] = []
-        self.counters: Counter[str] = Counter()
         self.recompilations: list[Recompilation] = []
         self.failures: list[Failure] = []
         self.graphs: list[CompiledGraph] = []
         self.kernels: list[CompiledKernel] = []
         self.autotune: list[Autotune] = []
-        self.fx: Counter[str] = Counter()
-        self.aot: Counter[str] = Counter()
         self.notes: list[str] = []
+        self.counters, self.fx, self.aot = Counter[str](), Counter[str](), Counter[str]()
         self.texts: dict[tuple[int, str], LogText] = {}
-        self.post_grad: dict[int, LogText] = {}
-        self.modules: dict[int, LogText] = {}
+        self.post_grad, self.modules = dict[int, LogText](), dict[int, LogText]()
         self.cache_records: dict[int, LogText] = {}
 
     def take(self, draft: LogDraft, sidecar: Sidecar) -> None:

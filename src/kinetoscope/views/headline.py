@@ -12,9 +12,6 @@ from kinetoscope.views import memory, steps
 from kinetoscope.views import ranks as rank_lines
 
 PHASES = 4
-# A finding's saving is worded differently where so much of it is another's, or only comes with others'.
-OWNED, WORTH = 0.5, 0.005
-UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",

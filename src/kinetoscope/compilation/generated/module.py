@@ -144,15 +144,8 @@ CATEGORIES = {
     "foreach": "foreach",
     "user_autotune": "user Triton",
 }
-# For kernels whose source names no heuristic: Inductor's own prefixes.
-PREFIX = {
-    "triton_poi": "pointwise",
-    "triton_per": "persistent reduction",
-    "triton_red": "reduction",
-    "triton_spl": "scan",
-    "triton_tem": "template",
-    "triton_for": "foreach",
-}
+# For kernels whose source names no heuristic: their names begin with its first letters, ``triton_poi``.
+PREFIX = {f"triton_{heuristic[:3]}": category for heuristic, category in CATEGORIES.items()}
 
 
 class Definition(CompileRow, frozen=True, kw_only=True):

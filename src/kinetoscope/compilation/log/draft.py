@@ -232,21 +232,13 @@ def _take_backend(record: LogRecord, frame: FrameDraft) -> None:
     frame.backend = frame.log.json(record, records.backend) or frame.backend
 
 
-def _take_partitioner(record: LogRecord, frame: FrameDraft) -> None:
-    frame.partitioner = record
-
-
-def _take_aot_metadata(record: LogRecord, frame: FrameDraft) -> None:
-    frame.aot_metadata = record
-
-
 TAKERS: dict[str, Callable[[LogRecord, FrameDraft], None]] = {
     **dict.fromkeys(records.Header.__struct_fields__, _take_header),
     "inductor_output_code": _take_output,
     "triton_kernel_info": _take_kernel_info,
     "kinetoscope_backend": _take_backend,
-    "torch._functorch.config": _take_partitioner,
-    "aot_forward_graph_fw_metadata": _take_aot_metadata,
+    "torch._functorch.config": lambda record, frame: setattr(frame, "partitioner", record),
+    "aot_forward_graph_fw_metadata": lambda record, frame: setattr(frame, "aot_metadata", record),
     "recompile_reasons": lambda record, frame: frame.reasons.append(record),
     "dynamo_graph_break_reason": lambda record, frame: frame.breaks.append(record),
 }
