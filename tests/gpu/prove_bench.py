@@ -16,7 +16,7 @@ import proving
 from generated_modules import MIXNET, llama, mixnet
 from kinetoscope.bench.kernels import ncu
 from kinetoscope.bench.measure import results
-from kinetoscope.bench.request import Request, Result, ask
+from kinetoscope.bench.request import BenchResult, Request, ask
 from kinetoscope.statistics.distribution import median
 
 # Those of the backward graph's kernels that take most device time and are furthest from the memory's peak.
@@ -31,7 +31,7 @@ AUTOTUNED = (
 
 def compare_with_ncu(data: Path, out: Path, seconds: float) -> None:
     """Cold medians against Nsight Compute's durations."""
-    rows: list[tuple[str, Result]] = []
+    rows: list[tuple[str, BenchResult]] = []
     for direction, names in MIXNET.items():
         request = Request(
             task="kernels",
@@ -126,7 +126,7 @@ def aa(out: Path, measurements: int) -> None:
         "same": lambda: torch.sin(same, out=outs[1]),
         "planted": lambda: torch.sin(more, out=outs[2]),
     }
-    kept: list[results.Comparison] = []
+    kept: list[results.RatioToBase] = []
     for seed in range(measurements):
         measured = measure(
             calls, timer=timer, mode="cold", base="a", seconds=1.0, warmup_seconds=0.05, seed=seed

@@ -22,7 +22,7 @@ import proving
 from generated_modules import MIXNET, llama, mixnet
 from kinetoscope.bench.kernels import ncu, replica
 from kinetoscope.bench.kernels import subjects as kernels
-from kinetoscope.bench.measure.cuda_timers import ActivityTimer, device_flush, record
+from kinetoscope.bench.measure.timers import ActivityTimer, device_flush, record
 from kinetoscope.bench.request import environment
 
 METRICS = (

@@ -19,7 +19,7 @@ from kinetoscope.bench.kernels import generated, replica, subjects  # noqa: E402
 from kinetoscope.bench.kernels.subjects import Subject  # noqa: E402
 from kinetoscope.bench.kernels.timing import check  # noqa: E402
 from kinetoscope.bench.reference import agreement  # noqa: E402
-from kinetoscope.bench.reference.agreement import Agreement, measure_gap  # noqa: E402
+from kinetoscope.bench.reference.agreement import Agreement, output_error  # noqa: E402
 
 
 def write_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,23 +190,23 @@ def test_rounding_is_excused_and_no_more() -> None:
     torch.manual_seed(1)
     exact = torch.randn(100_000, dtype=torch.float64)
     eager = exact.float()
-    assert measure_gap(eager.clone(), eager, exact).agrees
-    assert measure_gap(eager * (1 + 2e-6), eager, exact).agrees
-    assert not measure_gap(eager * (1 + 1e-3), eager, exact).agrees
+    assert output_error(eager.clone(), eager, exact).agrees
+    assert output_error(eager * (1 + 2e-6), eager, exact).agrees
+    assert not output_error(eager * (1 + 1e-3), eager, exact).agrees
     one_wrong = eager.clone()
     one_wrong[7] += 1  # a share of 1e-5 may lie beyond: of 100,000 elements one, no more
     two_wrong = one_wrong.clone()
     two_wrong[8] += 1
-    assert not measure_gap(two_wrong, eager, exact).agrees
+    assert not output_error(two_wrong, eager, exact).agrees
     broken = eager.clone()
     broken[3] = float("nan")
-    assert not measure_gap(broken, eager, exact).agrees
+    assert not output_error(broken, eager, exact).agrees
     # bfloat16 has three digits; the same deviation is rounding there.
-    assert measure_gap((exact * (1 + 1e-3)).bfloat16(), exact.bfloat16(), exact).agrees
-    assert not measure_gap((exact * 1.05).bfloat16(), exact.bfloat16(), exact).agrees
+    assert output_error((exact * (1 + 1e-3)).bfloat16(), exact.bfloat16(), exact).agrees
+    assert not output_error((exact * 1.05).bfloat16(), exact.bfloat16(), exact).agrees
     whole = torch.arange(1000)
-    assert measure_gap(whole, whole, whole).agrees
-    assert not measure_gap(whole + (whole == 5), whole, whole).agrees
+    assert output_error(whole, whole, whole).agrees
+    assert not output_error(whole + (whole == 5), whole, whole).agrees
 
 
 def test_a_module_that_is_here_keeps_the_comment_of_each_kernel(tmp_path: Path) -> None:

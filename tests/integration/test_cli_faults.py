@@ -198,6 +198,37 @@ def test_one_bad_entry_of_a_folder_is_left_out(tmp_path: Path, capsys: pytest.Ca
         assert f"{name} was left out" in left_out
 
 
+@pytest.mark.parametrize("content", [b"x", b"\x80\x04", b"\x80\x04]."])
+def test_a_pickle_among_ranks_is_left_out(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(TRACE)
+    (tmp_path / "model.pkl").write_bytes(content)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "model.pkl was left out" in " ".join("".join(capsys.readouterr()).split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 elsewhere")
+@pytest.mark.parametrize("words", [[], ["--engine", "local"]])
+def test_a_rank_s_name_is_any_bytes(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (b"rank0.json", b"rank1\xff.json"):
+        (tmp_path / os.fsdecode(name)).write_bytes(TRACE)
+    assert main(["report", str(tmp_path), *words]) == 0
+    assert "left out" not in "".join(capsys.readouterr())
+
+
+def test_a_pattern_that_no_shell_expanded_is_expanded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(TRACE)
+    assert main(["report", str(tmp_path / "rank*.json"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["sources"]) == 2
+
+
 @pytest.mark.parametrize("content", [None, b"", TRACE[:200], TRACE[: len(TRACE) // 2], TRACE])
 def test_a_recording_whose_run_was_killed_opens(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -146,6 +146,13 @@ def test_names_are_whole_and_records_stand_in_blocks_where_columns_do_not_fit():
     assert name in "".join(blocks.split())
 
 
+@pytest.mark.parametrize("ns", ["start_ns", "start_ns * 1000", "start_ns * 1000000"])
+def test_times_of_any_age_are_shown_or_refused(ns: str) -> None:
+    done = kinetoscope("query", SMALL, f"SELECT CAST({ns} AS TIMESTAMP) FROM host_events LIMIT 2")
+    assert done.returncode in (0, 2)
+    assert "fault" not in done.stderr
+
+
 @pytest.mark.parametrize("cell", ["::add-mask::x", "  ::error::x"])
 def test_no_line_begins_with_what_a_workflow_obeys(cell: str) -> None:
     from kinetoscope.views import query

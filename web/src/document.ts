@@ -14,7 +14,7 @@ export interface AsItRunsRow {
   rank: number; step_us: Spread; busy_fraction: number | null; idle: CauseRow[]; waiting: Waiting | null;
   basis: string; busy_us: number | null; n_before: number; n_after: number; before_us: number | null;
   after_us: number | null; drift: boolean; recorded_step_us: number | null; inflation: number | null;
-  matched_fraction: number | null;
+  matched_fraction: number | null; mean_us: number; rare_steps: RareSteps | null;
 }
 /** A choice among implementations of one matmul or convolution, with times in ms. */
 export interface Autotune {
@@ -417,6 +417,10 @@ export interface Ranks {
   late: LatenessRow[]; worst: RankRow[]; spread: SpreadRow[]; alike: AlikeRow[]; ideal: IdealRow | null;
   longest: CollectiveInstance | null; lateness: Lateness; paces: Paces; meetings: CollectiveInstance[];
   ranks: RankRow[]; dumps: string[]; inspected: CollectiveRow[]; unread: string[];
+}
+/** Rare steps that take more than twice as long as the median one; of rounds, 1. */
+export interface RareSteps {
+  count: number; of: number; extra_us: number; longest_us: number; cause: string | null; cause_us: number;
 }
 /** A guard of an earlier compilation (``of``) that this call failed. */
 export interface Reason {

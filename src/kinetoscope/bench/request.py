@@ -1,4 +1,4 @@
-"""What is asked of the process that measures, and its answer; both travel as JSON files."""
+"""The request to the process that measures, and its result; both travel as JSON files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     with_ncu: bool = False
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BenchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device: str
     torch: str
     triton: str | None = None
@@ -49,19 +49,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tuned: tuple[Tuned, ...] = ()
     modules: tuple[ModuleResult, ...] = ()
     worth: tuple[Worth, ...] = ()
-    """Every kernel's time beside its least, those that could win most first where they were ranked."""
+    """Every kernel's time and its least, those that could win most first where they were ranked."""
     copies: tuple[Copy, ...] = ()
-    """What the least times are taken from."""
+    """The copies that the least times are taken from."""
     applied: Applied | None = None
     promises: tuple[Promise, ...] = ()
     ncu: tuple[NcuRow, ...] = ()
     problems: tuple[str, ...] = ()
     error: tuple[str, str | None, str | None] | None = None
-    """What, where and how to hint: the whole request failed."""
+    """The error, its place and a hint, where the whole request failed."""
     notes: tuple[str, ...] = ()
 
 
-def ask(request: Request) -> Result:
+def ask(request: Request) -> BenchResult:
     """Run a request in a process of its own, with this interpreter.
 
     Raises:
@@ -77,7 +77,7 @@ def ask(request: Request) -> Result:
                 f"the measuring process ended with status {status} and left no result",
                 hint="its last words are above",
             )
-        result = msgspec.json.decode(answer.read_bytes(), type=Result)
+        result = msgspec.json.decode(answer.read_bytes(), type=BenchResult)
     if result.error is not None:
         what, where, hint = result.error
         raise KinetoscopeError(what, where=where, hint=hint)
@@ -85,8 +85,8 @@ def ask(request: Request) -> Result:
 
 
 def command(request: Path, result: Path) -> list[str]:
-    """The measuring process. Unlike with ``-m``, what lies in the working folder, which may be somebody's
-    recording, is not imported in place of torch or the standard library."""
+    """The measuring process. Unlike with ``-m``, the contents of the working folder, which may be another
+    user's recording, are not imported in place of torch or the standard library."""
     program = "import sys; sys.path[:] = filter(None, sys.path); from kinetoscope.bench.worker import main; "
     return [sys.executable, "-c", f"{program}sys.exit(main(*sys.argv[1:]))", str(request), str(result)]
 

@@ -26,7 +26,7 @@ def device_activity(profiler: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def storage_identity(tensor: Tensor) -> int:
-    """The same number for tensors that share memory, fake ones too."""
+    """Number a tensor's storage: tensors that share memory, fake ones too, have one number."""
     return int(getattr(tensor.untyped_storage(), "_cdata"))  # noqa: B009
 
 
@@ -46,7 +46,7 @@ def fake_tensors() -> AbstractContextManager[object]:
 
 
 def timed_by_harness(harness: Callable[..., object]) -> Callable[[], object]:
-    """What a module's ``benchmark_compiled_module`` times; up to PyTorch 2.9 its inputs are in a closure."""
+    """The call that ``benchmark_compiled_module`` times; up to PyTorch 2.9 its inputs are in a closure."""
     utils: Any = importlib.import_module("torch._inductor.utils")
     timed: list[Callable[[], object]] = []
 
@@ -76,8 +76,8 @@ def load_cpp(types: Sequence[str], source: str) -> Callable[..., object]:
     return CppPythonBindingsCodeCache.load_pybinding(list(types), source)
 
 
-class Launcher(NamedTuple):
-    """What the compiler made of one configuration of a Triton kernel."""
+class CompiledConfiguration(NamedTuple):
+    """One configuration of a Triton kernel, with the resources that it takes once compiled."""
 
     configuration: dict[str, int]
     registers: int | None
@@ -90,20 +90,20 @@ def configuration(config: Any) -> dict[str, int]:
     return {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
 
 
-def launcher(autotuner: Any) -> Launcher:
+def launcher(autotuner: Any) -> CompiledConfiguration:
     """The configuration that a ``CachingAutotuner`` settled on, after its first run."""
     chosen = autotuner.launchers[0]
-    return Launcher(configuration(chosen.config), chosen.n_regs, chosen.n_spills, chosen.shared)
+    return CompiledConfiguration(configuration(chosen.config), chosen.n_regs, chosen.n_spills, chosen.shared)
 
 
-def user_launcher(compiled: Any, constants: Mapping[str, object]) -> Launcher:
-    """The same of a hand-written kernel, from what its launch returned."""
+def user_launcher(compiled: Any, constants: Mapping[str, object]) -> CompiledConfiguration:
+    """The configuration of a hand-written kernel, from the object that its launch returned."""
     metadata = getattr(compiled, "metadata", None)
     numbers = {name: value for name, value in constants.items() if type(value) is int}
     numbers |= {
         name: getattr(metadata, name) for name in ("num_warps", "num_stages") if hasattr(metadata, name)
     }
-    return Launcher(
+    return CompiledConfiguration(
         numbers,
         getattr(compiled, "n_regs", None),
         getattr(compiled, "n_spills", None),

@@ -5,6 +5,7 @@ It runs with the user's torch and imports nothing heavy of its own. Progress goe
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -16,17 +17,19 @@ from typing import Any
 import msgspec
 
 from kinetoscope.bench import torch_names
-from kinetoscope.bench.autotune import campaign
-from kinetoscope.bench.autotune.worth import copies, worth
+from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
+from kinetoscope.bench.autotune.winners import promise, winners, write
+from kinetoscope.bench.autotune.worth import Copy, Worth, choose, copies, time_cold, worth
 from kinetoscope.bench.kernels import generated, ncu, replay
+from kinetoscope.bench.kernels.generated import ReplayError
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.replica import Replica, use_own_cache
 from kinetoscope.bench.kernels.subjects import Subject, arguments, find
-from kinetoscope.bench.kernels.timing import time_kernels
+from kinetoscope.bench.kernels.timing import check, time_kernels
 from kinetoscope.bench.measure.device import Bench, bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.request import Request, Result, Task, command
+from kinetoscope.bench.request import BenchResult, Request, Task, command
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware import spec
 
@@ -34,7 +37,7 @@ from kinetoscope.hardware import spec
 LAUNCHES_UNDER_NCU = 12
 
 
-def answer(request: Request) -> Result:
+def answer(request: Request) -> BenchResult:
     benches = Benches(request.timer)
     if request.task == "replay":
         for module in generated.find(Path(request.input), request.graph):
@@ -50,16 +53,7 @@ def answer(request: Request) -> Result:
             hint="; ".join(problems) or "list them with `kinetoscope kernels`",
         )
     if request.task == "autotune":
-        done = campaign.run(
-            subjects,
-            benches,
-            configurations=request.configurations,
-            seconds=request.seconds,
-            limit=request.limit,
-            apply_in=Path(request.apply_in) if request.apply_in is not None else None,
-            progress=_print,
-        )
-        return _result(benches, **{**done._asdict(), "problems": (*problems, *done.problems)})
+        return autotune(request, subjects, problems, benches)
     rank = {name: place for place, name in enumerate(request.order)}
     subjects.sort(key=lambda s: (rank.get(s.kernel.name, len(rank)), -s.bytes * s.launches))
     subjects = subjects[: request.limit or None]
@@ -69,7 +63,7 @@ def answer(request: Request) -> Result:
     return _timed(request, subjects, problems, benches)
 
 
-def _replayed(request: Request, benches: Benches) -> Result:
+def _replayed(request: Request, benches: Benches) -> BenchResult:
     replayed = [
         replay.time_module(module, benches(device), seconds=request.seconds)
         for module in generated.find(Path(request.input), request.graph)
@@ -91,7 +85,7 @@ def _replayed(request: Request, benches: Benches) -> Result:
     )
 
 
-def _timed(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> Result:
+def _timed(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> BenchResult:
     timed = time_kernels(subjects, benches, seconds=request.seconds, progress=_print)
     names = tuple(result.name for result in timed if result.error is None)
     counted = _with_ncu(request, "launch", names) if request.with_ncu else ()
@@ -110,6 +104,84 @@ def _timed(request: Request, subjects: list[Subject], problems: list[str], bench
         problems=tuple(problems),
         notes=_empty_kernel(counted, benches("cuda")) if counted else (),
     )
+
+
+def autotune(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> BenchResult:
+    """Tune kernels; of several only the ``limit`` that could win most, and only if there is something to win.
+
+    Raises:
+        KinetoscopeError: none of the kernels has configurations.
+    """
+    triton = [subject for subject in subjects if subject.kernel.kind == "triton"]
+    if not triton:
+        raise KinetoscopeError(
+            f"none of these {len(subjects)} kernels has configurations to choose from",
+            where=str(subjects[0].module.path),
+            hint="Inductor's C++ kernels have none, its Triton kernels have: record on a GPU",
+        )
+    if others := len(subjects) - len(triton):
+        problems.append(f"{others} C++ kernels have no configurations to choose from")
+    copied: tuple[Copy, ...] = ()
+    ranked: list[Worth] = []
+    if len(triton) > 1:
+        copied, ranked, unusable = _rank(triton, benches, request.limit)
+        problems += unusable
+        of = {(subject.module.hash, subject.kernel.name): subject for subject in triton}
+        triton = [of[kernel.module, kernel.name] for kernel in ranked if kernel.skipped is None]
+    tuned: list[Tuned] = []
+    for number, subject in enumerate(triton, 1):
+        _print(f"{number}/{len(triton)} {subject.kernel.name}")
+        made = _tune(subject, benches(subject.device), request)
+        if isinstance(made, str):
+            problems.append(made)
+        else:
+            tuned.append(made)
+    applied: dict[str, Any] = {}
+    if request.apply_in is not None and tuned:
+        homes = {subject.module.hash: subject.module for subject in triton}
+        replayed: list[ModuleResult] = []
+        for module in homes.values():
+            if exchange := winners([kernel for kernel in tuned if kernel.module == module.hash]):
+                _print(f"replaying {module.aot_id} with and without {len(exchange)} winners")
+                seconds = request.seconds
+                replayed.append(
+                    replay.time_module(module, benches("cuda"), seconds=seconds, exchange=exchange)
+                )
+        promises = (promise(tuned, result) for result in replayed)
+        applied = {
+            "modules": tuple(replayed),
+            "applied": write(Path(request.apply_in), tuned, homes),
+            "promises": tuple(made for made in promises if made is not None),
+        }
+    return _result(
+        benches, tuned=tuple(tuned), worth=tuple(ranked), copies=copied, problems=tuple(problems), **applied
+    )
+
+
+def _rank(
+    subjects: Sequence[Subject], benches: Benches, limit: int
+) -> tuple[tuple[Copy, ...], list[Worth], list[str]]:
+    """The copies that least times are taken from, the kernels by what they could win, and problems."""
+    bench = benches(subjects[0].device)
+    for module in {subject.module.hash: subject.module for subject in subjects}.values():
+        _print(f"compiling the kernels of {module.aot_id} {module.hash}")
+        # Together and in parallel, as the model does it; one that cannot be built is reported in its turn.
+        with contextlib.suppress(ReplayError):
+            replay.load(module)
+    cold, unusable = time_cold(subjects, benches, _print)
+    copied, peak = copies(bench), spec.find(bench.name)
+    return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
+
+
+def _tune(subject: Subject, bench: Bench, request: Request) -> Tuned | str:
+    """The kernel tuned, or why it is not."""
+    try:
+        agreement = check(subject, Replica(subject.kernel), bench.device)
+        if agreement.status == "differs":
+            return f"{subject.kernel.name} is not tuned: it {agreement.text}"
+        return tune_kernel(subject, bench, given=request.configurations, seconds=request.seconds)
+    except KinetoscopeError as error:
+        return str(error)
 
 
 def _launch(subjects: list[Subject], benches: Benches) -> None:
@@ -131,13 +203,13 @@ def _with_ncu(request: Request, task: Task, names: tuple[str, ...]) -> tuple[Ncu
     _print(f"Nsight Compute: {len(names)} kernels")
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         question = Path(folder, "request.json")
-        asked = msgspec.structs.replace(request, task=task, order=names, limit=len(names), with_ncu=False)
-        question.write_bytes(msgspec.json.encode(asked))
+        order = msgspec.structs.replace(request, task=task, order=names, limit=len(names), with_ncu=False)
+        question.write_bytes(msgspec.json.encode(order))
         return tuple(ncu.run((*names, ncu.EMPTY), command(question, Path(folder, "result.json"))))
 
 
 def _empty_kernel(rows: Sequence[NcuRow], bench: Bench) -> tuple[str, ...]:
-    """What an empty kernel takes there and here: the clocks start and stop at other points of a launch."""
+    """The time of an empty kernel there and here: the clocks start and stop at other points of a launch."""
     there = next((row.duration_ns for row in rows if row.name == ncu.EMPTY), None)
     if there is None:
         return ()
@@ -173,12 +245,12 @@ class Benches:
         return ", ".join(dict.fromkeys(made.name for made in self._made.values()))
 
 
-def _result(benches: Benches, **measured: Any) -> Result:
-    """What was measured, with what it was measured on; the keywords are `Result`'s fields."""
+def _result(benches: Benches, **measured: Any) -> BenchResult:
+    """The result with the device and versions that it was measured on; the keywords are its fields."""
     import torch
 
     triton = importlib.metadata.version("triton") if importlib.util.find_spec("triton") else None
-    return Result(device=benches.names, torch=str(torch.__version__), triton=triton, **measured)
+    return BenchResult(device=benches.names, torch=str(torch.__version__), triton=triton, **measured)
 
 
 def _print(text: str) -> None:
@@ -192,7 +264,7 @@ def main(question: str, answer_file: str) -> int:
         import_torch()
         result = answer(request)
     except KinetoscopeError as error:
-        result = Result(device="", torch="", error=(error.what, error.where, error.hint))
+        result = BenchResult(device="", torch="", error=(error.what, error.where, error.hint))
     Path(answer_file).write_bytes(msgspec.json.encode(result))
     return 0
 

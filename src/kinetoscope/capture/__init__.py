@@ -2,14 +2,13 @@
 
     process/          `run` starts the program; in it a bootstrap waits for torch, then begins to record
     api.py            `kinetoscope.profile` records a block
-    options.py        what the user asks of a recording
+    options.py        the options of a recording, declared once
     steps/            sources tick, the detector says which of them marks steps; what steps take
     recorder/         from step to step: watch, settle, time, record in one pass or two, time again
-    compiler/         what torch.compile and Triton made, beside the trace
+    compiler/         what torch.compile and Triton made, in addition to the trace
     hooks/            noticing what the program imports and calls
     torch_private.py  every private name of torch's that this needs
     checkup.py        what a profiler can see on this machine
 
-All of it runs inside the user's process, but for the checkup and what `run` itself does
-(process/launch.py, process/summary.py).
+All of it runs inside the user's process, but for the checkup and `run` itself (process/launch.py).
 """

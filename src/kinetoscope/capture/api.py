@@ -9,14 +9,22 @@ from contextlib import ContextDecorator
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import kinetoscope
-from kinetoscope.capture.options import Options
+from kinetoscope.capture.options import Options, described
 from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.capture.process.recording import ProcessRecording, active
 from kinetoscope.errors import MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
+
+# Without those that must be known before torch is imported, or that launchers' ranks are chosen by.
+OPTIONS = {
+    name: option
+    for name, option in described().items()
+    if name not in ("provenance", "bench_harness", "ranks")
+}
 
 
 class profile(ContextDecorator):
@@ -37,18 +45,7 @@ class profile(ContextDecorator):
     Args:
         out: the recording's folder; None: ``recordings/<name>-<time>``.
         name: what the recording is named after; None: the program.
-        steps: how many steps to record; None: 3, more where they are very short.
-        warmup: how many steps to let pass first; None: until the step time has settled.
-        whole: record the whole block.
-        one_pass: record once, the host and the device together, and not the device alone as well.
-        range: record only inside ``record_function`` blocks of this name.
-        shapes, stacks, memory, flops: as torch.profiler's options of those meanings; ``memory`` keeps the
-            history of the device's allocator as well.
-        compile_log: keep torch.compile's log and the generated code.
-        kernel_inputs: in one more step, keep the integers that generated kernels are called with (the
-        program's data)
-            and the sources of hand-written Triton kernels, for ``kinetoscope bench``.
-        budget_mb: memory that a recording of the whole block may take.
+        options: what to record, and how, as listed below.
 
     Raises:
         UsageError: ``out`` is not empty, or another recording of this process is running.
@@ -60,35 +57,13 @@ class profile(ContextDecorator):
         *,
         out: str | Path | None = None,
         name: str | None = None,
-        steps: int | None = None,
-        warmup: int | None = None,
-        whole: bool = False,
-        one_pass: bool = False,
-        range: str | None = None,
-        shapes: bool = False,
-        stacks: bool = False,
-        memory: bool = False,
-        flops: bool = False,
-        compile_log: bool = True,
-        kernel_inputs: bool = False,
-        budget_mb: int = 1000,
+        **options: Any,
     ) -> None:
+        if unknown := options.keys() - OPTIONS.keys():
+            raise TypeError(f"kinetoscope.profile has no option {min(unknown)!r}")
         self.out = None if out is None else Path(out)
         self.name = name or Path(sys.argv[0] or "python").stem or "python"
-        self.options = Options(
-            steps=steps,
-            warmup=warmup,
-            whole=whole,
-            one_pass=one_pass,
-            range=range,
-            shapes=shapes,
-            stacks=stacks,
-            memory=memory,
-            flops=flops,
-            compile_log=compile_log,
-            kernel_inputs=kernel_inputs,
-            budget_mb=budget_mb,
-        )
+        self.options = Options(**options)
         self.recording: Path | None = None
         self._session: ProcessRecording | None = None
         self._outer: ProcessRecording | None = None
@@ -139,7 +114,7 @@ class profile(ContextDecorator):
 
     @property
     def done(self) -> bool:
-        """Whether the steps that were asked for are recorded: a loop that is there for them may end."""
+        """Whether the wanted steps are recorded: a loop that runs for them alone may end."""
         session = self._session or self._outer
         return session is not None and session.recorder.done
 
@@ -162,3 +137,7 @@ class profile(ContextDecorator):
                 await_ranks(self.name, self.out, session.folder, self._world)
             folders.finish(session.folder, exit=exit, status=None, alone=False)
             self._ended = True
+
+
+_LISTED = (f"        {name} ({default!r}): {text}." for name, (default, text) in OPTIONS.items())
+profile.__doc__ = "\n".join([profile.__doc__ or "", "    Options, with their defaults:", *_LISTED])

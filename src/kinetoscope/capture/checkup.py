@@ -1,4 +1,4 @@
-"""What this machine lets a profiler see: one question a function, an answer even where there is no torch."""
+"""Checks of what this machine lets a profiler see: one per function, answered even without torch."""
 
 from __future__ import annotations
 
@@ -222,11 +222,9 @@ def _disk() -> Check:
         return Check(
             "disk", "missing", "this folder cannot be written", "run elsewhere, or name a folder with --out"
         )
-    return (
-        Check("disk", "ok", text)
-        if free > FREE_BYTES
-        else Check("disk", "missing", text, "free some, or use --out")
-    )
+    if free > FREE_BYTES:
+        return Check("disk", "ok", text)
+    return Check("disk", "missing", text, "free some, or use --out")
 
 
 # Variables under which a program runs otherwise than a user may think: the value that does it, and what it
@@ -236,7 +234,7 @@ MISLEADING = {
     "TORCH_LOGS": ("", "empty: import torch fails"),
     "TORCH_COMPILE_DISABLE": ("1", "torch.compile does nothing"),
     "TORCHDYNAMO_DISABLE": ("1", "torch.compile does nothing"),
-    "TORCH_COMPILE_DEBUG": ("1", "compilations are slow, and write files beside the program"),
+    "TORCH_COMPILE_DEBUG": ("1", "compilations are slow, and write files next to the program"),
     "KINETO_USE_DAEMON": ("1", "another tool may start the profiler"),
 }
 

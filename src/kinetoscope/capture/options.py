@@ -1,56 +1,64 @@
-"""What the user asks of a recording."""
+"""The options of a recording: flags of ``kinetoscope run`` and keywords of ``kinetoscope.profile``."""
 
 from __future__ import annotations
+
+from typing import Annotated, get_type_hints
 
 import msgspec
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``kinetoscope run`` and ``kinetoscope.profile``.
+    """What to record of a program, and how: each option with the help that the command line prints."""
 
-    Attributes:
-        steps: how many steps to record with the profiler; None: 3, more where a step is very short.
-        warmup: how many steps to let pass first; None: until the step time has settled.
-        whole: record everything, from the import of torch (or the block's start) to the end.
-        one_pass: record once, the host and the device together; otherwise, where it can, a second, light pass
-            records the device alone.
-        range: record only inside ``torch.profiler.record_function`` blocks of this name.
-        shapes, stacks, memory, flops: what torch.profiler's record_shapes, with_stack, profile_memory and
-            with_flops add, each at a price in recording time; ``memory`` keeps the history of the device's
-            allocator as well.
-        compile_log: keep torch.compile's structured log and the generated code.
-        source: keep the source of the program's own modules, and of what was compiled.
-        provenance: have Inductor write down which of the user's lines each kernel comes from (changes its
-            cache keys too: what a plain run compiled is compiled again, once).
-        bench_harness: have Inductor write a benchmark into each generated file (changes its cache keys).
-        kernel_inputs: keep what kernels are called with in one more step: integer and boolean tensors of
-            generated kernels (up to 64 MiB, the program's own data), sources and arguments of hand-written
-            Triton kernels.
-        ranks: which ranks of a launched program to record: all, first, hosts (the first of each), or a list
-            of them (0,3,8-15).
-        budget_mb: stop a recording of the whole program when the process has grown by this much.
-        careful: record as cautiously as possible: not the first steps, nothing detached; without the compile
-            log, whatever ``compile_log`` says.
-    """
-
-    steps: int | None = None
-    warmup: int | None = None
-    whole: bool = False
-    one_pass: bool = False
-    range: str | None = None
-    shapes: bool = False
-    stacks: bool = False
-    memory: bool = False
-    flops: bool = False
-    compile_log: bool = True
-    source: bool = True
-    provenance: bool = True
-    bench_harness: bool = False
-    kernel_inputs: bool = False
-    ranks: str = "all"
-    budget_mb: int = 1000
-    careful: bool = False
+    steps: Annotated[int | None, "record this many steps (3, more where steps are very short)"] = None
+    warmup: Annotated[int | None, "let N steps pass first (otherwise: until the step time has settled)"] = (
+        None
+    )
+    whole: Annotated[
+        bool, "record everything, from the import of torch (or the block's start) to the end"
+    ] = False
+    one_pass: Annotated[
+        bool, "record once, the host and the device together, and not the device alone as well"
+    ] = False
+    range: Annotated[str | None, "record only inside torch.profiler.record_function(NAME)"] = None
+    shapes: Annotated[bool, "record the shapes of operators' inputs"] = False
+    stacks: Annotated[bool, "record Python stacks"] = False
+    memory: Annotated[
+        bool, "record allocations, and what the device's memory holds at its peak and when it runs out"
+    ] = False
+    flops: Annotated[bool, "record FLOPs of matmuls and convolutions (implies the shapes)"] = False
+    compile_log: Annotated[bool, "keep torch.compile's log and generated code"] = True
+    source: Annotated[bool, "keep the source of the program's own modules"] = True
+    provenance: Annotated[
+        bool,
+        "have Inductor note the source lines of each kernel, for which it compiles anew what a plain run "
+        "has cached",
+    ] = True
+    bench_harness: Annotated[bool, "have Inductor write a benchmark into each generated file"] = False
+    kernel_inputs: Annotated[
+        bool,
+        "in one more step, keep the integers that generated kernels are called with (they are the program's "
+        "data: token ids, indices; up to 64 MiB) and the sources of hand-written Triton kernels, for `bench`",
+    ] = False
+    ranks: Annotated[
+        str,
+        "of a launcher's ranks, those to record: all, first, hosts (the first of each) or a list (0,3,8-15)",
+    ] = "all"
+    budget_mb: Annotated[int, "memory that a whole recording may take, in MB (1000)"] = 1000
+    careful: Annotated[
+        bool,
+        "record as cautiously as possible: no recording of the first steps, nothing detached, no compile log",
+    ] = False
 
     def __post_init__(self) -> None:
         if self.careful and self.compile_log:
             msgspec.structs.force_setattr(self, "compile_log", False)
+
+
+def described() -> dict[str, tuple[object, str]]:
+    """Each option's default and help."""
+    hints = get_type_hints(Options, include_extras=True)
+    return {
+        field.name: (field.default, hints[field.name].__metadata__[0])
+        for field in msgspec.structs.fields(Options)
+    }

@@ -39,9 +39,9 @@ TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
 # In torch._C, for observers of allocations that fail.
 OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
-# Likewise: what torch.cuda.empty_cache and torch.accelerator's call.
+# In torch._C: what torch.cuda.empty_cache and torch.accelerator's call.
 EMPTY_CACHE = ("_cuda_emptyCache", "_accelerator_emptyCache")
-# Likewise, of a device by its number: what their reset_peak_memory_stats call.
+# In torch._C, with a device's number: what their reset_peak_memory_stats call.
 RESET_PEAKS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 # What the allocator counts bytes of.
 COUNTED = ("requested", "allocated", "reserved")
@@ -82,7 +82,7 @@ def structured_artifact(name: str, payload: str) -> logging.LogRecord:
 
 
 class BackendCall(TypedDict):
-    """What a frame is handed to: a backend's name, its module, and the mode and options it is called with."""
+    """The backend of a frame: its name, its module, and the mode and options it is called with."""
 
     backend: str
     module: str
@@ -254,7 +254,7 @@ def asked_in_silence() -> Generator[None, None, None]:
 
 @contextlib.contextmanager
 def said_once_no_more() -> Generator[None, None, None]:
-    """What torch's profiler says once in a process is not said, and not over, by our sessions."""
+    """Keep torch's profiler from printing, in our sessions, warnings that it prints once in a process."""
     import torch.profiler.profiler as profilers
 
     once = getattr(profilers, "_warn_once", None)
@@ -340,7 +340,7 @@ def cuda_in_use() -> bool:
 
 
 def keep_memory_history(entries: int, *, releases: bool = False, anew: bool = True) -> None:
-    """Have the allocator keep its latest allocations and releases, and where each was asked for in Python; 0:
+    """Have the allocator keep its latest allocations and releases, and where in Python each was requested; 0:
     no longer. Blocks that live on keep where they came from.
 
     Args:
@@ -401,7 +401,7 @@ def _preceded(original: Callable[[int], None], before: Callable[[int], None]) ->
 
 
 def memory_peaks(device: int) -> dict[str, int]:
-    """The most that the allocator has counted since its peaks were reset; the driver is not asked."""
+    """The most that the allocator has counted since its peaks were reset; the driver is not queried."""
     import torch
 
     counts = torch.cuda.memory_stats_as_nested_dict(device)
@@ -415,7 +415,7 @@ def memory_history_is_kept() -> bool:
 
 
 def memory_snapshot() -> object:
-    """What the allocator has of every device, block by block, and its history."""
+    """The allocator's memory of every device, block by block, and its history."""
     import torch
 
     return torch.cuda.memory._snapshot()
@@ -442,7 +442,7 @@ def memory_counters() -> Iterator[dict[str, int]]:
 
 
 def watch_out_of_memory(act: Callable[[int, int, int, int], None]) -> None:
-    """Call ``act`` with the device, the bytes asked for, the most that may be had and what the driver has
+    """Call ``act`` with the device, the bytes requested, the most that may be had and what the driver has
     free (all in bytes) whenever an allocation fails. It cannot be undone."""
     import torch
 
@@ -460,14 +460,21 @@ def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
         return _ExperimentalConfig(profile_all_threads=any_thread)
 
 
+NEXT_BATCH = "_next_data"
+
+
 def calls_that_load_data() -> Iterator[tuple[type, str]]:
-    """Methods in which a loop waits for its data loader's next batch; none before the loader's module is
-    imported."""
+    """Methods in which a loop waits for its data loader: for the next batch, and until workers have been
+    started; none before the loader's module is imported."""
     module = sys.modules.get("torch.utils.data.dataloader")
-    for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
+    for name, method in (
+        ("_SingleProcessDataLoaderIter", NEXT_BATCH),
+        ("_MultiProcessingDataLoaderIter", NEXT_BATCH),
+        ("_MultiProcessingDataLoaderIter", "__init__"),
+    ):
         iterator: Any = getattr(module, name, None)
-        if hasattr(iterator, "_next_data"):
-            yield iterator, "_next_data"
+        if hasattr(iterator, method):
+            yield iterator, method
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:

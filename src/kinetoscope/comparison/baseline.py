@@ -65,7 +65,7 @@ def of(run: Run) -> Baseline:
     """What is kept of a run.
 
     Raises:
-        InputError: something of its recording was lost.
+        InputError: something of its recording was lost, or it has nothing that a baseline keeps.
     """
     if lost := losses(run):
         raise InputError(
@@ -73,7 +73,10 @@ def of(run: Run) -> Baseline:
             where=", ".join(trace.source.path for trace in run.traces),
             hint="record it again",
         )
-    return _of(run)
+    found = _of(run)
+    if wrong := next(_wrong(found), None):
+        raise InputError(f"no baseline is made of it: {wrong}", where=", ".join(run.inputs))
+    return found
 
 
 def _of(run: Run) -> Baseline:

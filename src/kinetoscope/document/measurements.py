@@ -14,18 +14,17 @@ from kinetoscope.bench.autotune.worth import Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
-from kinetoscope.bench.measure.results import Comparison, Gain
+from kinetoscope.bench.measure.results import Gain, RatioToBase
 from kinetoscope.bench.tune.largest import LargestBatch, Try
-from kinetoscope.bench.tune.results import Fits, Tuning
-from kinetoscope.bench.tune.results import Row as SettingRow
-from kinetoscope.bench.versions.results import VersionRow, VersionsCompared
+from kinetoscope.bench.tune.results import BatchesThatFit, SettingRow, Tuning
+from kinetoscope.bench.versions.campaign import VersionRow, VersionsCompared
 
 __all__ = [
-    "Comparison",
-    "Fits",
+    "BatchesThatFit",
     "Gain",
     "LargestBatch",
     "ModuleResult",
+    "RatioToBase",
     "SettingRow",
     "Try",
     "Tuned",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.passes.unprofiled import Spread, Waiting
+from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
 from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
 from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
 from kinetoscope.analysis.step_outliers import StepTimesRow as StepTimesRow
@@ -40,7 +40,8 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     ``busy_fraction`` are null. ``drift``: the steps timed after the recording (``n_after``, median
     ``after_us``) differ from those before by more than their spread. ``inflation`` is how many times as long
     the recorded step is (``recorded_step_us``, its mean); ``matched_fraction`` the share of the light pass'
-    kernels that were found in the full pass, null without a light pass.
+    kernels that were found in the full pass, null without a light pass. ``mean_us`` is the mean of the timed
+    steps, with the rare long ones (``rare_steps``) that the median leaves out.
     """
 
     rank: int
@@ -58,6 +59,8 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     recorded_step_us: float | None
     inflation: float | None
     matched_fraction: float | None
+    mean_us: float = 0.0
+    rare_steps: RareSteps | None = None
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,8 +30,14 @@ class Job:
         return max(self.views.values(), key=lambda view: view.own_step_us)
 
     @property
-    def step_us(self) -> float:
+    def usual_us(self) -> float:
+        """The step of the slowest rank, µs; rare long steps left out."""
         return self.slowest.own_step_us
+
+    @property
+    def step_us(self) -> float:
+        """The mean step that savings are of, µs: what rare long steps add is a part of it."""
+        return self.usual_us + self.slowest.rare_us
 
     @property
     def is_joint(self) -> bool:
@@ -64,9 +70,9 @@ class Job:
         if (joint := job(self.run)) is not None:
             saved = joint.step_us - joint.after(changes.get(joint.rank, NOTHING), changes)
             # What a recording takes longer than its ranks do once they go on was paid once.
-            return saved * min(1.0, self.step_us / max(joint.step_us, 1e-9))
+            return saved * min(1.0, self.usual_us / max(joint.step_us, 1e-9))
         saved = (
-            view.saves(changes.get(view.rank, NOTHING)) + (self.step_us - view.own_step_us)
+            view.saves(changes.get(view.rank, NOTHING)) + (self.usual_us - view.own_step_us)
             for view in self.views.values()
         )
         return min(saved)

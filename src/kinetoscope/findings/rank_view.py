@@ -104,6 +104,12 @@ class RankView:
         return self.step_us if self.unprofiled_us is None else self.unprofiled_us
 
     @property
+    def rare_us(self) -> float:
+        """What rare long steps add to a step of the program at the mean, µs."""
+        rare = None if self.as_it_runs is None else self.as_it_runs.timed.rare
+        return 0.0 if rare is None else rare.extra_us
+
+    @property
     def own_busy_us(self) -> float:
         """How long the device is busy in that step, µs."""
         own = self.as_it_runs

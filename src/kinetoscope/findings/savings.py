@@ -73,6 +73,11 @@ def beside(view: RankView, us: float, basis: str) -> Saving:
     return Saving(us, basis, us > 0, us / view.own_step_us, beside_us=us)
 
 
+def rare(view: RankView, us: float, basis: str) -> Saving:
+    """What rare long steps add to the mean step, or a part of it: no replay of usual steps shows it."""
+    return Saving(us, basis, True, us / (view.own_step_us + view.rare_us), beside_us=us)
+
+
 def once(view: RankView, us: float, basis: str) -> Saving:
     """What a recording paid once: the program's own steps, where they were timed, do not."""
     return beside(view, us, basis) if view.unprofiled_us is None else nothing(basis)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune.configurations import Tuned
     from kinetoscope.bench.kept import Kept
     from kinetoscope.bench.kernels.replay import ModuleResult
-    from kinetoscope.bench.measure.results import Comparison
-    from kinetoscope.bench.request import Result
-    from kinetoscope.bench.tune.results import Row, Tuning
+    from kinetoscope.bench.measure.results import RatioToBase
+    from kinetoscope.bench.request import BenchResult
+    from kinetoscope.bench.tune.results import SettingRow, Tuning
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Measurements:
             measured = (by_bench(result, proof) for result in filter(self._here, self.kept.autotuned))
         return next((newest for newest in measured if newest is not None), None)
 
-    def _here(self, result: Tuning | Result) -> bool:
+    def _here(self, result: Tuning | BenchResult) -> bool:
         """Measured on a device like the recording's."""
         return result.device in self.devices or (result.device == "cpu" and not self.devices)
 
@@ -113,7 +113,7 @@ def by_tune(tuning: Tuning, proof: Proof, words: tuple[str, ...] | None) -> Meas
     return None
 
 
-def _is(row: Row, proof: Proof) -> bool:
+def _is(row: SettingRow, proof: Proof) -> bool:
     tried = row.setting
     if tried.matmul_precision != proof.matmul_precision:
         return False
@@ -127,7 +127,7 @@ def _same_program(command: tuple[str, ...], batch: str | None, words: tuple[str,
     return [*map(os.path.normpath, ran[:1]), *ran[1:]] == [*map(os.path.normpath, words[:1]), *words[1:]]
 
 
-def _written(rows: Collection[Row], batch: str | None) -> Row | None:
+def _written(rows: Collection[SettingRow], batch: str | None) -> SettingRow | None:
     return next(
         (
             row
@@ -138,7 +138,7 @@ def _written(rows: Collection[Row], batch: str | None) -> Row | None:
     )
 
 
-def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
+def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> Measured:
     common = min(len(written.rounds_s), len(row.rounds_s))
     ratio = intervals.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
     before_us, after_us = (written.step_s or 0.0) * 1e6, (row.step_s or 0.0) * 1e6
@@ -155,7 +155,7 @@ def _difference(written: Row, row: Row, tuning: Tuning) -> Measured:
     )
 
 
-def by_bench(result: Result, proof: Proof) -> Measured | None:
+def by_bench(result: BenchResult, proof: Proof) -> Measured | None:
     """What another configuration of a kernel saves of a step; None if this kernel was not tuned.
 
     The whole graph replayed with and without it counts more than the kernel alone.
@@ -181,12 +181,12 @@ def by_bench(result: Result, proof: Proof) -> Measured | None:
     return Measured(saving_us, _interval(proof.kernel_us, alone), basis, alone.verdict)
 
 
-def _interval(base_us: float, ratio: intervals.Ratio | Comparison) -> tuple[float, float]:
+def _interval(base_us: float, ratio: intervals.Ratio | RatioToBase) -> tuple[float, float]:
     """Between what is saved where a change leaves so much of a time."""
     return base_us * (1 - ratio.high), base_us * (1 - ratio.low)
 
 
-def _replayed_with(result: Result, tuned: Tuned) -> Iterator[ModuleResult]:
+def _replayed_with(result: BenchResult, tuned: Tuned) -> Iterator[ModuleResult]:
     """Replays in which this kernel's winner was the only change: with others, the saving is not its own."""
     changed = [
         kernel.name

@@ -85,10 +85,10 @@ def unpacked(path: Path) -> bytes:
 
 def _read(data: bytes | mmap.mmap, path: Path) -> Snapshot:
     reader = _SnapshotReader()
-    found = load(data, str(path), reader)
-    if isinstance(found, list):  # as torch.cuda.memory_snapshot() gives it
-        found = {"segments": cast(list[object], found)}
     try:
+        found = load(data, str(path), reader)
+        if isinstance(found, list):  # as torch.cuda.memory_snapshot() gives it
+            found = {"segments": cast(list[object], found)}
         return reader.snapshot(cast(dict[str, Any], found), path, len(data))
     except (*MALFORMED, pl.exceptions.PolarsError) as error:
         raise InputError(

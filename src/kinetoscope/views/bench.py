@@ -258,7 +258,7 @@ def _changes(row: document.Tuned) -> str:
     return ", ".join(changed) or "(the default)"
 
 
-def _ratio(against: document.Comparison | None) -> str:
+def _ratio(against: document.RatioToBase | None) -> str:
     return f"{against.ratio:.3f} ({against.low:.3f}–{against.high:.3f})" if against else "–"
 
 

@@ -38,7 +38,7 @@ def own_step(report: Report) -> str | None:
         return None
     rank = f" on the slowest rank ({own.rank})" if len(report.timings) > 1 else ""
     time = numbers.time(own.step_us.median)
-    sentence = f"As it runs, a {unit(report)} takes {time}{rank} ({_measured(own)})"
+    sentence = f"As it runs, a {unit(report)} takes {time}{rank} ({_measured(own)}){_rarely(own)}"
     if own.busy_fraction is None:
         return f"{sentence}."
     idle = 1 - own.busy_fraction
@@ -77,6 +77,23 @@ def own_idle(report: Report) -> list[tuple[str, float]]:
     if own is None:
         return []
     return [(row.cause, row.idle_us / own.step_us.median) for row in own.idle]
+
+
+RARE_CAUSES = {
+    "data-loading": "waiting for data",
+    "synchronization": "waiting for the device",
+    "garbage-collection": "garbage collection",
+}
+
+
+def _rarely(own: AsItRunsRow) -> str:
+    """The mean, where rare long steps raise it; empty where there are none that matter."""
+    rare = own.rare_steps
+    if rare is None:
+        return ""
+    cause = f", {RARE_CAUSES[rare.cause]}" if rare.cause in RARE_CAUSES else ""
+    longest = f"up to {numbers.time(rare.longest_us)}{cause}"
+    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of} take {longest}"
 
 
 def _measured(own: AsItRunsRow) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from kinetoscope import numbers
 from kinetoscope.document.difference import Judgement
 from kinetoscope.document.measurements import (
-    Fits,
+    BatchesThatFit,
     LargestBatch,
     SettingRow,
     Try,
@@ -109,7 +109,7 @@ def _speed_up(row: SettingRow) -> str:
     return f"{1 / row.ratio:.3f}× ({f'{low:.3f}–{high:.3f}' if high < 100 else 'too few rounds'})"
 
 
-def _fits(shown: Fits) -> str:
+def _fits(shown: BatchesThatFit) -> str:
     largest = "no batch that was tried fits" if shown.largest is None else f"batch {shown.largest:,} fits"
     too_large = "none" if shown.too_large is None else f"{shown.too_large:,}"
     return f"{largest}; {too_large} runs out of memory"
@@ -133,7 +133,7 @@ def largest(shown: LargestBatch) -> Iterable[Block]:
     interval = (
         f"{foreseen.low:,}" if foreseen.low == foreseen.high else f"{foreseen.low:,} to {foreseen.high:,}"
     )
-    found = _fits(Fits(largest=shown.largest, too_large=shown.too_large))
+    found = _fits(BatchesThatFit(largest=shown.largest, too_large=shown.too_large))
     yield line(f"Foreseen: batch {interval}. Found: {found}.", style="bold")
 
 

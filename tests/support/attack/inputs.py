@@ -20,6 +20,13 @@ from snapshots import MIB, Allocator, frames, snapshot
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACE = FIXTURES / "h200_breaks" / "breaks.json.gz"
 LOG = FIXTURES / "h200_breaks" / "breaks.log.gz"
+# Eager and compiled, graphs, steps and none, a loop of a host, a rank of several: what is cut differs.
+REAL = (
+    "h200_breaks/breaks", "h200_breaks/spills", "h200/mm_4096_warm_eager", "h200/forum_noreturn_first",
+    "h200/densenet121_infer_bs1_compile", "h200/llama_train_compile", "h200_modes/train_break",
+    "h200_modes/reduce-overhead", "h200_proved/narrow/trace/rank0", "h200-dist/fsdp_warm_none_rank0",
+    "h200-dist/pipeline_none_rank1", "h100_everyday/host-bound/trace/rank0",
+)  # fmt: skip
 SCHEMA = "kinetoscope.recording/1"
 ABSURD: tuple[Any, ...] = (
     None, True, -1, 0, 1, 1.5, -0.0, 10**30, 1 << 62, 1e308, 1e-308, float("inf"), float("nan"),
@@ -56,15 +63,24 @@ def _damaged(data: bytes, chance: random.Random) -> bytes:
     return chance.choice(faults.BYTES[:5])(data, chance)
 
 
+@cache
+def colliding(most: int) -> dict[int, int]:
+    """Numbers that all have one hash: what reads them by a table takes the square of their count."""
+    return {number * ((1 << 61) - 1) + 7: 0 for number in range(most)}
+
+
 def cut_traces(chance: random.Random, folder: Path) -> Trial:
-    """No gate passes on a trace that was cut, and nothing faults."""
-    whole = gzip.decompress(TRACE.read_bytes())
+    """No gate passes on a trace that was cut, anywhere or in its device work, and nothing faults."""
+    trace = FIXTURES / f"{chance.choice(REAL)}.json.gz"
+    whole = gzip.decompress(trace.read_bytes())
+    end = len(whole) - 2000
+    begin = whole.find(b'"kernel"') if chance.random() < 0.5 else 200
     inputs = folder / "in"
     inputs.mkdir()
     part = inputs / "cut.json"
-    part.write_bytes(whole[: chance.randrange(200, len(whole) - 2000)])
-    gates = f"--fail-on {chance.choice(['launches', 'ops', 'step'])}>0"
-    checks = (f"diff {TRACE} {part} {gates}", f"diff {part} {TRACE} {gates}")
+    part.write_bytes(whole[: chance.randrange(min(max(begin, 200), end - 1), end)])
+    gates = f"--fail-on {chance.choice(['launches', 'ops', 'step_time'])}>0"
+    checks = (f"diff {trace} {part} {gates}", f"diff {part} {trace} {gates}")
     if chance.random() < 0.5:
         return Trial(chance.choice(checks).split(), inputs, (1, 3))
     view = chance.choice(READING).replace("history {IN}", f"history {inputs}").replace("{IN}", str(part))
@@ -73,7 +89,7 @@ def cut_traces(chance: random.Random, folder: Path) -> Trial:
 
 def damaged_traces(chance: random.Random, folder: Path) -> Trial:
     path = folder / "trace.json.gz"
-    data = TRACE.read_bytes()
+    data = (FIXTURES / f"{chance.choice(REAL)}.json.gz").read_bytes()
     packed = chance.random() < 0.3
     path = path if packed else path.with_suffix("")
     path.write_bytes(_damaged(data, chance) if packed else _damaged(gzip.decompress(data), chance))
@@ -105,7 +121,7 @@ def snapshots(chance: random.Random, folder: Path) -> Trial:
         found["segments"] = segments[:1] * chance.choice([2, 20_000, 500_000])
     elif kind == "collisions":
         most = chance.choice([1000, 64_000])
-        found["more"] = {k * ((1 << 61) - 1) + 7: 0 for k in range(most)}
+        found["more"] = colliding(most)
     elif kind == "many frames":
         shared = frames(*(f"f{n}.py:{n + 1}:g" for n in range(chance.choice([10, 20_000]))))
         block = {
@@ -140,7 +156,7 @@ def dumps(chance: random.Random, folder: Path) -> Trial:
         "entries": [dict(entry) for _ in range(9)],
     }
     if chance.random() < 0.2:
-        made["pg_status"] = {k * ((1 << 61) - 1) + 7: 0 for k in range(30_000)}
+        made["pg_status"] = colliding(30_000)
     else:
         made = replaced(made, chance, chance.randint(0, 3))
     data = pickle.dumps(made) if chance.random() < 0.7 else json.dumps(made, default=str).encode()
@@ -321,7 +337,7 @@ def gates(chance: random.Random, folder: Path) -> Trial:
     """Expressions that are nearly gates."""
     pieces = (
         "launches",
-        "step",
+        "step_time",
         "ops",
         ">",
         ">=",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import traces
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs, laid_over, slowest
 from kinetoscope.analysis.passes.match import match
-from kinetoscope.analysis.passes.unprofiled import rounds, spread, unprofiled
+from kinetoscope.analysis.passes.unprofiled import rare_steps, rounds, spread, unprofiled
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
@@ -177,6 +177,46 @@ def test_bursts_of_batches_are_taken_in_rounds_of_the_workers() -> None:
     assert found.waiting is not None
     assert (found.step.median, found.waiting.data_us) == (pytest.approx(100), pytest.approx(90))
     assert "rounds of 4" in found.words
+
+
+def test_rare_long_steps_count_at_the_mean_with_what_the_host_did_in_them() -> None:
+    """One step in twenty collects garbage: 20 usual steps of 4 ms, one of 124 ms, as `gc.collect()` makes
+    them."""
+    step = (4e-3,) * 19 + (124e-3,)
+    collected = (0.0,) * 19 + (110e-3,)
+    none = (0.0,) * 20
+    found = unprofiled(StepTimings(before=TimedSteps(step_s=step, data_s=none, sync_s=none, gc_s=collected)))
+    assert found is not None
+    assert (found.step.median, found.mean_us) == (pytest.approx(4000), pytest.approx(10_000))
+    assert found.rare is not None
+    assert (found.rare.count, found.rare.of, found.rare.cause) == (1, 20, "garbage-collection")
+    assert (found.rare.extra_us, found.rare.cause_us) == (pytest.approx(6000), pytest.approx(5500))
+    assert found.rare.longest_us == pytest.approx(124_000)
+
+
+def test_a_round_of_workers_that_start_anew_is_rare_and_its_bursts_are_not() -> None:
+    usual, restart = [10.0, 10.0, 10.0, 370.0], [250.0, 10.0, 10.0, 370.0]
+    steps = [*usual, *usual, *restart, *usual]
+    bursts = TimedSteps(
+        step_s=tuple(ms / 1e3 for ms in steps), data_s=tuple(max(0.0, ms - 10) / 1e3 for ms in steps)
+    )
+    found = unprofiled(StepTimings(before=bursts, loader_workers=4))
+    assert found is not None
+    assert found.rare is not None
+    assert (found.rare.count, found.rare.of, found.rare.cause) == (1, 4, "data-loading")
+    assert found.rare.extra_us == pytest.approx(15_000)  # 240 ms in 16 steps
+    assert found.rare.cause_us == pytest.approx(15_000)
+
+
+def test_steps_of_two_lengths_in_turn_and_little_noise_are_not_rare() -> None:
+    for steps in ([10.0, 30.0] * 10, [10.0] * 39 + [21.0], [10.0, 10.4] * 20, [10.0]):
+        assert rare_steps(timed(*steps)) is None
+
+
+def test_no_cause_is_named_where_nothing_measured_explains_the_long_steps() -> None:
+    found = rare_steps(timed(*[10.0] * 19, 200.0, data_us=1))
+    assert found is not None
+    assert (found.cause, found.cause_us) == (None, 0.0)
 
 
 def test_of_old_recordings_the_mean_counts() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.autotune import winners as apply
 from kinetoscope.bench.kernels import ncu, replay
-from kinetoscope.bench.measure import cuda_timers
-from kinetoscope.bench.measure.cuda_timers import Activity, TimingError
-from kinetoscope.bench.measure.results import Comparison, MeasurementSet
+from kinetoscope.bench.measure import timers
+from kinetoscope.bench.measure.results import MeasurementSet, RatioToBase
+from kinetoscope.bench.measure.timers import Activity, TimingError
 from kinetoscope.errors import UsageError
 from kinetoscope.statistics.intervals import Verdict
 
@@ -67,7 +67,7 @@ def test_the_source_tries_everything() -> None:
 
 
 def tuned(name: str, verdict: Verdict) -> autotune.Tuned:
-    comparison = Comparison(
+    comparison = RatioToBase(
         name="winner",
         base="default",
         ratio=0.9,
@@ -109,11 +109,11 @@ def activities(names: str) -> list[Activity]:
 
 
 def test_samples_lie_between_markers_whatever_runs_between_them() -> None:
-    samples = cuda_timers.between_markers(activities("fmkmfmkkm"))
+    samples = timers.between_markers(activities("fmkmfmkkm"))
     assert [[a.start_ns for a in sample] for sample in samples] == [[20], [60, 70]]
     for broken in ("mkmm", "fmkmfm", "mm"):
         with pytest.raises(TimingError, match="incomplete"):
-            cuda_timers.between_markers(activities(broken))
+            timers.between_markers(activities(broken))
 
 
 NCU = """==PROF== Connected to process 1234

@@ -17,12 +17,12 @@ from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.autotune.winners import promise
 from kinetoscope.bench.autotune.worth import Skipped, Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
-from kinetoscope.bench.kernels.replay import ModuleResult, WorkRow
+from kinetoscope.bench.kernels.replay import DeviceWork, ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.timers import HostTimer
-from kinetoscope.bench.request import Result
-from kinetoscope.bench.tune.results import Row, Tuning
+from kinetoscope.bench.request import BenchResult
+from kinetoscope.bench.tune.results import SettingRow, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
 from kinetoscope.document.collect.measurements import autotuned, benched, replayed
@@ -91,7 +91,7 @@ def kernel(name: str, bytes_moved: int, median_ns: float) -> KernelResult:
 
 
 def test_a_kernels_figures_are_arithmetic_on_what_was_measured() -> None:
-    result = Result(
+    result = BenchResult(
         device="NVIDIA H200",
         torch="2.11.0",
         kernels=(kernel("triton_a", 240_000_000, 100_000), kernel("triton_b", 600_000_000, 100_000)),
@@ -139,7 +139,7 @@ def test_the_table_of_promises_has_its_kernels_and_what_became_of_them() -> None
     )
     made = promise(([winner]), replay)
     assert made is not None
-    result = Result(
+    result = BenchResult(
         device="NVIDIA H200",
         torch="2.11.0",
         tuned=(winner,),
@@ -169,11 +169,11 @@ def test_a_replayed_graph_shows_what_ncu_saw_of_its_kernels() -> None:
         wall=measured(as_recorded=120_000),
         busy_ns=1e5,
         span_ns=2e5,
-        work=(WorkRow("triton_poi_0", 2, 40_000.0), WorkRow("void cutlass::gemm", 1, 60_000.0)),
+        work=(DeviceWork("triton_poi_0", 2, 40_000.0), DeviceWork("void cutlass::gemm", 1, 60_000.0)),
     )
     seen = NcuRow(name="triton_poi_0", launches=2, duration_ns=21_000, memory_percent=81, compute_percent=9)
     assert generated_kernels([replay], 5) == ("triton_poi_0",)
-    result = Result(device="", torch="", modules=(replay,), ncu=(seen,))
+    result = BenchResult(device="", torch="", modules=(replay,), ncu=(seen,))
     text = printed(lambda c: show(bench.replays(replayed(result)), c))
     assert "50.0 % of its span" in text
     (line,) = [line for line in text.splitlines() if line.startswith("triton_poi_0")]
@@ -183,7 +183,7 @@ def test_a_replayed_graph_shows_what_ncu_saw_of_its_kernels() -> None:
 
 
 def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
-    eager = Row(
+    eager = SettingRow(
         setting=Setting(batch="8"), label="eager batch=8", step_s=0.01, samples_per_s=800, as_written=True
     )
     failed = Setting(mode="default", batch="8")
@@ -194,7 +194,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
         step_name="SGD",
         rounds=3,
         tokens_per_sample=4,
-        rows=(eager, Row(setting=failed, label=failed.label, error="no compiler")),
+        rows=(eager, SettingRow(setting=failed, label=failed.label, error="no compiler")),
     )
     text = printed(lambda c: show(tune.settings(found), c))
     (line,) = [line for line in text.splitlines() if line.startswith("eager")]
@@ -209,7 +209,7 @@ def test_settings_are_shown_with_their_samples_and_what_fails_is_said() -> None:
 )
 def test_settings_that_say_much_lose_columns_but_no_digits(width: int, there: str) -> None:
     rows = [
-        Row(
+        SettingRow(
             setting=Setting(mode=mode, batch="32"),
             label=mode,
             step_s=0.0123,
@@ -249,11 +249,11 @@ def test_names_do_not_run_in_the_terminal() -> None:
         default={"XBLOCK": 1},
         winner={"XBLOCK": 1},
     )
-    result = Result(device=HOSTILE, torch="", kernels=(failed,), tuned=(kernels,), problems=(HOSTILE,))
+    result = BenchResult(device=HOSTILE, torch="", kernels=(failed,), tuned=(kernels,), problems=(HOSTILE,))
     tuning = Tuning(
         command=(HOSTILE,),
         step_name=HOSTILE,
-        rows=(Row(setting=Setting(), label="eager", error=HOSTILE),),
+        rows=(SettingRow(setting=Setting(), label="eager", error=HOSTILE),),
         recommendation=HOSTILE,
         lines=(HOSTILE,),
     )

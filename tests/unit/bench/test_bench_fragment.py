@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.bench.kernels import generated
-from kinetoscope.bench.reference.fragment import Fragment, FragmentError, Node, Ref, Torch, Type, Word, parse
+from kinetoscope.bench.reference.fragment import (
+    Fragment,
+    FragmentError,
+    FragmentNode,
+    Ref,
+    Torch,
+    Type,
+    Word,
+    parse,
+)
 
 COMMENT = """# Topologically Sorted Source Nodes: [a], Original ATen: [aten.exp]
 # Graph fragment:
@@ -43,7 +52,7 @@ def test_every_form_of_a_line() -> None:
     found = parse(COMMENT)
     assert found.returns == ("exp", "buf7")
     assert found.placeholders == {"x": Type("f32", (4, None), (None, 1), "cuda:0"), "buf3": None}
-    assert found.nodes["var_mean"] == Node(
+    assert found.nodes["var_mean"] == FragmentNode(
         "var_mean",
         "torch.ops.aten.var_mean.correction",
         (Ref("exp"), [0, -1]),

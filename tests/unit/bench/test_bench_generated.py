@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.bench.kernels import follow, generated
-from kinetoscope.bench.kernels.generated import Kernel, KernelCall, ScalarArgument, TensorArgument
+from kinetoscope.bench.kernels.generated import KernelCall, KernelSource, ScalarArgument, TensorArgument
 from kinetoscope.errors import InputError
 
 torch = pytest.importorskip("torch")
@@ -140,8 +140,8 @@ def k(in_out_ptr0, xnumel): {body}
 )
 def test_categories_come_from_the_heuristic(heuristic: str, body: str, category: str) -> None:
     text = TRITON.format(heuristic=heuristic, body=body)
-    facts = generated.facts(Kernel("k", text, "triton", ()))
-    assert facts == generated.Facts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
+    facts = generated.facts(KernelSource("k", text, "triton", ()))
+    assert facts == generated.KernelFacts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
 
 
 def test_a_folder_without_modules_says_what_to_do(tmp_path: Path) -> None:

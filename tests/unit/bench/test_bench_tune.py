@@ -188,16 +188,18 @@ def test_settings_of_several_batches_are_compared_by_the_sample() -> None:
 )
 def test_a_batch_that_runs_out_of_memory_is_a_result(error: str, found: tuple[int, int] | None) -> None:
     rows = [
-        results.Row(setting=s, label=s.label, **({"error": error} if s.samples == 32 else {"step_s": 1.0}))
+        results.SettingRow(
+            setting=s, label=s.label, **({"error": error} if s.samples == 32 else {"step_s": 1.0})
+        )
         for s in settings.grid(["default"], batches=["8", "16", "32"])
     ]
     fits = results.fits(rows)
     assert (fits and (fits.largest, fits.too_large)) == found
     # What fits eager, and not compiled, is too large as well.
     compiled = Setting(batch="16", mode="max-autotune")
-    rows.append(results.Row(setting=compiled, label=compiled.label, error=error))
-    assert found is None or results.fits(rows) == results.Fits(largest=8, too_large=16)
-    named = results.Row(setting=Setting(batch="small"), label="small", step_s=1.0)
+    rows.append(results.SettingRow(setting=compiled, label=compiled.label, error=error))
+    assert found is None or results.fits(rows) == results.BatchesThatFit(largest=8, too_large=16)
+    named = results.SettingRow(setting=Setting(batch="small"), label="small", step_s=1.0)
     assert results.fits([*rows, named]) is None
 
 
@@ -227,8 +229,8 @@ def test_no_winner_no_advice() -> None:
 
 def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
     rows = [
-        results.Row(setting=Setting(), label="eager", step_s=1.0),
-        results.Row(
+        results.SettingRow(setting=Setting(), label="eager", step_s=1.0),
+        results.SettingRow(
             setting=Setting(mode="default"),
             label="default",
             step_s=0.81,
@@ -238,7 +240,7 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
             verdict="faster",
             compile_s=5.0,
         ),
-        results.Row(
+        results.SettingRow(
             setting=Setting(mode="max-autotune"),
             label="max-autotune",
             step_s=0.80,
@@ -256,7 +258,7 @@ def test_of_two_that_cannot_be_told_apart_the_cheaper_is_chosen() -> None:
 
 
 def test_a_faster_setting_with_other_output_is_left_out() -> None:
-    row = results.Row(
+    row = results.SettingRow(
         setting=Setting(mode="default"),
         label="default",
         step_s=0.5,
@@ -315,7 +317,7 @@ def test_steps_of_which_every_module_was_watched_do_not_count() -> None:
 
 def test_only_the_steps_are_watched_once_they_are_known() -> None:
     followed: list[Source] = []
-    times = trial.StepTimes(6, 60.0, followed.append)
+    times = trial.StepClock(6, 60.0, followed.append)
     for _ in range(16):  # gradients are accumulated
         times.tick("training module", 1, "Net")
     assert followed == []
@@ -329,7 +331,7 @@ def test_only_the_steps_are_watched_once_they_are_known() -> None:
 
 
 def test_steps_before_their_source_was_known_count_and_were_watched() -> None:
-    times = trial.StepTimes(6, 60.0, lambda source: None)
+    times = trial.StepClock(6, 60.0, lambda source: None)
     for _ in range(6):
         times.tick("module", 1, "Net")
     with pytest.raises(trial.Enough):
@@ -339,13 +341,13 @@ def test_steps_before_their_source_was_known_count_and_were_watched() -> None:
 
 
 def test_a_program_of_few_or_slow_steps_is_timed_by_the_best_there_is() -> None:
-    times = trial.StepTimes(40, 60.0, lambda source: None)
+    times = trial.StepClock(40, 60.0, lambda source: None)
     for _ in range(4):
         times.tick("range", "work", "work")
         times.tick("training module", 1, "Net")
     result = times.result()
     assert (result.steps_by, len(result.steps_s), result.watched) == ("module", 3, 0)
-    late = trial.StepTimes(40, 0.0, lambda source: None)
+    late = trial.StepClock(40, 0.0, lambda source: None)
     for _ in range(4):
         late.tick("training module", 1, "Net")
     with pytest.raises(trial.Enough):

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
-from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, compare_versions
-from kinetoscope.bench.versions.results import VersionsCompared
+from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, VersionsCompared, compare_versions
 from kinetoscope.bench.versions.worktree import Version, at_hand, checked_out
 from kinetoscope.errors import InputError, ProgramError, UsageError
 
@@ -110,3 +109,14 @@ def test_what_cannot_be_compared_is_refused(repository: Path, tmp_path: Path) ->
             compare_versions(base, at_hand(), ["train.py"], launch=lambda *_: TrialResult(error="it broke"))
         with pytest.raises(ProgramError, match="no steps"):
             compare_versions(base, at_hand(), ["train.py"], launch=lambda *_: TrialResult())
+
+
+def test_a_folder_that_the_base_lacks_is_named_as_it_is_in_the_repository(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "new").mkdir()
+    monkeypatch.chdir(repository / "new")
+    with checked_out("git:main") as base:
+        with pytest.raises(InputError, match="no such folder") as refused:
+            compare_versions(base, at_hand(), ["train"], module=True, launch=Machine(0.0))
+        assert refused.value.where == "new"

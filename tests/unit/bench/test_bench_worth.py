@@ -11,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clockwork import measured
-from kinetoscope.bench.autotune import campaign, worth
 from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.autotune import winners as promise
+from kinetoscope.bench.autotune import worth
 from kinetoscope.bench.autotune.worth import Copy, Worth
-from kinetoscope.bench.kernels.generated import Facts, Kernel, Module, TensorArgument
+from kinetoscope.bench.kernels.generated import KernelFacts, KernelSource, ModuleSource, TensorArgument
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
-from kinetoscope.bench.measure.results import Comparison, Gain
+from kinetoscope.bench.measure.results import Gain, RatioToBase
 from kinetoscope.bench.measure.timers import HostTimer
+from kinetoscope.bench.request import Request
+from kinetoscope.bench.worker import Benches
+from kinetoscope.bench.worker import autotune as autotune_kernels
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware.spec import find
 
@@ -127,7 +130,7 @@ def test_a_promise_is_the_sum_of_gains_times_launches() -> None:
     ],
 )
 def test_the_outcome_follows_its_rule(measured: tuple[float, float], verdict: Any, outcome: str) -> None:
-    comparison = Comparison(
+    comparison = RatioToBase(
         name="applied",
         base="as recorded",
         ratio=1,
@@ -144,9 +147,9 @@ def test_the_outcome_follows_its_rule(measured: tuple[float, float], verdict: An
 def subject(kind: str) -> Subject:
     argument = TensorArgument((4,), (1,), "float32", "cpu", 0, 0)
     return Subject(
-        Kernel("k", "", kind, ()),
-        Module(Path("m.py"), "", "0_inference", {}),
-        Facts("pointwise", ("in_ptr0",), (), None, None),
+        KernelSource("k", "", kind, ()),
+        ModuleSource(Path("m.py"), "", "0_inference", {}),
+        KernelFacts("pointwise", ("in_ptr0",), (), None, None),
         (argument,),
         16,
         1,
@@ -155,15 +158,7 @@ def subject(kind: str) -> Subject:
 
 def test_kernels_without_configurations_are_refused_with_what_is_needed() -> None:
     with pytest.raises(KinetoscopeError, match="none of these 1 kernels") as caught:
-        campaign.run(
-            [subject("cpp")],
-            lambda _: pytest.fail("nothing is measured"),
-            configurations=(),
-            seconds=1,
-            limit=0,
-            apply_in=None,
-            progress=lambda _: None,
-        )
+        autotune_kernels(Request(task="autotune", input="recording"), [subject("cpp")], [], Benches(None))
     assert "record on a GPU" in str(caught.value)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.analysis.time.phases import phases_of
-from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
+from kinetoscope.capture.recorder.profiler import MarkedStep, annotate
 from kinetoscope.trace.read import read
 from traces import call, kernel
 
@@ -73,6 +73,7 @@ def test_a_light_session_marks_by_the_wall_clock_and_exports_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
+    from kinetoscope.capture.options import Options
     from kinetoscope.capture.recorder import profiler
 
     class Kineto:
@@ -95,7 +96,7 @@ def test_a_light_session_marks_by_the_wall_clock_and_exports_its_steps(
     times = iter((BASE + 1_000_000, BASE + 3_000_000, BASE + 4_500_000))
     monkeypatch.setattr(torch.profiler, "profile", Kineto)
     monkeypatch.setattr(profiler.time, "time_ns", lambda: next(times))
-    session = profiler.light_session()
+    session = profiler.TorchDevice(Options()).session(kind="light", any_thread=False)
     session.prepare()
     session.start()
     session.mark(41)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope import cli
-from kinetoscope.capture.process.launch import Outcome
+from kinetoscope.capture.process.launch import RunOutcome, summarize
 from kinetoscope.capture.process.recording import _is_of_accelerator  # pyright: ignore[reportPrivateUsage]
-from kinetoscope.capture.process.summary import summarize
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
@@ -70,7 +69,7 @@ def test_the_latest_phase_counts(tmp_path: Path):
 def test_summary_and_reports_say_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     manifest = died(folders.create("x", tmp_path / "r"), "record", *SEGFAULT)
     folder = tmp_path / "r"
-    summarize(Outcome(folder, manifest, -11, True), report=False)
+    summarize(RunOutcome(folder, manifest, -11, True), report=False)
     first = capsys.readouterr().err.splitlines()[0]
     for part in ("died (signal: SIGSEGV) while it was being recorded", "record", "kinetoscope run --careful"):
         assert part in first

@@ -6,7 +6,6 @@ import pytest
 
 from kinetoscope.capture.process import environment
 from kinetoscope.capture.process.ranks import rank_and_world
-from kinetoscope.capture.recorder import clocks
 from kinetoscope.hardware import nvml
 
 
@@ -90,7 +89,7 @@ class Driver:
 
 def test_a_clock_sample_says_none_for_what_the_device_does_not():
     card = nvml.Card("abc", Driver())
-    sample = clocks.sample(card, 3, "before recording")
+    sample = environment.sample(card, 3, "before recording")
     assert card.driver() == "580.159.04"
     assert (sample.device, sample.moment) == (3, "before recording")
     assert (sample.sm_clock_mhz, sample.memory_clock_mhz, sample.max_sm_clock_mhz) == (1980, 3201, None)

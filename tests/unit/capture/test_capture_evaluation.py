@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fake_program import FakeDevice, Program
-from kinetoscope.capture.recorder.phases import Before, Record
-from kinetoscope.capture.steps.evaluation import Evaluation
+from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
+from kinetoscope.capture.steps.detector import Evaluation
 
 
 def test_calls_between_a_step_and_the_next_training_call_are_an_evaluation() -> None:
@@ -52,7 +52,7 @@ def evaluate(program: Program, seconds: float) -> None:
 
 def test_steps_that_are_timed_hold_no_evaluation() -> None:
     program = Program()
-    program.until(Before, 0.1)
+    program.until(TimeBefore, 0.1)
     for index in range(80):
         if index % 5 == 0:
             evaluate(program, 7.0)
@@ -66,7 +66,7 @@ def test_steps_that_are_timed_hold_no_evaluation() -> None:
 
 def test_an_evaluation_is_recorded_as_a_step_of_its_own() -> None:
     program = Program(device=FakeDevice())
-    program.until(Record, 0.1)
+    program.until(RecordSteps, 0.1)
     first = program.recorder.measured.first_step
     assert first is not None
     program.recorder.model_called(True)

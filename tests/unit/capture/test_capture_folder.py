@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.launch import Outcome
-from kinetoscope.capture.process.summary import summarize
+from kinetoscope.capture.process.launch import RunOutcome, summarize
 from kinetoscope.errors import UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -98,12 +97,12 @@ def test_hosts_of_a_job_that_has_a_name_share_a_folder_unasked(
     assert paths == [f"train-job-42{n}/{host}" for n in ("", "-2") for host in ("node-7", "node-8")]
     assert folders.agreements(made[0]) == folders.agreements(made[1]) != folders.agreements(made[2])
     ranks = (RankRecord(rank=0, exit="ok"),)
-    summarize(Outcome(made[1], Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
+    summarize(RunOutcome(made[1], Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
     assert "hosts together, once they have ended: kinetoscope report recordings/train-job-42\n" in (
         capsys.readouterr().err
     )
     own = folders.create("train", None, host="node-8")
-    summarize(Outcome(own, Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
+    summarize(RunOutcome(own, Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
     assert "with one --out on a disk that all share" in capsys.readouterr().err
 
 

@@ -13,11 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kinetoscope.bench.kernels import captured, replica  # noqa: E402
+from kinetoscope.bench.kernels import replica  # noqa: E402
 from kinetoscope.bench.kernels import subjects as kernels  # noqa: E402
 from kinetoscope.bench.kernels.generated import ScalarArgument, TensorArgument  # noqa: E402
 from kinetoscope.capture import torch_private  # noqa: E402
-from kinetoscope.capture.compiler import kernel_inputs, user_kernels  # noqa: E402
+from kinetoscope.capture.compiler import kernel_inputs  # noqa: E402
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs  # noqa: E402
 
 
@@ -145,7 +145,7 @@ def test_integers_of_generated_kernels_are_kept_once_and_come_back(triton: None,
     assert inputs.notes == []
     assert len(tuner.launched) == 2
     assert "wrapped" not in FakeAutotuner.run.__qualname__
-    values, user, data = captured.read(tmp_path)
+    values, user, data = kernels.read_inputs(tmp_path)
     assert not user
     assert data.stat().st_size == 4 * 8 + 3
     kept = values["triton_poi_fused_embedding_0"]
@@ -266,5 +266,5 @@ def test_the_end_says_what_was_not_kept(triton: None, tmp_path: Path) -> None:
 
 
 def test_the_shape_of_a_tensor() -> None:
-    shape = user_kernels.tensor_shape(torch.zeros(3, 4, dtype=torch.float16).t())
+    shape = kernel_inputs.tensor_shape(torch.zeros(3, 4, dtype=torch.float16).t())
     assert shape == {"shape": (4, 3), "stride": (1, 4), "dtype": "float16", "device": "cpu"}

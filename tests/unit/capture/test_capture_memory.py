@@ -12,9 +12,9 @@ import torch
 
 from fake_program import FakeDevice, FakeSession, Program
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.recorder import tensors
+from kinetoscope.capture.recorder import memory as recorded_memory
 from kinetoscope.capture.recorder.memory import AllocatorHistory
-from kinetoscope.capture.recorder.phases import Before, Done, Record
+from kinetoscope.capture.recorder.phases import Done, RecordSteps, TimeBefore
 from kinetoscope.recording import memory as recorded
 
 SNAPSHOT = {"segments": [], "device_traces": [[]]}
@@ -79,9 +79,9 @@ def test_history_is_kept_whenever_no_step_is_timed_and_read_once(allocator: Fake
     assert allocator.log == []  # the program has not begun to use its device
     allocator.starting()
     assert allocator.log == ["on"]
-    program.until(Before, 0.1)
+    program.until(TimeBefore, 0.1)
     assert allocator.log == ["on", "off"]
-    program.until(Record, 0.1)
+    program.until(RecordSteps, 0.1)
     assert allocator.log == ["on", "off", "on"]
     program.until(Done, 0.1)
     assert allocator.log == ["on", "off", "on", "snapshot", "off", "on"]
@@ -187,7 +187,7 @@ def test_a_failure_is_a_note_and_never_the_program_s(
 
 
 def test_every_tensor_of_modules_optimizers_and_variables_has_its_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tensors, "_on_device", lambda tensor: True)
+    monkeypatch.setattr(recorded_memory, "_on_device", lambda tensor: True)
     gc.collect()
 
     class Net(torch.nn.Module):
@@ -201,7 +201,9 @@ def test_every_tensor_of_modules_optimizers_and_variables_has_its_name(monkeypat
     (net.layer(torch.ones(4)).sum() + free.sum()).backward()
     optimizer.step()
     losses = [torch.ones(2), {"a": torch.ones(3)}]
-    found = {(one.role, one.name.split(" (")[0]): one for one in tensors.HeldByProgram().tensors(_here())}
+    found = {
+        (one.role, one.name.split(" (")[0]): one for one in recorded_memory.HeldByProgram().tensors(_here())
+    }
     weight = net.layer.weight
     assert found["parameter", "Net.layer.weight"].address == weight.untyped_storage().data_ptr()
     assert found["parameter", "Net.layer.weight"].bytes == 4 * 12

@@ -8,9 +8,9 @@ import pytest
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record
+from kinetoscope.capture.recorder.phases import Done, Prepare, RecordSteps, TimeAfter, TimeBefore
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
+from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
 
 
 def test_a_steady_loop_is_timed_recorded_and_timed_again():
@@ -89,13 +89,13 @@ def test_a_program_that_still_gets_faster_is_timed_once_it_is_warm():
 
 def test_a_program_that_never_ends_getting_faster_is_recorded_all_the_same():
     program = Program()
-    program.until(Before, 0.06)
+    program.until(TimeBefore, 0.06)
     passed = 0
     while not isinstance(program.recorder.phase, Prepare):
         program.step(0.06 * 0.95**passed)
         passed += 1
     assert passed == 30
-    program.until(After, 0.06)
+    program.until(TimeAfter, 0.06)
     passed = 0
     while not isinstance(program.recorder.phase, Done):
         program.step(0.06 * 0.95**passed)
@@ -159,7 +159,7 @@ def test_a_step_without_its_mark_does_not_count():
     device = FakeDevice()
     program = Program(device=device)
     device.clock = lambda: program.now
-    program.until(Before, 0.1)
+    program.until(TimeBefore, 0.1)
     device.marks = False
     program.step(0.1)
     device.marks = True
@@ -185,7 +185,7 @@ def test_a_device_that_fails_leaves_the_host_s_times():
 
 def test_a_step_that_compiles_does_not_count():
     program = Program(Options(warmup=2))
-    program.until(Before, 0.1)
+    program.until(TimeBefore, 0.1)
     program.steps(5, 0.1)
     program.step(7.0, compiles=True)
     program.steps(80, 0.1)
@@ -210,7 +210,7 @@ def test_steps_do_not_count_until_they_have_settled_again():
         program.step(seconds)
         assert isinstance(program.recorder.phase, Prepare)
     program.step(0.1)
-    assert isinstance(program.recorder.phase, Record)
+    assert isinstance(program.recorder.phase, RecordSteps)
     program.steps(80, 0.1)
     assert program.recorder.timings().profiled_s == pytest.approx([0.1] * 3)
 
@@ -249,7 +249,7 @@ def test_a_loader_s_queue_drains_before_anything_counts(light: bool):
 
 def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
     program = Loaded(2)
-    program.until(Before)
+    program.until(TimeBefore)
     program.queue, program.filled = 10_000, 0  # the first pause's batches are used up, the next ones' are not
     program.steps(300)
     timings = program.recorder.timings()

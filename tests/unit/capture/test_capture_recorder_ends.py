@@ -10,7 +10,7 @@ import pytest
 
 from fake_program import FakeDevice, FakeSession, Program
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.phases import After, Before, Done, Prepare, Record, Recover
+from kinetoscope.capture.recorder.phases import Done, Prepare, RecordSteps, Recover, TimeAfter, TimeBefore
 from kinetoscope.capture.steps.start import StartAgreement
 from kinetoscope.recording.manifest import TimedSteps
 
@@ -51,7 +51,7 @@ def test_a_program_without_steps_is_recorded_whole_and_told_so():
 
 def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
     program = Program()
-    program.until(Record)
+    program.until(RecordSteps)
     program.steps(1)
     program.recorder.end()
     timings = program.recorder.timings()
@@ -62,7 +62,7 @@ def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
 @pytest.mark.parametrize("timed", [0, 1, 2])
 def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
     program = Program()
-    program.until(Before)
+    program.until(TimeBefore)
     program.steps(timed)
     program.recorder.end()
     timings = program.recorder.timings()
@@ -84,10 +84,10 @@ def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
 )
 def test_a_program_that_ends_in_the_light_pass_keeps_the_full_one(light_steps: int | None, last: str):
     program = Program(device=FakeDevice(light=True))
-    program.until(Record)
+    program.until(RecordSteps)
     program.until(Prepare)
     if light_steps is not None:
-        program.until(Record)
+        program.until(RecordSteps)
         program.steps(light_steps)
     program.recorder.end()
     timings = program.recorder.timings()
@@ -101,11 +101,11 @@ def test_a_program_that_ends_in_the_light_pass_keeps_the_full_one(light_steps: i
 
 
 @pytest.mark.parametrize(
-    ("phase", "steps", "timed"), [(Recover, 0, 0), (Recover, 1, 0), (After, 0, 0), (After, 2, 2)]
+    ("phase", "steps", "timed"), [(Recover, 0, 0), (Recover, 1, 0), (TimeAfter, 0, 0), (TimeAfter, 2, 2)]
 )
 def test_a_program_that_ends_after_the_recording_keeps_it(phase: type, steps: int, timed: int):
     program = Program()
-    program.until(Record)
+    program.until(RecordSteps)
     program.until(phase)
     program.steps(steps)
     program.recorder.end()
@@ -117,7 +117,7 @@ def test_a_program_that_ends_after_the_recording_keeps_it(phase: type, steps: in
 
 def test_the_program_s_own_profiler_after_the_recording_ends_what_is_ours():
     program = Program(device=FakeDevice(light=True))
-    program.until(Record)
+    program.until(RecordSteps)
     program.until(Prepare)
     program.recorder.foreign_began()
     assert program.device.log[-2:] == ["light3 start", "light3 stop"]
@@ -127,7 +127,7 @@ def test_the_program_s_own_profiler_after_the_recording_ends_what_is_ours():
 
 def test_a_call_that_is_running_when_the_program_ends_is_a_step():
     program = Program()
-    program.until(Record, kind="module")
+    program.until(RecordSteps, kind="module")
     program.now += 0.25
     program.recorder.end()
     assert program.recorder.timings().profiled_s == (0.25,)
@@ -166,7 +166,7 @@ def test_a_range_is_timed_from_its_entry_to_its_exit():
 
 def test_what_follows_a_range_is_no_step():
     program = Program(Options(range="hot", steps=5))
-    while not isinstance(program.recorder.phase, Record):
+    while not isinstance(program.recorder.phase, RecordSteps):
         program.step(5.0, kind="range", key=1)
         program.step(2.0, kind="range end", key=1)
     program.now += 9.0
@@ -305,7 +305,7 @@ def test_ranks_stay_together_where_one_compiles_and_waits(tmp_path: Path):
     for index in range(80):
         ranks[0].step(0.5)
         ranks[1].ledgers.wait(data_s=0.4 if index < 30 else 0.0)
-        before = isinstance(ranks[1].recorder.phase, Before) and not ranks[1].compiled
+        before = isinstance(ranks[1].recorder.phase, TimeBefore) and not ranks[1].compiled
         ranks[1].step(0.5, compiles=before)
     marks = [[line for line in rank.device.log if "mark" in line] for rank in ranks]
     assert marks[0] == marks[1]

@@ -22,8 +22,8 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.hooks.main_thread import MainThread, is_delicate
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.captures import Captures
-from kinetoscope.capture.recorder.decisions import Decisions
-from kinetoscope.capture.recorder.phases import Before, Record
+from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
+from kinetoscope.capture.recorder.provisional import Decisions
 from kinetoscope.capture.steps.sources import Sources
 
 TOUCHES = ("prepare", "start", "stop", "export", "synchronize", "release")
@@ -95,9 +95,9 @@ def test_a_spent_budget_ends_nothing_from_its_own_thread() -> None:
 
 def test_with_care_the_first_steps_are_not_recorded() -> None:
     program = Program(Options(careful=True))
-    program.until(Before)
+    program.until(TimeBefore)
     assert touched(program.device) == ["synchronize"]  # a device without a clock, which is waited for
-    program.until(Record)
+    program.until(RecordSteps)
     assert "full1 start" in program.device.log
     program.steps(40)
     assert program.recorder.timings().recorded is not None

@@ -3,9 +3,16 @@ from __future__ import annotations
 import pytest
 
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
-from kinetoscope.capture.steps.steady import calm, recorded_steps, recovered, settled, waiting
-from kinetoscope.capture.steps.stopwatch import Moment, StepTime
-from kinetoscope.capture.steps.timing import timed_steps
+from kinetoscope.capture.steps.timing import (
+    Moment,
+    StepTime,
+    calm,
+    recorded_steps,
+    recovered,
+    settled,
+    timed_steps,
+    waiting,
+)
 
 
 @pytest.mark.parametrize(

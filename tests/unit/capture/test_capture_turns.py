@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kinetoscope.capture.recorder.turns import turn
+from kinetoscope.capture.recorder.context import turn
 
 
 def test_as_many_write_at_once_as_may_and_the_next_goes_ahead_when_its_patience_ends(tmp_path: Path) -> None:

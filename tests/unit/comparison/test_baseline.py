@@ -63,6 +63,13 @@ def test_what_is_no_baseline_is_refused(
     assert "--update" in said
 
 
+def test_none_is_made_that_would_be_refused(tmp_path: Path) -> None:
+    snapshot = TRACE.parents[1] / "h200_memory" / "train.pickle.gz"  # it has neither launches nor steps
+    path = tmp_path / "baseline.json"
+    assert cli.main(["check", str(snapshot), "--against", str(path), "--update"]) == 3
+    assert not path.exists()
+
+
 def test_one_without_a_schema_is_refused(kept: dict[str, Any], tmp_path: Path) -> None:
     assert checked({name: value for name, value in kept.items() if name != "schema"}, tmp_path) == 3
     assert checked({"counts": {}}, tmp_path) == 3

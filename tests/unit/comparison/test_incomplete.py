@@ -12,6 +12,7 @@ import pytest
 from kinetoscope import cli
 from kinetoscope.analysis.health.losses import losses
 from kinetoscope.analysis.health.verdict import health
+from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.sources.run import load
 
@@ -87,6 +88,18 @@ def test_a_cut_trace_without_device_work_is_unreliable(tmp_path: Path) -> None:
     assert health(run).verdict == "unreliable"
     assert "0.0%" not in " ".join(losses(run))
     assert losses(load(WHOLE)) == ()
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_what_is_left_of_the_device_work_is_replayed(number: int, tmp_path: Path) -> None:
+    """Cut before each event of the device: the steps that are replayed may have none of what is left."""
+    whole = gzip.decompress((FIXTURES / "h200" / "mm_4096_warm_eager.json.gz").read_bytes())
+    kernels = [found.start() for found in re.finditer(rb'"cat": "(kernel|gpu_mem)', whole)]
+    path = tmp_path / "cut.json"
+    path.write_bytes(whole[: kernels[number]])
+    run = load(path)
+    assert losses(run)
+    assert all(row.saving_us >= 0 for row in build(run).findings)
 
 
 def test_history_marks_what_was_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

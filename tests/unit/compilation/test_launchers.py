@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kinetoscope.analysis.compiled.join import join
-from kinetoscope.capture.compiler.launchers import Launchers
+from kinetoscope.capture.compiler.compile_log import Launchers
 from kinetoscope.compilation.generated.launchers import Loaded, LoadedConfiguration, decoder, fill
 from kinetoscope.compilation.model import CompiledKernel
 from kinetoscope.compilation.sources import load

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ from kinetoscope.cli import main
 from kinetoscope.document import RanksListing
 from kinetoscope.document.collect.ranks import ranges
 from kinetoscope.errors import InputError
-from kinetoscope.fleet import engine
+from kinetoscope.fleet import engine, store
 from kinetoscope.fleet.gather import gather, one_a_rank
 from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
@@ -94,6 +96,26 @@ def test_a_part_is_the_same_from_disk(traces: Path) -> None:
     for broken in (b"", data[:-9], data.replace(b"facts", b"stcaf"), msgspec.msgpack.encode({"format": 9})):
         with pytest.raises(InputError):
             decode(broken, "here")
+
+
+def test_a_part_of_changed_bytes_is_a_part_or_refused(traces: Path) -> None:
+    data = encode(part(read(traces / "host0" / "traces" / "rank0.json")))
+    for seed in range(60):
+        chance = random.Random(seed)
+        changed = bytearray(data)
+        for _ in range(chance.choice([1, 20])):
+            changed[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        with contextlib.suppress(InputError):
+            decode(bytes(changed), "here")
+
+
+def test_a_part_that_unpacks_to_more_than_any_would_is_refused(
+    traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encode(part(read(traces / "host0" / "traces" / "rank0.json")))
+    monkeypatch.setattr(store, "LARGEST", 100)
+    with pytest.raises(InputError, match="not a part"):
+        decode(data, "here")
 
 
 def test_work_that_was_interrupted_goes_on_where_it_stopped(traces: Path, tmp_path: Path) -> None:

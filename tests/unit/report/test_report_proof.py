@@ -16,8 +16,8 @@ from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
 from kinetoscope.bench.kept import read
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.measure import results
-from kinetoscope.bench.request import Result
-from kinetoscope.bench.tune.results import Row, Tuning
+from kinetoscope.bench.request import BenchResult
+from kinetoscope.bench.tune.results import SettingRow, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.findings.model import Proof
 from kinetoscope.proof import measured as proof
@@ -31,12 +31,14 @@ EAGER, FIX = Setting(), Setting(mode="reduce-overhead")
 TRIED = Proof("", mode="reduce-overhead")
 
 
-def row(setting: Setting, *rounds: float, **changes: Any) -> Row:
-    made = Row(setting=setting, label=setting.label, step_s=sorted(rounds)[len(rounds) // 2], rounds_s=rounds)
+def row(setting: Setting, *rounds: float, **changes: Any) -> SettingRow:
+    made = SettingRow(
+        setting=setting, label=setting.label, step_s=sorted(rounds)[len(rounds) // 2], rounds_s=rounds
+    )
     return msgspec.structs.replace(made, **changes)
 
 
-def tuning(*rows: Row, command: tuple[str, ...] = WORDS, device: str = "NVIDIA H200") -> Tuning:
+def tuning(*rows: SettingRow, command: tuple[str, ...] = WORDS, device: str = "NVIDIA H200") -> Tuning:
     return Tuning(command=command, device=device, rounds=3, rows=rows)
 
 
@@ -108,7 +110,7 @@ def test_a_precision_is_measured_with_the_programs_own_compiler() -> None:
 
 
 def test_a_setting_that_fails_or_computes_something_else_saves_nothing() -> None:
-    failed = Row(setting=FIX, label=FIX.label, error="BackendCompilerFailed")
+    failed = SettingRow(setting=FIX, label=FIX.label, error="BackendCompilerFailed")
     found = proof.by_tune(tuning(WRITTEN, failed), TRIED, WORDS)
     assert found is not None
     assert (found.saving_us, found.verdict) == (None, "fails")
@@ -139,8 +141,8 @@ def tuned(name: str = "triton_red_0", *, ratio: float = 0.5, launches: int = 2) 
 ASKED = Proof("kinetoscope bench …", kernel="triton_red_0", kernel_us=400.0, launches=4.0)
 
 
-def bench(*kernels: Tuned, modules: tuple[ModuleResult, ...] = ()) -> Result:
-    return Result(device="NVIDIA H200", torch="2.11.0", tuned=kernels, modules=modules)
+def bench(*kernels: Tuned, modules: tuple[ModuleResult, ...] = ()) -> BenchResult:
+    return BenchResult(device="NVIDIA H200", torch="2.11.0", tuned=kernels, modules=modules)
 
 
 def test_a_kernels_saving_is_its_time_in_the_step() -> None:

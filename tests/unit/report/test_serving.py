@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from kinetoscope.render import serving
 from kinetoscope.render.serving import LOOPBACK, Content, Server, opened
 
 
@@ -93,6 +94,15 @@ def test_a_client_that_goes_away_is_no_error(capfd: pytest.CaptureFixture[str]) 
             assert len(answer.read()) == 1 << 24
         server.shutdown()
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_client_that_asks_for_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving._Handler, "timeout", 0.1)
+    with Server({}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with socket.create_connection((LOOPBACK, server.server_port), timeout=60) as client:
+            assert client.recv(1) == b""
+        server.shutdown()
 
 
 def test_a_browser_is_not_given_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

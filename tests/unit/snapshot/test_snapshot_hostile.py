@@ -20,6 +20,8 @@ from snapshots import frames
 BLOCK: dict[str, Any] = {"address": 0, "size": 512, "requested_size": 5, "state": "active_allocated"}
 SEGMENT: dict[str, Any] = {"device": 0, "address": 0, "total_size": 512, "stream": 0, "blocks": [BLOCK]}
 
+ENTRY: dict[str, Any] = {"action": "alloc", "addr": 0, "size": 5, "stream": 0, "time_us": 1, "frames": []}
+
 
 def written(folder: Path, *segments: dict[str, Any], **more: object) -> Path:
     path = folder / "snapshot.pickle"
@@ -31,6 +33,18 @@ def written(folder: Path, *segments: dict[str, Any], **more: object) -> Path:
 @pytest.mark.parametrize("value", [-1, None, 1.5, 1 << 70, "x", True])
 def test_a_segment_is_of_numbers_that_there_are(name: str, value: object, tmp_path: Path) -> None:
     path = written(tmp_path, {**SEGMENT, name: value})
+    with pytest.raises(InputError):
+        read(path)
+    assert cli.main(["memory", str(path)]) == 3
+
+
+@pytest.mark.parametrize("name", ["addr", "size", "stream", "time_us", "frames", "pool_id"])
+@pytest.mark.parametrize("value", [1 << 63, -(1 << 63) - 1, 10**30])
+@pytest.mark.parametrize("others", [0, 40])
+def test_an_entry_is_of_numbers_that_there_are(name: str, value: int, others: int, tmp_path: Path) -> None:
+    """Entries that are written alike are read by columns, the others one by one: both ways end the same."""
+    rows = [{**ENTRY, "addr": at} for at in range(others)]
+    path = written(tmp_path, SEGMENT, device_traces=[[{**ENTRY, name: value}, *rows]])
     with pytest.raises(InputError):
         read(path)
     assert cli.main(["memory", str(path)]) == 3

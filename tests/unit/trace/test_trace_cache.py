@@ -108,6 +108,18 @@ def test_a_corrupt_entry_is_as_good_as_none(tmp_path: Path, home: Path) -> None:
         assert (entry / damage).stat().st_size > 2
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_what_never_ends_is_no_entry(tmp_path: Path, home: Path) -> None:
+    path = write(tmp_path / "t.json", "a")
+    for name in ("host_events.parquet", "facts.json"):
+        for endless in (os.mkfifo, lambda place: place.symlink_to("/dev/zero")):
+            read(path)
+            (entry,) = home.iterdir()
+            (entry / name).unlink()
+            endless(entry / name)
+            assert read(path).host_events["name"].to_list() == ["a"]
+
+
 def test_a_recording_keeps_its_tables_itself(tmp_path: Path, home: Path) -> None:
     recording = tmp_path / "recording"
     path = write(recording / "trace" / "rank0.json", "a")

@@ -14,6 +14,12 @@ from kinetoscope.statistics.distribution import median, quantile
 
 # Of the step: from here on a loop waits for its loader, its steps short and long by rounds of workers.
 WAITS_FOR_DATA = 0.1
+# A long step takes so many times the median of all; a round of several, which hold others too, so many times.
+LONG_STEP, LONG_ROUND = 2.0, 1.5
+# Long steps are rare where they are at most so much of all.
+COMMON = 1 / 3
+# What rare steps add to the mean is reported where it is so much of the median.
+RARE_MATTERS = 0.05
 # Steps timed before and after are distinguished only where each are enough for an interval.
 FEWEST = 6
 
@@ -37,6 +43,26 @@ class Waiting(msgspec.Struct, frozen=True):
     gc_us: float
 
 
+class RareSteps(msgspec.Struct, frozen=True):
+    """Rare steps that take more than twice as long as the median one; of rounds, 1.5 times as long.
+
+    Attributes:
+        count, of: how many of the timed steps (or of rounds, where a loader's workers make steps in rounds).
+        extra_us: what they add to a step at the mean.
+        longest_us: the longest of them.
+        cause: ``data-loading``, ``synchronization`` or ``garbage-collection``, where the host spent at least
+            half of the additional time in it; null: unknown.
+        cause_us: what it spent there, of ``extra_us``.
+    """
+
+    count: int
+    of: int
+    extra_us: float
+    longest_us: float
+    cause: str | None
+    cause_us: float
+
+
 @dataclass(frozen=True)
 class Unprofiled:
     """Steps without the profiler: those before the recording and, where they are alike, those after it.
@@ -47,7 +73,8 @@ class Unprofiled:
 
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
     do not overlap. ``waiting`` is None where it was not measured, ``recorded_data_us`` is the waiting for
-    data in the recorded steps. ``words`` says what the figures are of.
+    data in the recorded steps. ``words`` says what the figures are of. ``mean_us`` is the mean of the same
+    steps, rare long ones included; ``rare`` are those, None where they do not matter.
     """
 
     step: Spread
@@ -57,6 +84,8 @@ class Unprofiled:
     waiting: Waiting | None
     recorded_data_us: float | None
     words: str
+    mean_us: float
+    rare: RareSteps | None = None
 
 
 def unprofiled(timings: StepTimings) -> Unprofiled | None:
@@ -75,6 +104,8 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
         _waiting(timed, size),
         None if timings.recorded is None else _of_rounds(timings.recorded.data_s, size),
         _words(timed, size),
+        1e6 * mean(timed.step_s),
+        rare_steps(timed, size),
     )
 
 
@@ -155,6 +186,32 @@ def rounds(values: Sequence[float], size: int) -> list[float]:
     ]
 
 
+def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
+    """The rare long ones among steps that are taken in rounds of ``size``; None where they do not matter."""
+    values = rounds(timed.step_s, size)
+    usual, times = median(values), LONG_STEP if size == 1 else LONG_ROUND
+    rare = [place for place, value in enumerate(values) if value > times * usual]
+    extra = sum(values[place] - usual for place in rare) / len(values)
+    if not rare or len(rare) > COMMON * len(values) or extra < RARE_MATTERS * usual:
+        return None
+    waits = {"data-loading": timed.data_s, "synchronization": timed.sync_s, "garbage-collection": timed.gc_s}
+    spent = {
+        cause: sum(each[place] - median(each) for place in rare) / len(values)
+        for cause, seconds in waits.items()
+        if len(each := rounds(seconds, size)) == len(values)
+    }
+    cause = max(spent, key=spent.__getitem__, default=None)
+    known = cause is not None and spent[cause] >= extra / 2
+    return RareSteps(
+        len(rare),
+        len(values),
+        1e6 * extra,
+        1e6 * max(values),
+        cause if known else None,
+        1e6 * spent[cause] if cause is not None and known else 0.0,
+    )
+
+
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
     """Of a recording that waited for the device at both ends of these steps: only their mean is exact."""
     if not seconds:
@@ -164,7 +221,7 @@ def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
         mean(values), quantile(values, 0.1), quantile(values, 0.9), min(values), max(values), len(values)
     )
     words = "step timed" if len(values) == 1 else "steps timed together, their mean"
-    return Unprofiled(step, (len(values), 0), (None, None), False, None, None, words)
+    return Unprofiled(step, (len(values), 0), (None, None), False, None, None, words, mean(values))
 
 
 def _round(timings: StepTimings, timed: TimedSteps) -> int:

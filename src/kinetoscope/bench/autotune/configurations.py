@@ -14,7 +14,7 @@ from kinetoscope.bench.kernels.generated import Configuration
 from kinetoscope.bench.kernels.subjects import Subject, arguments, launches
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
-from kinetoscope.bench.measure.results import Comparison, Gain, MeasurementSet
+from kinetoscope.bench.measure.results import Gain, MeasurementSet, RatioToBase
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError, UsageError
@@ -55,7 +55,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     final: MeasurementSet | None = None
 
     @property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> RatioToBase | None:
         """The winner against the default; None if the default won."""
         return self.final.comparison("winner") if self.final is not None else None
 
@@ -65,7 +65,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def gain(self) -> Gain:
-        """What the winner saves in a run of its graph: of the default's cold median, times its launches."""
+        """The winner's saving in a run of its graph: of the default's cold median, times its launches."""
         if self.final is None or self.comparison is None or not self.is_faster:
             return Gain(0.0, 0.0, 0.0)
         return self.comparison.gain(self.final["default"].median_ns * self.launches_per_run)
@@ -158,7 +158,7 @@ class Tuner:
         return arguments(self._subject, self._bench.device)
 
     def candidates(self) -> list[dict[str, int]]:
-        """What Inductor itself would try under max-autotune."""
+        """The configurations that Inductor itself would try under max-autotune."""
         source = max_autotune_source(self._subject.kernel.source)
         autotuner = getattr(replica.load_source(source), self._subject.kernel.name)
         return [torch_names.configuration(config) for config in autotuner.configs]

@@ -15,14 +15,14 @@ import msgspec
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.autotune.configurations import Tuned
 from kinetoscope.bench.kernels import replica
-from kinetoscope.bench.kernels.generated import Module
+from kinetoscope.bench.kernels.generated import ModuleSource
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.measure import results
-from kinetoscope.bench.measure.results import Comparison, Gain
+from kinetoscope.bench.measure.results import Gain, RatioToBase
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, and what Inductor did with it."""
+    """The table that was written, and what Inductor did with it."""
 
     table: str
     lines: tuple[str, ...]
@@ -37,7 +37,7 @@ def winners(tuned: Sequence[Tuned]) -> dict[str, dict[str, int]]:
     return {kernel.name: kernel.winner for kernel in tuned if kernel.is_faster}
 
 
-def write(folder: Path, tuned: Sequence[Tuned], modules: Mapping[str, Module]) -> Applied:
+def write(folder: Path, tuned: Sequence[Tuned], modules: Mapping[str, ModuleSource]) -> Applied:
     """Write the winners as ``folder/bench/autotune_lookup_table.json`` and have Inductor read them back."""
     chosen = winners(tuned)
     table = {k.lookup_key: k.winner for k in tuned if k.name in chosen and k.lookup_key is not None}
@@ -98,7 +98,7 @@ def promise(tuned: Sequence[Tuned], replay: ModuleResult) -> Promise | None:
     )
 
 
-def outcome(promised: Gain, measured: Gain, comparison: Comparison) -> Outcome:
+def outcome(promised: Gain, measured: Gain, comparison: RatioToBase) -> Outcome:
     """Whether a replay keeps a promise.
 
     The promise is its interval, wider by ``TOLERANCE`` at both ends. A faster replay confirms it where the

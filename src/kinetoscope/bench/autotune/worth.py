@@ -34,7 +34,7 @@ Skipped = Literal["nothing to win", "too little to win", "beyond the limit"]
 
 
 class Copy(NamedTuple):
-    """What a plain elementwise kernel takes, cold, to move so many bytes."""
+    """The cold time of a plain elementwise kernel that moves so many bytes."""
 
     bytes: int
     time_ns: float
@@ -48,7 +48,7 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     launches_per_run: int
     cold_ns: float
     least_ns: float
-    """What a copy of as many bytes takes here; its arithmetic at the device's peak, if that is longer."""
+    """The time of a copy of as many bytes; of its arithmetic at the device's peak, if that is longer."""
     skipped: Skipped | None = None
 
     @property
@@ -111,7 +111,7 @@ def least_ns(
 
 
 def worth(subject: Subject, cold_ns: float, copied: Sequence[Copy], peak: DeviceSpec | None) -> Worth:
-    """One kernel's time beside its least."""
+    """One kernel's time and its least."""
     dtype = next((a.dtype for a in subject.arguments if isinstance(a, TensorArgument)), "float32")
     return Worth(
         name=subject.kernel.name,

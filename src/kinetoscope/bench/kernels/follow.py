@@ -1,4 +1,4 @@
-"""What each kernel of a generated module is called with, without compiling or running anything.
+"""The arguments of each kernel in a generated module, found without compiling or running anything.
 
 The module's wrapper runs on fake tensors, with every kernel replaced by a recorder: no device is needed, and
 each kernel's real arguments (sizes, strides, aliases) come out.
@@ -15,23 +15,23 @@ from typing import Any, TypeAlias
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.kernels.generated import (
     Argument,
-    Kernel,
     KernelCall,
-    Module,
+    KernelSource,
+    ModuleSource,
     ReplayError,
     ScalarArgument,
     TensorArgument,
 )
 from kinetoscope.bench.torch_names import Tensor
-from kinetoscope.capture.compiler.user_kernels import tensor_shape
+from kinetoscope.capture.compiler.kernel_inputs import tensor_shape
 from kinetoscope.errors import InputError
 
 Size: TypeAlias = Sequence[int]
 Scope: TypeAlias = dict[str, Any]
-"""What a module defines at its top level: tensors, functions, whatever its code says."""
+"""The names that a module defines at its top level: tensors, functions, whatever its code says."""
 
 
-def calls(module: Module) -> list[KernelCall]:
+def calls(module: ModuleSource) -> list[KernelCall]:
     """Every kernel call of one run of the module, in order, with real sizes and strides.
 
     Raises:
@@ -55,7 +55,7 @@ def calls(module: Module) -> list[KernelCall]:
 class _Recorder:
     """Stands in for a kernel: Triton's are called as ``kernel.run(…)``, C++ ones as ``kernel(…)``."""
 
-    def __init__(self, kernel: Kernel, recorded: list[KernelCall]) -> None:
+    def __init__(self, kernel: KernelSource, recorded: list[KernelCall]) -> None:
         self._name, self._recorded = kernel.name, recorded
 
     def run(self, *arguments: Tensor, **_: object) -> None:
@@ -91,7 +91,7 @@ def _describe(arguments: Sequence[Tensor]) -> Iterator[Argument]:
             yield ScalarArgument(value if isinstance(value, int | float | bool | str | None) else str(value))
 
 
-def _scope(module: Module, stand_in: Callable[[Kernel], object]) -> Scope:
+def _scope(module: ModuleSource, stand_in: Callable[[KernelSource], object]) -> Scope:
     """Run the module's top level with kernels and device calls replaced; what it defines."""
     import torch
 
@@ -153,7 +153,7 @@ class _ExternKernels:
 
 
 def _replacements(torch: Any) -> Scope:
-    """What stands in for functions that would bypass fake tensors. Names are those of generated modules."""
+    """Stand-ins for functions that would bypass fake tensors, by their names in generated modules."""
 
     def empty_on(device: str) -> Callable[..., Tensor]:
         def empty(size: Size, stride: Size, dtype: object) -> Tensor:

@@ -1,8 +1,8 @@
 """Nsight Compute on chosen kernels: the command that runs it, and its numbers read back.
 
 Clocks are left alone (``--clock-control none``). Nsight Compute invalidates the caches before each kernel, so
-its duration is a cold one. It is taken in a run of its own: beside counters a kernel reads up to 3 % longer.
-What it holds beyond the work of the SMs shows in the duration of an empty kernel.
+its duration is a cold one. It is taken in a run of its own: together with counters a kernel reads up to 3 %
+longer. What it holds beyond the work of the SMs shows in the duration of an empty kernel.
 """
 
 from __future__ import annotations

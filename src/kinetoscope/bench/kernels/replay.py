@@ -9,12 +9,11 @@ import msgspec
 
 from kinetoscope.bench.kernels import replica
 from kinetoscope.bench.kernels.follow import Scope, entry
-from kinetoscope.bench.kernels.generated import Configuration, Module, ReplayError
-from kinetoscope.bench.measure import cuda_timers
-from kinetoscope.bench.measure.cuda_timers import Activity
+from kinetoscope.bench.kernels.generated import Configuration, ModuleSource, ReplayError
 from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.results import MeasurementSet
+from kinetoscope.bench.measure.timers import Activity, record
 
 # Of measuring, at least: with and without exchanged kernels a graph differs little.
 LEAST_SECONDS = 5.0
@@ -22,7 +21,7 @@ LEAST_SECONDS = 5.0
 RECORDED_RUNS = 5
 
 
-class WorkRow(msgspec.Struct, frozen=True):
+class DeviceWork(msgspec.Struct, frozen=True):
     """Device work of one name, in one run of the module."""
 
     name: str
@@ -40,12 +39,12 @@ class ModuleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Union of the device's intervals, for each run."""
     span_ns: float | None = None
     """First start to last end of the recorded runs, for each run."""
-    work: tuple[WorkRow, ...] = ()
+    work: tuple[DeviceWork, ...] = ()
     peak_memory_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
 
-def load(module: Module, exchange: Mapping[str, Configuration] | None = None) -> Callable[[], object]:
+def load(module: ModuleSource, exchange: Mapping[str, Configuration] | None = None) -> Callable[[], object]:
     """One run of the module on made-up inputs, compiled as Inductor would.
 
     Args:
@@ -68,7 +67,7 @@ def load(module: Module, exchange: Mapping[str, Configuration] | None = None) ->
 
 
 def time_module(
-    module: Module,
+    module: ModuleSource,
     bench: Bench,
     *,
     seconds: float,
@@ -106,7 +105,7 @@ def time_module(
         wants = "busy time, kernels and peak memory are read from a GPU's activity records: a CPU has none"
         return msgspec.structs.replace(result, notes=(*result.notes, wants))
     run = subjects["as recorded"]
-    activities = cuda_timers.record(lambda: [run() for _ in range(RECORDED_RUNS)])
+    activities = record(lambda: [run() for _ in range(RECORDED_RUNS)])
     return msgspec.structs.replace(
         result,
         busy_ns=union_ns(activities) / RECORDED_RUNS,
@@ -126,10 +125,10 @@ def union_ns(activities: Sequence[Activity]) -> int:
     return total
 
 
-def _rows(activities: Iterable[Activity]) -> tuple[WorkRow, ...]:
+def _rows(activities: Iterable[Activity]) -> tuple[DeviceWork, ...]:
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for activity in activities:
         sums[activity.name][0] += 1
         sums[activity.name][1] += activity.end_ns - activity.start_ns
-    rows = [WorkRow(name, n / RECORDED_RUNS, ns / RECORDED_RUNS) for name, (n, ns) in sums.items()]
+    rows = [DeviceWork(name, n / RECORDED_RUNS, ns / RECORDED_RUNS) for name, (n, ns) in sums.items()]
     return tuple(sorted(rows, key=lambda row: -row.device_time_ns))

@@ -7,14 +7,13 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinetoscope.bench import torch_names
-from kinetoscope.bench.kernels.captured import Values, fits
 from kinetoscope.bench.kernels.generated import (
     Argument,
     Configuration,
-    Kernel,
+    KernelSource,
     Launch,
     ReplayError,
     ScalarArgument,
@@ -22,6 +21,7 @@ from kinetoscope.bench.kernels.generated import (
 )
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.recording.inputs import SavedTensor
 from kinetoscope.recording.manifest import write_whole
 
 # Buffers are rotated as long as all sets together stay below this. Where a set lies moves some kernels by
@@ -42,6 +42,36 @@ def use_own_cache() -> None:
     os.environ["TRITON_CACHE_DIR"] = str(cache_folder() / "triton")
 
 
+class Values(NamedTuple):
+    """Recorded values of one kernel's arguments, by position, and the file that holds them."""
+
+    file: Path
+    tensors: tuple[SavedTensor, ...]
+
+    def fill(self, made: Sequence[Tensor]) -> None:
+        """Copy the values into arguments of the same shape and type."""
+        import torch
+
+        data = bytearray(self.file.read_bytes())
+        for saved in self.tensors:
+            target = made[saved.position] if 0 <= saved.position < len(made) else None
+            if not isinstance(target, torch.Tensor) or not target.numel():
+                continue
+            if not _fits(saved, target.shape, str(target.dtype).removeprefix("torch.")):
+                continue
+            flat = torch.frombuffer(data, dtype=target.dtype, count=target.numel(), offset=saved.at)
+            target.copy_(flat.reshape(saved.shape))
+
+    def has(self, position: int, argument: TensorArgument) -> bool:
+        """Whether there are values of an argument of this shape and type."""
+        at_position = (saved for saved in self.tensors if saved.position == position)
+        return any(_fits(saved, argument.shape, argument.dtype) for saved in at_position)
+
+
+def _fits(saved: SavedTensor, shape: Sequence[int], dtype: str) -> bool:
+    return saved.shape == tuple(shape) and saved.dtype == dtype
+
+
 class Replica:
     """A kernel that can be launched.
 
@@ -53,7 +83,7 @@ class Replica:
         ReplayError: its source does not load here.
     """
 
-    def __init__(self, kernel: Kernel, configuration: Configuration | None = None) -> None:
+    def __init__(self, kernel: KernelSource, configuration: Configuration | None = None) -> None:
         self.kernel = kernel
         try:
             self._compiled: Any = None
@@ -91,7 +121,7 @@ class Replica:
         """Launch as generated code does, so that a replica can take a kernel's place in its module."""
         self._function.run(*arguments, stream=stream)
 
-    def launcher(self) -> torch_names.Launcher | None:
+    def launcher(self) -> torch_names.CompiledConfiguration | None:
         """Configuration and resources, once it has run; None for C++ kernels."""
         if self.kernel.launch is not None:
             return torch_names.user_launcher(self._compiled, self.kernel.launch.constants)
@@ -165,27 +195,19 @@ def _fill(torch: Any, elements: int, dtype: str, random: Any, index_bound: int) 
 def notes(
     recorded: Sequence[Argument], index_bound: int | None, values: Values | None = None
 ) -> tuple[str, ...]:
-    """What a reader must know about the inputs."""
-    whole = {
-        place
-        for place, a in enumerate(recorded)
-        if isinstance(a, TensorArgument) and a.dtype.startswith(("int", "uint"))
-    }
+    """Remarks on the inputs that a reader must know."""
+    whole = [
+        (place, argument)
+        for place, argument in enumerate(recorded)
+        if isinstance(argument, TensorArgument) and argument.dtype.startswith(("int", "uint"))
+    ]
     if not whole:
         return ()
-    if all(_fits(recorded[place], place, values) for place in whole):
+    if values is not None and all(values.has(*argument) for argument in whole):
         return ("index values: recorded",)
     if index_bound is None:
         return ("integer arguments are zeros: gathers and scatters hit one place",)
     return (f"integer arguments are random below {index_bound}, not the program's own indices",)
-
-
-def _fits(argument: Argument, position: int, values: Values | None) -> bool:
-    return (
-        isinstance(argument, TensorArgument)
-        and values is not None
-        and any(fits(s, argument.shape, argument.dtype) for s in values.tensors if s.position == position)
-    )
 
 
 def sets(bytes_each: int, device: str, most: int = MOST_SETS) -> int:

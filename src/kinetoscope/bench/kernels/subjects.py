@@ -7,31 +7,37 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from kinetoscope.bench.kernels import captured, follow, generated, replica
-from kinetoscope.bench.kernels.captured import Values
+import msgspec
+
+from kinetoscope.bench.kernels import follow, generated, replica
 from kinetoscope.bench.kernels.generated import (
     Argument,
-    Facts,
-    Kernel,
     KernelCall,
-    Module,
+    KernelFacts,
+    KernelSource,
+    Launch,
+    ModuleSource,
     ReplayError,
+    ScalarArgument,
     TensorArgument,
     facts,
     least_bytes,
     moved_bytes,
 )
+from kinetoscope.bench.kernels.replica import Values
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
 from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
+from kinetoscope.recording.inputs import Inputs, UserKernel
 
 
 class Subject(NamedTuple):
     """A kernel as one module calls it: the arguments of the call that moves most, of all its calls."""
 
-    kernel: Kernel
-    module: Module
-    facts: Facts
+    kernel: KernelSource
+    module: ModuleSource
+    facts: KernelFacts
     arguments: tuple[Argument, ...]
     bytes: int
     launches: int
@@ -56,7 +62,7 @@ def find(path: Path, pattern: str = "*", graph: str = "") -> tuple[list[Subject]
     Raises:
         InputError: no module there.
     """
-    values, _, _ = captured.read(path)
+    values, _, _ = read_inputs(path)
     subjects, problems = ([], []) if graph else find_by_hand(path, pattern)
     try:
         modules = generated.find(path, graph)
@@ -80,19 +86,70 @@ def find_by_hand(path: Path, pattern: str) -> tuple[list[Subject], list[str]]:
     """The hand-written kernels of a recording that match, and those that cannot be rebuilt."""
     subjects: list[Subject] = []
     problems: list[str] = []
-    for found in captured.user_kernels(path):
-        if isinstance(found, str):
-            problems.append(found)
-            continue
-        kernel, module, arguments, launches, values = found
-        if fnmatchcase(kernel.name, pattern):
-            known = Facts("user Triton", kernel.signature, (), None, None)
-            moved = moved_bytes(kernel.signature, arguments)
-            subjects.append(Subject(kernel, module, known, arguments, moved, launches, values))
+    _, kernels, data = read_inputs(path)
+    for user in kernels:
+        where = f"{user.kernel} ({Path(user.file).name}:{user.line}) cannot be rebuilt"
+        if user.unusable is not None:
+            problems.append(f"{where}: {user.unusable}")
+        elif user.missing:
+            missing = ", ".join(user.missing)
+            problems.append(f"{where} from its source alone: it needs {missing} of its module")
+        elif fnmatchcase(user.kernel, pattern):
+            subjects.append(_by_hand(user, data))
     return subjects, problems
 
 
-def _generated(module: Module, calls: Sequence[KernelCall], pattern: str) -> list[Subject]:
+def _by_hand(user: UserKernel, data: Path) -> Subject:
+    constants = {p.name: p.triton_dtype or p.value for p in user.parameters if p.shape is None and p.constant}
+    dtypes = frozenset(p.name for p in user.parameters if p.triton_dtype)
+    passed = [p for p in user.parameters if p.name not in constants]
+    position = {p.name: i for i, p in enumerate(passed)}
+    launch = Launch(user.grid, constants, dtypes, user.options)
+    kernel = KernelSource(user.kernel, user.source, "user", tuple(position), "", launch)
+    arguments = tuple(
+        ScalarArgument(p.value)
+        if p.shape is None
+        else TensorArgument(p.shape, p.stride, p.dtype, p.device, p.storage, p.offset)
+        for p in passed
+    )
+    tensors = tuple(
+        msgspec.structs.replace(saved, position=position[name])
+        for saved in user.arguments
+        if (name := user.parameters[saved.position].name) in position
+    )
+    return Subject(
+        kernel,
+        ModuleSource(Path(user.file), user.source, "", {kernel.name: kernel}),
+        KernelFacts("user Triton", kernel.signature, (), None, None),
+        arguments,
+        moved_bytes(kernel.signature, arguments),
+        user.launches,
+        Values(data, tensors),
+    )
+
+
+def read_inputs(recording: Path) -> tuple[dict[str, Values], list[UserKernel], Path]:
+    """Kernel name → recorded values; the hand-written kernels; the file of values. Empty without any.
+
+    Raises:
+        InputError: the index is damaged.
+    """
+    index, data = recording / "inputs" / "rank0.json", recording / "inputs" / "rank0.bin"
+    if not index.is_file() or not data.is_file():
+        return {}, [], data
+    try:
+        found = msgspec.json.decode(plain_file.content(index), type=Inputs)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"the kernels' inputs are damaged: {error}", where=str(index)) from error
+    size = data.stat().st_size
+    values = {
+        kernel.kernel: Values(data, tuple(saved for saved in kernel.arguments if 0 <= saved.at <= size))
+        for kernel in found.generated
+    }
+    return values, list(found.user), data
+
+
+def _generated(module: ModuleSource, calls: Sequence[KernelCall], pattern: str) -> list[Subject]:
     found: list[Subject] = []
     for name, kernel in module.kernels.items():
         own = [call for call in calls if call.kernel == name]

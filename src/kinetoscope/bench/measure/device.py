@@ -1,15 +1,34 @@
-"""What is measured with on this machine: timers and clocks. Chosen once; everything else is injected."""
+"""The instruments of this machine: timers and clocks. Chosen once; everything else is injected."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
-from kinetoscope.bench.measure import clocks as clock_sources
-from kinetoscope.bench.measure import cuda_timers, timers
-from kinetoscope.bench.measure.clocks import Clocks
+from kinetoscope.bench.measure import timers
+from kinetoscope.bench.measure.results import ClockReading
 from kinetoscope.bench.measure.timers import Timer
 from kinetoscope.capture.process.environment import cpu_name
 from kinetoscope.errors import MissingDependencyError, UsageError
+from kinetoscope.hardware import nvml
+
+Moment = Literal["before", "during", "after"]
+Clocks = Callable[[Moment, int], ClockReading]
+"""Reads them at a moment of a round."""
+
+
+def clocks_of_current_device() -> Clocks | None:
+    """Clocks of the CUDA device in use, or None where NVML is not there (AMD, containers without it)."""
+    import torch
+
+    if not torch.cuda.is_available() or torch.version.hip is not None:
+        return None
+    try:  # by its UUID: indices differ between CUDA and NVML
+        card = nvml.Card(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))
+    except nvml.NvmlError:
+        return None
+    return lambda moment, round: ClockReading(moment=moment, round=round, **card.read()._asdict())
+
 
 # A sample of wall time waits for the device once for this long an interval of calls.
 WALL_SAMPLE_NS = 50_000_000
@@ -61,14 +80,14 @@ def bench_for(device: str, timer: str | None = None) -> Bench:
             hint="run this on a machine with such a device; the recording holds all that is needed",
         )
     if timer == "host":
-        made: Timer = timers.HostTimer(cuda_timers.device_flush(), torch.cuda.synchronize)
+        made: Timer = timers.HostTimer(timers.device_flush(), torch.cuda.synchronize)
     else:
-        on_device = {"events": cuda_timers.EventTimer, "graph": cuda_timers.GraphTimer}
-        made = on_device.get(timer or "", cuda_timers.ActivityTimer)()
+        on_device = {"events": timers.EventTimer, "graph": timers.GraphTimer}
+        made = on_device.get(timer or "", timers.ActivityTimer)()
     return Bench(
         f"cuda:{torch.cuda.current_device()}",
         torch.cuda.get_device_name(),
         made,
         timers.HostTimer(None, torch.cuda.synchronize, shortest_ns=WALL_SAMPLE_NS),
-        clock_sources.of_current_device(),
+        clocks_of_current_device(),
     )

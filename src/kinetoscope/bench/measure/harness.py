@@ -1,4 +1,4 @@
-"""`measure`: the one way anything is timed here. Which timer, which clocks and when to stop are arguments."""
+"""`measure`, by which everything is timed here. Which timer, which clocks and when to stop are arguments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from kinetoscope.bench.measure.clocks import Clocks, Moment
-from kinetoscope.bench.measure.results import ClockReading, Comparison, MeasurementSet, Mode, summarize
+from kinetoscope.bench.measure.device import Clocks, Moment
+from kinetoscope.bench.measure.results import ClockReading, MeasurementSet, Mode, RatioToBase, summarize
 from kinetoscope.bench.measure.timers import Call, Timer
 from kinetoscope.statistics import distribution, intervals
 
@@ -132,7 +132,7 @@ def _stop(
     return "out of time" if out_of_time else None
 
 
-def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tuple[Comparison, ...]:
+def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tuple[RatioToBase, ...]:
     if base is None:
         return ()
     few = len(samples[base]) < 2 * intervals.SECTIONS
@@ -144,14 +144,14 @@ def _compare(samples: dict[str, list[float]], base: str | None, seed: int) -> tu
 
     twins = against_base(base + TWIN)
     floor = abs(twins.ratio - 1)
-    rows: list[Comparison] = []
+    rows: list[RatioToBase] = []
     for name in samples:
         if name == base:
             continue
         interval = twins if name == base + TWIN else against_base(name)
         beyond = 0.0 if interval is twins else floor
         rows.append(
-            Comparison(
+            RatioToBase(
                 name=name,
                 base=base,
                 **interval._asdict(),

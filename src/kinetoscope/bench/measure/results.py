@@ -45,7 +45,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     min_ns: float
     max_ns: float
     relative_standard_error: float | None = None
-    """Of the median; null of fewer than five samples."""
+    """The error of the median; null for fewer than five samples."""
     samples_ns: tuple[float, ...]
 
 
@@ -57,7 +57,7 @@ class Gain(msgspec.Struct, frozen=True):
     high_ns: float
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RatioToBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A subject against the base that it was measured with: below 1 is faster."""
 
     name: str
@@ -71,7 +71,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: intervals.Verdict
 
     def gain(self, base_ns: float) -> Gain:
-        """What it saves of so much of the base's time."""
+        """The time saved of so much of the base's."""
         return Gain(base_ns * (1 - self.ratio), base_ns * (1 - self.high), base_ns * (1 - self.low))
 
 
@@ -80,7 +80,7 @@ class MeasurementSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     schema: str = SCHEMA
     subjects: tuple[Measurement, ...]
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[RatioToBase, ...] = ()
     rounds: int
     stopped: Literal["precise", "settled", "out of time"]
     seconds: float
@@ -93,7 +93,7 @@ class MeasurementSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def __getitem__(self, name: str) -> Measurement:
         return next(subject for subject in self.subjects if subject.name == name)
 
-    def comparison(self, name: str) -> Comparison | None:
+    def comparison(self, name: str) -> RatioToBase | None:
         """A subject against the base; None where there was no base, or no such subject."""
         return next((comparison for comparison in self.comparisons if comparison.name == name), None)
 

@@ -1,1 +1,1 @@
-"""What a kernel should have computed, and whether it did."""
+"""The values that a kernel should have computed, and whether it did."""

@@ -19,7 +19,7 @@ _DTYPES = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"
 def orders(
     fragment: Fragment, fixed: Sequence[Tensor], moving: Sequence[Tensor], most: int
 ) -> Iterator[dict[str, Tensor]]:
-    """Ways to give each placeholder that comes from outside the kernel an argument of its size and type.
+    """Assignments of arguments to the placeholders that come from outside the kernel, by size and type.
 
     Args:
         fixed: arguments that are only read: almost always in the placeholders' order.
@@ -30,7 +30,7 @@ def orders(
     stand_ins = expected.stand_ins(fragment, list(outside))
 
     def pairs(names: Sequence[str], tensors: Sequence[Tensor], *, each: str) -> Iterator[dict[str, Tensor]]:
-        """Ways to give each name a tensor, or each tensor a name: the first of them what fits it best."""
+        """Assignments of a tensor to each name, or a name to each tensor, those that fit best first."""
         if not (names if each == "name" else tensors):
             yield {}
             return
@@ -98,7 +98,7 @@ def _as_placed(kind: Type | None, tensor: Tensor) -> Tensor:
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
 # A kernel may err this much more than PyTorch's own operators do …
 MULTIPLIER = 3.0
-# … and this share of its elements may lie beyond the tolerance (comparisons fall the other way in float64).
+# … and this share of its elements may lie beyond the tolerance (comparisons can differ in float64).
 BEYOND = 1e-5
 # Like inputs whose order the fragment does not tell are tried in so many orders.
 MOST_ORDERS = 24
@@ -117,7 +117,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """PyTorch's own operators, without compiling, on the same inputs."""
 
 
-class Gap(NamedTuple):
+class OutputError(NamedTuple):
     """One output against one candidate."""
 
     agrees: bool
@@ -159,7 +159,7 @@ def check(
     if not outputs:
         return not_checked("the kernel writes nothing that could be compared")
     fixed = [old for name, old, _ in tensors if name.startswith("in_ptr")]
-    # What an output held may count as well (a scatter adds to it), but rarely does.
+    # The earlier value of an output may count as well (a scatter adds to it), but rarely does.
     moving = [old for name, old, _ in tensors if name.startswith("in_out")]
     moving += [old for name, old, _ in tensors if name.startswith("out_ptr")]
     ways = list(itertools.islice(orders(fragment, fixed, moving, MOST_ORDERS), MOST_ORDERS + 1))
@@ -196,9 +196,9 @@ def _compare(
         for name in exact
         if name.partition("[")[0] in leaves and name not in named and name not in inputs
     ]
-    good, bad = _partial_variance(fragment, written, eager, exact), list[Gap]()
+    good, bad = _partial_variance(fragment, written, eager, exact), list[OutputError]()
     for tensor in written if not good else ():
-        best: tuple[str, Gap] | None = None
+        best: tuple[str, OutputError] | None = None
         for name in [*named, *unnamed, *fragment.returns]:
             if name not in exact or name in inputs:
                 continue
@@ -218,7 +218,7 @@ def _compare(
     return _judgement(good, bad, len(written))
 
 
-def _judgement(good: Sequence[Gap], bad: Sequence[Gap], outputs: int) -> Agreement:
+def _judgement(good: Sequence[OutputError], bad: Sequence[OutputError], outputs: int) -> Agreement:
     checked = len(good) + len(bad)
     if not checked:
         why = "which node of the graph it writes, the fragment does not tell"
@@ -247,7 +247,7 @@ def _parts(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _gap(tensor: Tensor, eager: Tensor, exact: Tensor) -> Gap | None:
+def _gap(tensor: Tensor, eager: Tensor, exact: Tensor) -> OutputError | None:
     """An output against a value: itself, or its partial results added up; None if their sizes do not fit.
 
     The first kernel of a sum in two steps writes partial sums, one more dimension at the end.
@@ -255,16 +255,16 @@ def _gap(tensor: Tensor, eager: Tensor, exact: Tensor) -> Gap | None:
     if exact.numel() == 0 or tensor.dim() == 0 or tensor.numel() == exact.numel():
         if tensor.numel() != exact.numel():
             return None
-        return measure_gap(tensor, eager.reshape(tensor.shape), exact.reshape(tensor.shape))
+        return output_error(tensor, eager.reshape(tensor.shape), exact.reshape(tensor.shape))
     if tensor.numel() != exact.numel() * tensor.shape[-1] or not tensor.is_floating_point():
         return None
     shape = tensor.shape[:-1]
-    return measure_gap(tensor.sum(-1), eager.reshape(shape), exact.reshape(shape))
+    return output_error(tensor.sum(-1), eager.reshape(shape), exact.reshape(shape))
 
 
 def _partial_variance(
     fragment: Fragment, written: Sequence[Tensor], eager: Mapping[str, Tensor], exact: Mapping[str, Tensor]
-) -> list[Gap]:
+) -> list[OutputError]:
     """The gaps of mean and variance where the outputs are partial ones: means, sums of squares, counts.
 
     Put together as Chan, Golub and LeVeque do it. Empty if the outputs are something else, or do not agree.
@@ -283,37 +283,37 @@ def _partial_variance(
     total = counts.sum(-1, keepdim=True)
     mean = (means * counts).sum(-1, keepdim=True) / total
     variance = (squares + counts * (means - mean) ** 2).sum(-1) / (total[..., 0] - correction)
-    gaps: list[Gap] = []
+    gaps: list[OutputError] = []
     for place, value in ((0, variance), (1, mean[..., 0])):
         true, honest = exact[f"{node.name}[{place}]"], eager[f"{node.name}[{place}]"]
         if true.numel() != value.numel():
             return []
         result = value.to(written[0].dtype)
-        gaps.append(measure_gap(result, honest.reshape(result.shape), true.reshape(result.shape)))
+        gaps.append(output_error(result, honest.reshape(result.shape), true.reshape(result.shape)))
     return [*gaps, gaps[0]] if all(gap.agrees for gap in gaps) else []
 
 
-def measure_gap(result: Tensor, eager: Tensor, exact: Tensor) -> Gap:
+def output_error(result: Tensor, eager: Tensor, exact: Tensor) -> OutputError:
     """How far a result and eager's lie from the exact one, and whether the first is excused by the second.
 
     Floating point: the root mean square of the error may be three times eager's plus a tenth of the
     tolerance; the share of elements beyond the tolerance three times eager's plus 1e-5; and no element may be
-    infinite or NaN where the other two are not. Integers and booleans: the share that differs, likewise.
+    infinite or NaN where the other two are not. Integers, booleans: the share that differs, so limited.
     """
     import torch
 
     if not result.is_floating_point() and not result.is_complex():
         own = float((result.double() != exact.double()).double().mean())
         other = float((eager.double() != exact.double()).double().mean())
-        return Gap(own <= MULTIPLIER * other + BEYOND, own, other)
+        return OutputError(own <= MULTIPLIER * other + BEYOND, own, other)
     tolerance = TOLERANCES.get(str(result.dtype).removeprefix("torch."), 1e-4)
     result, eager, exact = (x.double() for x in (result, eager.to(result.dtype), exact))
     usable = torch.isfinite(exact) & torch.isfinite(eager)
     if not bool(usable.any()):
         same = bool((torch.isfinite(result) == torch.isfinite(eager)).all())
-        return Gap(same, 0.0 if same else float("inf"), 0.0)
+        return OutputError(same, 0.0 if same else float("inf"), 0.0)
     if bool((usable & ~torch.isfinite(result)).any()):
-        return Gap(False, float("inf"), 0.0)
+        return OutputError(False, float("inf"), 0.0)
     zero = torch.zeros((), dtype=torch.float64, device=exact.device)
     exact = torch.where(usable, exact, zero)
     count = usable.sum()
@@ -327,4 +327,4 @@ def measure_gap(result: Tensor, eager: Tensor, exact: Tensor) -> Gap:
 
     own, honest = errors(result), errors(eager)
     agrees = own[0] <= MULTIPLIER * honest[0] + tolerance / 10 and own[1] <= MULTIPLIER * honest[1] + BEYOND
-    return Gap(agrees, own[2], honest[2])
+    return OutputError(agrees, own[2], honest[2])

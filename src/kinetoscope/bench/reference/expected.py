@@ -1,4 +1,4 @@
-"""What a kernel should have computed: its graph fragment, run with torch's own operators.
+"""The values that a kernel should have computed: its graph fragment, run with torch's own operators.
 
 Run twice: as PyTorch would without compiling, every operation rounded to its own type, and with every
 floating type replaced by float64. The second is the truth; the first shows how far honest rounding goes.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinetoscope.bench.reference.fragment import Fragment, Node, Ref, Torch, Value, Word
+from kinetoscope.bench.reference.fragment import Fragment, FragmentNode, Ref, Torch, Value, Word
 from kinetoscope.bench.torch_names import Tensor
 
 # Library calls: a fragment names them where it prepares their inputs; a generated kernel never computes one.
@@ -140,7 +140,7 @@ def leaves(fragment: Fragment) -> list[str]:
     return [node.name for node in fragment.nodes.values() if node.name not in used and not _is_library(node)]
 
 
-def _is_library(node: Node) -> bool:
+def _is_library(node: FragmentNode) -> bool:
     return _LIBRARY.fullmatch(node.target.split(".")[-2]) is not None
 
 
@@ -178,7 +178,7 @@ def _elements(fragment: Fragment) -> dict[str, tuple[str, int]]:
     return {name: (wholes[0].name, place) for name in missing if (place := number[name] - first) in (0, 1)}
 
 
-def _part_count(fragment: Fragment, node: Node) -> int:
+def _part_count(fragment: Fragment, node: FragmentNode) -> int:
     """How many parts a result has; those that are used, where its size is unknown."""
     name, (whole, *rest) = node.target.split(".")[-2], node.args
     if name == "split_with_sizes" and isinstance(rest[0], list):
@@ -192,7 +192,7 @@ def _part_count(fragment: Fragment, node: Node) -> int:
     return node.users
 
 
-def _second_half(node: Node, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
+def _second_half(node: FragmentNode, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
     """A value whose own inputs are not here, from a placeholder that no node names.
 
     The second kernel of a sum in two steps reads partial sums; one behind a convolution adds its bias.
@@ -234,7 +234,7 @@ def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[s
     return None
 
 
-def _apply(torch: Any, node: Node, values: Mapping[str, Tensor], device: str, exact: bool) -> Tensor:
+def _apply(torch: Any, node: FragmentNode, values: Mapping[str, Tensor], device: str, exact: bool) -> Tensor:
     namespace, _, rest = node.target.removeprefix("torch.ops.").partition(".")
     name = rest.partition(".")[0]
 

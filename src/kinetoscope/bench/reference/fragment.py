@@ -29,7 +29,7 @@ class FragmentError(ValueError):
 
 
 class Type(NamedTuple):
-    """Of a tensor; sizes that are not numbers (``s77``) are None."""
+    """The type of a tensor; sizes that are not numbers (``s77``) are None."""
 
     dtype: str
     """As Inductor shortens it: ``f32``, ``bf16``, ``i64``, ``b8``."""
@@ -57,7 +57,7 @@ class Word(msgspec.Struct, frozen=True):
 Value = Ref | Torch | Word | int | float | bool | None | list["Value"] | tuple["Value", ...]
 
 
-class Node(NamedTuple):
+class FragmentNode(NamedTuple):
     name: str
     target: str
     """``torch.ops.aten.exp.default``, ``operator.getitem``."""
@@ -65,7 +65,7 @@ class Node(NamedTuple):
     kwargs: dict[str, Value]
     type: Type | None
     users: int = 0
-    """Of its value in the whole graph: of a result in parts, how many parts are used."""
+    """Users of its value in the whole graph: of a result in parts, how many parts are used."""
 
     def inputs(self) -> Iterator[str]:
         yield from _references(self.args)
@@ -74,7 +74,7 @@ class Node(NamedTuple):
 
 class Fragment(NamedTuple):
     placeholders: dict[str, Type | None]
-    nodes: dict[str, Node]
+    nodes: dict[str, FragmentNode]
     returns: tuple[str, ...]
 
 
@@ -104,7 +104,7 @@ def parse(comment: str) -> Fragment:
     if not head:
         raise FragmentError("the kernel has no graph fragment")
     placeholders: dict[str, Type | None] = {}
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, FragmentNode] = {}
     for raw in text.splitlines()[1:]:
         line = raw.strip().removeprefix("#").strip()
         if line.startswith("return "):
@@ -120,7 +120,7 @@ def parse(comment: str) -> Fragment:
         args, kwargs = _Reader(found["args"]).whole(), _Reader(found["kwargs"]).whole()
         if not isinstance(args, tuple) or not isinstance(kwargs, dict):
             raise FragmentError(f"arguments of another form: {line[:120]}")
-        nodes[found["name"]] = Node(
+        nodes[found["name"]] = FragmentNode(
             found["name"], found["target"], args, kwargs, kind, int(found["users"] or 0)
         )
     raise FragmentError("the graph fragment has no end")

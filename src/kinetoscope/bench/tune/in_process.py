@@ -1,4 +1,4 @@
-"""`kinetoscope.tune`: which way to compile a model wins on these inputs, measured in this process."""
+"""`kinetoscope.tune`: which mode of compiling a model wins on these inputs, measured in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinetoscope.bench.measure.device import bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.results import MeasurementSet
 from kinetoscope.bench.tune.inject import difference, tensors
-from kinetoscope.bench.tune.results import TOLERANCE, Row, Tuning, recommend
+from kinetoscope.bench.tune.results import TOLERANCE, SettingRow, Tuning, recommend
 from kinetoscope.bench.tune.settings import MODES, Setting, grid
 from kinetoscope.errors import UsageError
 from kinetoscope.statistics import intervals
@@ -70,7 +70,7 @@ def tune(
     )
     before = torch.get_float32_matmul_precision()
     calls: dict[str, Callable[[], Any]] = {}
-    rows: dict[str, Row] = {}
+    rows: dict[str, SettingRow] = {}
     expected: dict[str | None, list[Any]] = {}
     for setting in settings:
         function = model if setting.is_eager else torch.compile(_own_code(model), **setting.arguments())
@@ -84,7 +84,7 @@ def tune(
             for _ in range(2):  # a mode with CUDA graphs warms up once and records once
                 call()
         except Exception as error:  # a compiler's: this mode cannot be had
-            rows[setting.label] = Row(
+            rows[setting.label] = SettingRow(
                 setting=setting, label=setting.label, error=f"{type(error).__name__}: {error}"
             )
             continue
@@ -94,7 +94,7 @@ def tune(
         gap = None if setting.is_base else difference(output, expected[setting.batch])
         if setting.is_base:
             expected[setting.batch] = output
-        rows[setting.label] = Row(
+        rows[setting.label] = SettingRow(
             setting=setting,
             label=setting.label,
             startup_s=time.perf_counter() - began,
@@ -155,7 +155,7 @@ def _call(
 
 
 def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function behind a code object of its own.
+    """Put a function behind a code object of its own.
 
     Dynamo keeps what it compiled under the code object, and a call checks the guards of what is kept there:
     modes that shared one could pay for each other's.
@@ -168,7 +168,7 @@ def _own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _finish(row: Row, base: Setting, measured: MeasurementSet) -> Row:
+def _finish(row: SettingRow, base: Setting, measured: MeasurementSet) -> SettingRow:
     """The row with its time; ratios are of a sample's time where batches are numbers."""
     if row.error is not None:
         return row

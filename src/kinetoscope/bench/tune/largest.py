@@ -23,11 +23,11 @@ MOST_TRIES = 16
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recording says of memory: of its peak so much grows with the batch, so much does not."""
+    """The memory in a recording: how much of its peak grows with the batch, and how much does not."""
 
     recording: str
     batch: int
-    """That was recorded."""
+    """The recorded one."""
     low: int
     high: int
     """Batches between which the largest that fits is foreseen."""
@@ -45,7 +45,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     foreseen_bytes: int
     peak_bytes: int | None
-    """That tensors held; of one that does not fit, until it ran out."""
+    """Allocated by tensors; for a batch that does not fit, until memory ran out."""
     retries: int
     """Allocations that had room only once what was cached had been given back to the driver."""
 
@@ -58,13 +58,14 @@ class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
     tries: tuple[Try, ...]
     """In the order in which they were made."""
     largest: int | None
-    """Of those that fit; null: none did."""
+    """The largest that fits; null: none did."""
     too_large: int | None
-    """The smallest of those that do not; null: none was found."""
+    """The smallest that does not fit; null: none was found."""
 
 
 def recorded_batch(command: Sequence[str], words: Sequence[str]) -> int | None:
-    """What stands in a recorded command for ``{batch}`` of the same program's words; None: it is another."""
+    """The number in a recorded command at the place of ``{batch}``; None: the command is of another
+    program."""
     tail = command[len(command) - len(words) :]
     found: int | None = None
     if len(words) > len(command) or Path(tail[0]).name != Path(words[0]).name:
@@ -135,8 +136,7 @@ def largest_batch(
             progress(f"batch {batch:,}, foreseen to hold {numbers.size(foreseen.peak_bytes(batch))}")
             order = TrialRequest(
                 setting=Setting(as_written=True, batch=str(batch)),
-                result=str(Path(folder, "result.json")),
-                outputs=str(Path(folder, "outputs.pt")),
+                folder=folder,
                 steps=max(4, steps),
                 seconds=seconds,
                 module=module,

@@ -27,18 +27,18 @@ def run_trial(
     order: TrialRequest, words: Sequence[str], extra: Mapping[str, str], folder: Path | None = None
 ) -> TrialResult:
     """One trial in a process of its own, in a folder; what the program prints goes to stderr."""
-    path = Path(order.result).with_name("order.json")
+    path = Path(order.folder, "order.json")
     path.write_bytes(msgspec.json.encode(order))
-    Path(order.result).unlink(missing_ok=True)
+    order.result.unlink(missing_ok=True)
     status = subprocess.call(
         [sys.executable, "-m", "kinetoscope.bench.tune.trial", str(path), *words],
         env=environment(extra),
         cwd=folder,
         stdout=sys.stderr,
     )
-    if not Path(order.result).exists():
+    if not order.result.exists():
         return TrialResult(error=f"the process ended with status {status}")
-    return msgspec.json.decode(Path(order.result).read_bytes(), type=TrialResult)
+    return msgspec.json.decode(order.result.read_bytes(), type=TrialResult)
 
 
 def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:
@@ -102,25 +102,20 @@ def tune_program(
         def trial(setting: Setting, number: int, compile_module: str | None) -> TrialResult:
             progress(f"round {number + 1}/{rounds}: {setting.label}")
             earlier = reports.setdefault(setting.label, [])
-            own = Path(folder, str(list(reports).index(setting.label)))
-            own.mkdir(exist_ok=True)
-            outputs[setting.label] = own / "outputs.pt"
+            home = Path(folder, str(list(reports).index(setting.label)))
+            home.mkdir(exist_ok=True)
             order = TrialRequest(
                 setting=setting,
-                result=str(own / "result.json"),
-                outputs=str(outputs[setting.label]),
+                folder=str(home),
                 steps=steps,
                 seconds=seconds,
                 module=module,
                 compile_module=compile_module,
             )
-            caches = {
-                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
-                "TRITON_CACHE_DIR": str(own / "triton"),
-            }
-            earlier.append(
-                launch(order, [word.replace("{batch}", setting.batch or "") for word in words], caches)
-            )
+            outputs[setting.label] = order.outputs
+            caches = {"TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor", "TRITON_CACHE_DIR": f"{home}/triton"}
+            given = [word.replace("{batch}", setting.batch or "") for word in words]
+            earlier.append(launch(order, given, caches))
             return earlier[-1]
 
         # Eager first: it says what the program compiles by itself.
@@ -165,7 +160,7 @@ def _usable(report: TrialResult, words: Sequence[str]) -> None:
 
 
 def _difference(outputs: Mapping[str, Path], setting: Setting, settings: Sequence[Setting]) -> float | None:
-    """Of a setting's first outputs from eager's with the same batch; None where they cannot be compared."""
+    """The difference of a setting's first outputs from eager's with the same batch; None where unknown."""
     base = next(other for other in settings if other.is_base and other.batch == setting.batch)
     own, eager = outputs[setting.label], outputs[base.label]
     if setting == base or not own.exists() or not eager.exists():

@@ -1,4 +1,4 @@
-"""What `tune` found: a row a setting with its ratio to the base, and which one to use."""
+"""Results of `tune`: a row per setting with its ratio to the base, and which one to use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOLERANCE = 0.05
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|MemoryError|out of memory|can't allocate memory")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SettingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One setting, after all rounds.
 
     Ratios are of step times to eager's of the same batch; where every batch is a number, of the time of a
@@ -65,7 +65,7 @@ def ran_out(error: str) -> bool:
     return OUT_OF_MEMORY.search(error) is not None
 
 
-class Fits(msgspec.Struct, frozen=True, kw_only=True):
+class BatchesThatFit(msgspec.Struct, frozen=True, kw_only=True):
     """Batch sizes by whether all of their settings had memory enough; null: there is none."""
 
     largest: int | None
@@ -82,8 +82,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rounds: int = 0
     tokens_per_sample: int | None = None
     """As the caller says."""
-    rows: tuple[Row, ...] = ()
-    fits: Fits | None = None
+    rows: tuple[SettingRow, ...] = ()
+    fits: BatchesThatFit | None = None
     """Where a batch ran out of memory."""
     recommendation: str = ""
     lines: tuple[str, ...] = ()
@@ -122,15 +122,15 @@ def conclude(
     per_sample = all(setting.samples for setting in settings)
     first = reports[eager[0].label][0]
     timed = {setting.label: _timed(setting, reports[setting.label], first.own) for setting in settings}
-    rows: list[Row] = []
+    rows: list[SettingRow] = []
     for setting in settings:
-        beside = of_batch[setting.batch]
-        base = eager[0] if per_sample else beside
+        eager_here = of_batch[setting.batch]
+        base = eager[0] if per_sample else eager_here
         row = timed[setting.label]
         if setting != base and row.error is None and timed[base.label].error is None:
             row = _compared(row, timed[base.label])
-        if setting != beside and row.error is None and timed[beside.label].error is None:
-            row = _started(row, timed[beside.label], differences.get(setting.label))
+        if setting != eager_here and row.error is None and timed[eager_here.label].error is None:
+            row = _started(row, timed[eager_here.label], differences.get(setting.label))
         rows.append(row)
     recommendation, lines = recommend(rows, compile_module)
     return Tuning(
@@ -146,26 +146,26 @@ def conclude(
     )
 
 
-def fits(rows: Sequence[Row]) -> Fits | None:
+def fits(rows: Sequence[SettingRow]) -> BatchesThatFit | None:
     """Which batches fit, where one did not and all are numbers."""
     batches = {row.setting.samples for row in rows}
     too_large = {row.setting.samples for row in rows if row.ran_out}
     if not too_large or None in batches:
         return None
     failed = {row.setting.samples for row in rows if row.error is not None}
-    return Fits(
+    return BatchesThatFit(
         largest=max((batch for batch in batches - failed if batch), default=None),
         too_large=min(batch for batch in too_large if batch),
     )
 
 
-def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setting]) -> Row:
+def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setting]) -> SettingRow:
     error = next((report.error for report in reports if report.error), None)
     if error is not None or not reports or any(len(report.steps_s) < 3 for report in reports):
-        return Row(setting=setting, label=setting.label, error=error or "no steps were found")
+        return SettingRow(setting=setting, label=setting.label, error=error or "no steps were found")
     medians = [distribution.median(steady(report)) for report in reports]
     step_s = distribution.median(medians)
-    return Row(
+    return SettingRow(
         setting=setting,
         label=setting.label,
         as_written=is_program(setting, own),
@@ -181,7 +181,7 @@ def _timed(setting: Setting, reports: Sequence[TrialResult], own: Sequence[Setti
     )
 
 
-def _compared(row: Row, base: Row) -> Row:
+def _compared(row: SettingRow, base: SettingRow) -> SettingRow:
     """The row with its ratio to the base: of a sample's time where both batches are numbers, or a step's."""
     larger = (
         (row.setting.samples or 1) / (base.setting.samples or 1)
@@ -201,7 +201,7 @@ def _compared(row: Row, base: Row) -> Row:
     )
 
 
-def _started(row: Row, eager: Row, output_difference: float | None) -> Row:
+def _started(row: SettingRow, eager: SettingRow, output_difference: float | None) -> SettingRow:
     """The row with what its start costs beyond eager's with the same batch, and how far its output is off."""
     compile_s = None if row.setting.is_eager else max(0.0, (row.startup_s or 0.0) - (eager.startup_s or 0.0))
     interval = intervals.compare_rounds(
@@ -224,7 +224,7 @@ def _startup(report: TrialResult) -> float:
     return report.before_first_step_s + sum(warm) - len(warm) * distribution.median(durations)
 
 
-def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tuple[str, ...]]:
+def recommend(rows: Sequence[SettingRow], compile_module: str | None) -> tuple[str, tuple[str, ...]]:
     """Which setting to use and why, and the lines to write; eager where nothing is faster."""
     timed = [row for row in rows if row.step_s is not None]
     faster = [row for row in timed if row.verdict == "faster" and row.agrees is not False]
@@ -265,8 +265,8 @@ def recommend(rows: Sequence[Row], compile_module: str | None) -> tuple[str, tup
     return f"{why}.{caution}", chosen.setting.lines(compile_module)
 
 
-def _written(rows: Sequence[Row], chosen: Row) -> Row | None:
-    """What the program has with the same batch, where it is not eager."""
+def _written(rows: Sequence[SettingRow], chosen: SettingRow) -> SettingRow | None:
+    """The program's own setting with the same batch, where it is not eager."""
     return next(
         (
             row

@@ -15,7 +15,7 @@ PRECISIONS = ("highest", "high", "medium")
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One way to run a program. ``mode`` None is eager: torch.compile hands back what it is given.
+    """A setting to run a program under. ``mode`` None is eager: torch.compile returns its argument.
 
     With ``as_written`` the program's own calls of torch.compile stay as they are (and ``mode`` is None).
     """
@@ -69,7 +69,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return given
 
     def lines(self, module: str | None = None) -> tuple[str, ...]:
-        """What to write into the program to have this setting.
+        """The lines to write into the program to have this setting.
 
         Args:
             module: the class of the module to compile, where the program does not compile anything itself.

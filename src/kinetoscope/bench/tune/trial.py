@@ -39,14 +39,23 @@ MOST_ELEMENTS = 1 << 22
 
 class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     setting: Setting
-    result: str
-    outputs: str
+    folder: str
+    """The folder of its files, one run after another."""
     steps: int
     seconds: float
     module: bool = False
     """The program is a module's name (``-m``)."""
     compile_module: str | None = None
     """Compile top-level modules of this class, in a program that does not compile by itself."""
+
+    @property
+    def result(self) -> Path:
+        return Path(self.folder, "result.json")
+
+    @property
+    def outputs(self) -> Path:
+        """The first outputs of what the program calls, for comparison."""
+        return Path(self.folder, "outputs.pt")
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,12 +70,12 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Steps at the start that ran slower because all of the program was watched."""
     compile_calls: int = 0
     own: tuple[Setting, ...] = ()
-    """What the program's own calls of torch.compile say, each different one once."""
+    """The settings that the program's own calls of torch.compile name, each different one once."""
     graph_breaks: int = 0
     graphs: int = 0
     peak_memory_bytes: int | None = None
     retries: int = 0
-    """Of allocations, once what was cached had been given back to the driver."""
+    """Allocations that fit only once cached memory had been given back to the driver."""
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     error: str | None = None
@@ -76,20 +85,20 @@ class Enough(BaseException):
     """Ends the program once enough steps were seen; no program catches it by accident."""
 
 
-class Mark(NamedTuple):
+class BoundaryTime(NamedTuple):
     """When a boundary was: the host's time, and an event in the GPU's queue where there is one."""
 
     seconds: float
     event: Any
 
-    def until(self, later: Mark) -> float:
+    def until(self, later: BoundaryTime) -> float:
         """Seconds."""
         if self.event is None or later.event is None:
             return later.seconds - self.seconds
         return self.event.elapsed_time(later.event) / 1e3
 
 
-class StepTimes:
+class StepClock:
     """The times of a program's steps.
 
     Args:
@@ -101,7 +110,7 @@ class StepTimes:
     def __init__(self, wanted: int, seconds: float, follow: Callable[[Source], None]) -> None:
         self._wanted, self._seconds, self._follow = wanted, seconds, follow
         self._detector = StepDetector()
-        self._marks: dict[Source, list[Mark]] = {}
+        self._marks: dict[Source, list[BoundaryTime]] = {}
         self._names: dict[Source, str] = {}
         self._watched = 0
         self.began = time.perf_counter()
@@ -120,7 +129,7 @@ class StepTimes:
         if boundary is None:
             return
         marks = self._marks.setdefault(boundary.source, [])
-        marks.append(Mark(now, _event()))
+        marks.append(BoundaryTime(now, _event()))
         self._names[boundary.source] = name
         if boundary.role == "leads":
             self._watched = len(marks) - 1
@@ -176,7 +185,7 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
         if len(outputs) < MOST_OUTPUTS:
             outputs[name] = [t.detach().flatten()[:MOST_ELEMENTS].cpu() for t in tensors(output)]
 
-    times = StepTimes(request.steps, request.seconds, lambda source: sources.follow(source))
+    times = StepClock(request.steps, request.seconds, lambda source: sources.follow(source))
     injection = Injection(request.setting, lambda number, name: times.tick("compiled", number, name), keep)
     injection.install()
     modules: Counter[str] = Counter()
@@ -244,7 +253,7 @@ def _program_error(words: list[str], *, module: bool) -> str | None:
 def main(words: list[str]) -> None:
     request = msgspec.json.decode(Path(words[0]).read_bytes(), type=TrialRequest)
     result = run(request, words[1:])
-    Path(request.result).write_bytes(msgspec.json.encode(result))
+    request.result.write_bytes(msgspec.json.encode(result))
     sys.stdout.flush()
     # The program was cut off in the middle: its threads and workers must not keep the process.
     os._exit(0)

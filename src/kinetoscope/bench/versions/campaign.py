@@ -7,17 +7,69 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from kinetoscope.bench.measure.device import import_torch
 from kinetoscope.bench.tune.program import run_trial
 from kinetoscope.bench.tune.results import steady
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
-from kinetoscope.bench.versions.results import Calibration, VersionRow, VersionsCompared
 from kinetoscope.bench.versions.worktree import Version
 from kinetoscope.errors import InputError, ProgramError
 from kinetoscope.statistics import distribution, intervals
-from kinetoscope.statistics.intervals import Ratio
+from kinetoscope.statistics.intervals import Ratio, Stands
+
+SCHEMA = "kinetoscope.compare/1"
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Times (s) of the same work between the runs; ``spread`` is the half of their middle 80 %, as a share
+    of their median."""
+
+    samples_s: tuple[float, ...]
+    spread: float
+
+
+class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One version: its step (s, the median of its runs'), each run's, and what of it is counted."""
+
+    label: str
+    step_s: float
+    runs_s: tuple[float, ...]
+    steps: int
+    graph_breaks: int
+    graphs: int
+    peak_memory_bytes: int | None
+
+
+class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
+    """``ratio`` is the new step over the base's, ``low`` to ``high`` its 95 % interval (from the pairs of
+    runs, so that how runs differ is in it); ``stopped`` says why no more were run. ``load`` is the machine's
+    load average between the runs (the median; null: unknown), ``cores`` how many may be used."""
+
+    schema: str = SCHEMA
+    command: tuple[str, ...]
+    device: str
+    steps_by: str | None
+    base: VersionRow
+    new: VersionRow
+    ratio: float
+    low: float
+    high: float
+    verdict: Stands
+    pairs: int
+    stopped: Literal["precise", "out of time"]
+    seconds: float
+    calibration: Calibration | None
+    load: float | None = None
+    cores: int | None = None
+
+    @property
+    def interval(self) -> Ratio:
+        return Ratio(self.ratio, self.low, self.high)
+
 
 # An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
 FEWEST_PAIRS = 6
@@ -46,13 +98,14 @@ def compare_versions(
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[str], None] = lambda _: None,
 ) -> VersionsCompared:
-    """Run both until half of the interval is ``precision`` of the step, or the budget is spent.
+    """Run both in turn (A B B A), until half of the interval is ``precision`` of the step, or the budget is
+    spent.
 
-    The order turns from pair to pair: what drifts slowly, a clock or a temperature, harms both alike. When to
+    The order turns from pair to pair: slow drift, of a clock or a temperature, affects both equally. When to
     stop depends on how wide the interval is, never on where it lies.
 
     Args:
-        steps: steps after which a run is ended, the first of them to warm up; ``seconds`` likewise.
+        steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``.
         launch: makes one run (tests give their own); ``calibrate`` times work that is always the same.
 
     Raises:
@@ -67,10 +120,7 @@ def compare_versions(
     loads: list[float] = []
     began = clock()
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
-        result, outputs = str(Path(folder, "result.json")), str(Path(folder, "outputs.pt"))
-        order = TrialRequest(
-            setting=AS_WRITTEN, result=result, outputs=outputs, steps=steps, seconds=seconds, module=module
-        )
+        order = TrialRequest(setting=AS_WRITTEN, folder=folder, steps=steps, seconds=seconds, module=module)
         while True:
             pairs = len(reports[1])
             progress(f"pair {pairs + 1}{_so_far(reports)}")
@@ -99,20 +149,16 @@ def compare_versions(
         seconds=spent,
         calibration=_calibration(calibrated) if calibrated else None,
         load=distribution.median(loads) if loads else None,
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
 
 
 def _load() -> list[float]:
-    """How many wanted to run in the last minute, the compared runs among them; empty where nobody counts."""
+    """The load average of the last minute, the compared runs included; empty where it is unknown."""
     try:
         return [os.getloadavg()[0]]
     except (OSError, AttributeError):
         return []
-
-
-def _cores() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _relative(script: str, new: Version) -> str:
@@ -127,7 +173,7 @@ def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> N
         if not version.folder.is_dir():
             raise InputError(
                 f"{version.label} has no such folder",
-                where=str(version.folder),
+                where=os.path.relpath(version.folder, version.root),
                 hint="run it from one that both have",
             )
         if not module and not (version.folder / words[0]).is_file():
@@ -188,7 +234,7 @@ CALLS, SAMPLES = 20, 5
 
 
 def calibration() -> Callable[[], float]:
-    """What times a matrix product here: seconds of one call, the median of a few samples. On the device
+    """Make a timer of a matrix product: seconds of one call, the median of a few samples. On the device
     where there is one."""
     torch = import_torch()
     on_device = torch.cuda.is_available()

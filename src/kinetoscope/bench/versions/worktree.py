@@ -1,4 +1,4 @@
-"""An earlier version of the program, beside the one at hand."""
+"""An earlier version of the program, next to the one at hand."""
 
 from __future__ import annotations
 
@@ -104,9 +104,11 @@ def ended_in_order() -> Generator[None]:
     def leave(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
 
-    asked = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {
-        number: signal.signal(number, leave) for number in asked if signal.getsignal(number) == signal.SIG_DFL
+        number: signal.signal(number, leave)
+        for number in ending
+        if signal.getsignal(number) == signal.SIG_DFL
     }
     try:
         yield
@@ -143,7 +145,7 @@ def _top(folder: Path) -> Path | None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None where it fails, or is not there."""
+    """The output of git; None where it fails, or is not there."""
     command: Sequence[str] = ("git", "-C", str(folder), *words)
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,1 +1,1 @@
-"""What torch.compile says and what kernels are called with, written down while the program runs."""
+"""The messages of torch.compile and the arguments of kernels, written down while the program runs."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Backend:
+class CompilerBackend:
     """A backend that programs name.
 
     Attributes:
@@ -34,22 +34,22 @@ class Backend:
 
     @property
     def needs(self) -> str:
-        """What to do to try it; empty where nothing is missing."""
+        """The command or change that makes it usable; empty where nothing is missing."""
         if self.gone or self.installed:
             return self.gone or ""
         return f"pip install {self.package}"
 
 
 BACKENDS = (
-    Backend("inductor", "generates Triton or C++, the default"),
-    Backend("eager", "runs Dynamo's graph as it is: shows graph breaks and guards alone"),
-    Backend("aot_eager", "runs AOTAutograd's graphs as they are"),
-    Backend(
+    CompilerBackend("inductor", "generates Triton or C++, the default"),
+    CompilerBackend("eager", "runs Dynamo's graph as it is: shows graph breaks and guards alone"),
+    CompilerBackend("aot_eager", "runs AOTAutograd's graphs as they are"),
+    CompilerBackend(
         "cudagraphs",
         "replays AOTAutograd's graphs as CUDA graphs, no kernel generated",
         hardware="NVIDIA GPUs",
     ),
-    Backend(
+    CompilerBackend(
         "tensorrt",
         "TensorRT engines, inference only",
         "torch-tensorrt",
@@ -57,14 +57,14 @@ BACKENDS = (
         imported=True,
         hardware="NVIDIA GPUs",
     ),
-    Backend(
+    CompilerBackend(
         "openvino",
         "OpenVINO, inference only",
         "openvino",
         "openvino",
         hardware="x86-64 and ARM CPUs, Intel GPUs and NPUs",
     ),
-    Backend(
+    CompilerBackend(
         "ipex",
         "Intel's extension, which goes with one release of torch",
         "intel-extension-for-pytorch",
@@ -72,14 +72,14 @@ BACKENDS = (
         imported=True,
         hardware="Intel CPUs and GPUs",
     ),
-    Backend(
+    CompilerBackend(
         "tvm",
         "Apache TVM through its Relay compiler",
         "'apache-tvm<0.20' (later releases have no Relay; for newer Pythons build it)",
         "tvm.relay",
     ),
-    Backend("openxla", "XLA", "torch-xla", "torch_xla", hardware="TPUs, CPUs"),
-    Backend(
+    CompilerBackend("openxla", "XLA", "torch-xla", "torch_xla", hardware="TPUs, CPUs"),
+    CompilerBackend(
         "onnxrt",
         "ONNX Runtime",
         gone="torch registers it no more (since 2.9 at the latest): "
@@ -88,7 +88,7 @@ BACKENDS = (
 )
 
 
-def known(name: str) -> Backend | None:
+def known(name: str) -> CompilerBackend | None:
     """The backend of that name, if it is one of ``BACKENDS``."""
     name = "tensorrt" if name == "torch_tensorrt" else name
     return next((backend for backend in BACKENDS if backend.name == name), None)

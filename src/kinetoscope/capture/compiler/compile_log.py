@@ -1,12 +1,13 @@
-"""What torch.compile says of itself while it works, streamed to disk in the format of TORCH_TRACE.
+"""The messages of torch.compile while it works, streamed to disk in the format of TORCH_TRACE.
 
 Four streams: the structured log, to which the backend of each graph is added; the messages on fusion and
 CUDA graphs that are not in it; bytecode before and after, where the structured log lacks it; what Triton
-made of each kernel. Beside them, at the end, Dynamo's counters and every generated file.
+made of each kernel. In addition, at the end, Dynamo's counters and every generated file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import hashlib
 import json
@@ -15,17 +16,71 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.compiler.launchers import Launchers
 from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.hooks.calls import hook
 from kinetoscope.capture.hooks.imports import ImportWatch
+
+
+class Launchers:
+    """Streams the launchers of autotuners of the class ``autotuner`` to ``path``, a JSON line each.
+
+    Registers, spills and shared memory are known only once a kernel is loaded, so that they are read off
+    Inductor's autotuners: when one has made its launchers, and once more at the end, when only the chosen one
+    is left. Nothing here may reach the program: what cannot be read is left out.
+    """
+
+    def __init__(self, autotuner: Any, path: Path) -> None:
+        self.stream, self.pid = Stream(path), os.getpid()
+        self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.remove = hook(autotuner, "_make_launchers", after=self._made)
+
+    def _made(self, autotuner: Any) -> None:
+        if os.getpid() != self.pid:
+            return
+        self.seen.add(autotuner)
+        self._write(autotuner, final=False)
+
+    def _write(self, autotuner: Any, *, final: bool) -> None:
+        record = {
+            "kernel": str(autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__),
+            "path": str(getattr(autotuner, "filename", None) or ""),
+            "final": final,
+            "launchers": list(map(_described, autotuner.launchers)),
+        }
+        self.stream.write(json.dumps(record) + "\n")
+
+    def close(self) -> None:
+        """Say what the kernels that are still alive ended up with."""
+        self.remove()
+        for autotuner in self.seen:
+            with contextlib.suppress(Exception):
+                self._write(autotuner, final=True)
+        self.stream.close()
+
+
+def _described(launcher: Any) -> dict[str, object]:
+    return {
+        "config": dict(_config(launcher.config)),
+        "registers": getattr(launcher, "n_regs", None),
+        "spills": getattr(launcher, "n_spills", None),
+        "shared_memory_bytes": getattr(launcher, "shared", None),
+    }
+
+
+def _config(config: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in config.kwargs.items():
+        yield str(name), value if isinstance(value, (int, float, str)) else str(value)
+    yield "num_warps", config.num_warps
+    yield "num_stages", config.num_stages
+
 
 # The artifact, of our own, that names the backend of the frame it is logged in.
 BACKEND = "kinetoscope_backend"
@@ -137,7 +192,7 @@ class CompileLog:
         if hasattr(graph, "call_user_compiler"):
             self.unhook = hook(graph, "call_user_compiler", before=self._keep_backend)
 
-    def _keep_backend(self, graph: Any) -> None:
+    def _keep_backend(self, graph: Any, *_: object) -> None:
         text = json.dumps(torch_private.backend_of(graph.compiler_fn))
         self.handler.emit(torch_private.structured_artifact(BACKEND, text))
 

@@ -13,7 +13,33 @@ from kinetoscope.capture import torch_private
 Seeing = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], None]
 
 
-class CallWatch:
+class MethodStandIn:
+    """An object in the place of a class's method; what the program has put there since stays."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+        self.method: Any = getattr(owner, name)
+        self.inherited = name not in vars(owner)
+
+    @property
+    def installed(self) -> bool:
+        return vars(self.owner).get(self.name) is self
+
+    def install(self) -> None:
+        if not self.installed:
+            self.method = getattr(self.owner, self.name)  # as the program has it now
+            self.inherited = self.name not in vars(self.owner)
+            setattr(self.owner, self.name, self)
+
+    def remove(self) -> None:
+        if self.installed:
+            if self.inherited:
+                delattr(self.owner, self.name)
+            else:
+                setattr(self.owner, self.name, self.method)
+
+
+class CallWatch(MethodStandIn):
     """Stands in for a class's method: calls ``seen(instance)`` whenever an instance looks it up to call it.
 
     No frame of ours is on the user's stack while the method runs. What the program itself puts in the
@@ -21,14 +47,8 @@ class CallWatch:
     """
 
     def __init__(self, owner: type, name: str, seen: Callable[[Any], None]) -> None:
-        self.owner, self.name, self.seen = owner, name, seen
-        self.method: Any = getattr(owner, name)
-        self.inherited = name not in vars(owner)
-        self.switch = torch_private.dynamo_switch()
-
-    @property
-    def installed(self) -> bool:
-        return vars(self.owner).get(self.name) is self
+        super().__init__(owner, name)
+        self.seen, self.switch = seen, torch_private.dynamo_switch()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -48,19 +68,6 @@ class CallWatch:
             return getattr(super(self.owner, instance), self.name)
         return self.method.__get__(instance, type(instance))
 
-    def install(self) -> None:
-        if not self.installed:
-            self.method = getattr(self.owner, self.name)
-            self.inherited = self.name not in vars(self.owner)
-            setattr(self.owner, self.name, self)
-
-    def remove(self) -> None:
-        if self.installed:
-            if self.inherited:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, self.method)
-
 
 class ReturnWatch(CallWatch):
     """Calls ``seen(instance)`` when the method has returned or raised.
@@ -71,7 +78,7 @@ class ReturnWatch(CallWatch):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
-        return _Call(self.bound(instance), _Over(self.seen, instance))
+        return _WatchedCall(self.bound(instance), _Over(self.seen, instance))
 
 
 class _Over:
@@ -87,12 +94,12 @@ class _Over:
             self.seen(self.instance)
 
 
-class _Call(functools.partial[Any]):
+class _WatchedCall(functools.partial[Any]):
     """A bound method that keeps something for as long as its call lasts."""
 
     over: _Over
 
-    def __new__(cls, bound: Callable[..., Any], over: _Over) -> _Call:
+    def __new__(cls, bound: Callable[..., Any], over: _Over) -> _WatchedCall:
         self = super().__new__(cls, bound)
         self.over = over
         return self
@@ -102,25 +109,18 @@ def hook(
     owner: Any,
     method: str,
     *,
-    before: Callable[[Any], None] | None = None,
+    before: Seeing | None = None,
     after: Callable[[Any], None] | None = None,
-    seeing: Seeing | None = None,
 ) -> Callable[[], None]:
-    """Have calls of ``owner.method`` call ``before`` and ``after`` with the object; returns what ends that.
-
-    ``seeing`` is called before, with the object, the arguments and the named arguments.
-    Whatever they raise is swallowed: the program's own call is not ours to break.
-    """
+    """Have calls of ``owner.method`` call ``before`` with the object and its arguments, and ``after`` with
+    the object; returns a function that ends that. What they raise is swallowed: the program's call stays."""
     original = getattr(owner, method)
 
     @functools.wraps(original)
     def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
         if before is not None:
             with contextlib.suppress(Exception):
-                before(self)
-        if seeing is not None:
-            with contextlib.suppress(Exception):
-                seeing(self, arguments, named)
+                before(self, arguments, named)
         result = original(self, *arguments, **named)
         if after is not None:
             with contextlib.suppress(Exception):

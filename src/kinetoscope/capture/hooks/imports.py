@@ -68,7 +68,7 @@ class ImportWatch:
 
 
 def with_variables(variables: "dict[str, str]", act: "Callable[[], None]") -> None:
-    """Call ``act`` with these in the environment, where they are not set, and nobody after it."""
+    """Call ``act`` with these in the environment, where they are not set, and remove them after it."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -79,7 +79,7 @@ def with_variables(variables: "dict[str, str]", act: "Callable[[], None]") -> No
 
 
 def _harmlessly(act: "Callable[[], None]", name: str) -> None:
-    """What fails after an import is not the program's import."""
+    """Call ``act``; its failure is a message, not a failed import."""
     try:
         act()
     except Exception as error:

@@ -31,7 +31,7 @@ class MainThread:
     """Calls ``act`` in the main thread as soon as that runs Python again; never in the middle of a C call.
 
     Attributes:
-        waiting: a call was asked for and has not come yet.
+        waiting: a call was requested and has not come yet.
     """
 
     def __init__(self, act: Callable[[], None]) -> None:

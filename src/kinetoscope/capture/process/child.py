@@ -20,14 +20,13 @@ import msgspec
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import is_recorded
-from kinetoscope.capture.process.recording import ProcessRecording, active
+from kinetoscope.capture.process.recording import ProcessRecording, active, say
 from kinetoscope.recording import folder as folders
 
 
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `kinetoscope run` hands to the processes it starts, in an environment variable.
+    """Instructions that `kinetoscope run` hands to the processes it starts, in an environment variable.
 
     Attributes:
         folder: the recording, as the bytes of its path, which need not be UTF-8.
@@ -57,7 +56,7 @@ def begin(instructions: str, rank: int, world: int) -> None:
 
 
 def _inductor_variables(options: Options) -> dict[str, str]:
-    """What makes a generated kernel's name and origin known, where the user has not set it."""
+    """Variables that make a generated kernel's name and origin known, where the user has not set them."""
     chosen: dict[str, str] = {}
     if options.compile_log:
         chosen["TORCHINDUCTOR_UNIQUE_KERNEL_NAMES"] = "1"
@@ -69,7 +68,7 @@ def _inductor_variables(options: Options) -> dict[str, str]:
 
 
 class _Ending:
-    """Notices every way in which a process can end that leaves it the time to write a file."""
+    """Notices every end of a process that leaves it the time to write a file."""
 
     def __init__(self, recording: ProcessRecording) -> None:
         self.recording, self.pid = recording, os.getpid()
@@ -103,7 +102,7 @@ class _Ending:
         self._restore_signal()
 
     def _writing_first(self, name: str, leave: Callable[..., Any]) -> Callable[..., Any]:
-        """One of ``os``'s ways to leave without Python's own end; what execs becomes another program."""
+        """Wrap a function of ``os`` that leaves without Python's own end; exec becomes another program."""
 
         @functools.wraps(leave)
         def leaving(*arguments: Any, **named: Any) -> Any:

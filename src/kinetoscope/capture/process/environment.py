@@ -1,4 +1,4 @@
-"""Where the program runs: versions, devices, memory, and the variables known to matter and hold no secret."""
+"""Where the program runs: versions, devices, memory, clocks, and variables that matter and hold no secret."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import platform
 import re
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
-from kinetoscope.recording.manifest import DeviceInfo, Environment
+from kinetoscope.hardware import nvml
+from kinetoscope.recording.manifest import ClockSample, DeviceInfo, Environment
 
 try:  # here and not where it is used: a program may have a module of that name
     import resource
@@ -105,3 +107,37 @@ def cpu_name() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
+
+
+def sample(card: nvml.Card, device: int, moment: str) -> ClockSample:
+    """One device's readings now; those that it does not report are None."""
+    return ClockSample(device=device, time_ns=time.time_ns(), moment=moment, **card.read()._asdict())
+
+
+class Clocks:
+    """Samples of the device that this process uses, taken at named moments."""
+
+    def __init__(self) -> None:
+        self.samples: list[ClockSample] = []
+        self.card: nvml.Card | None = None
+        self.missing = False
+        self.device = 0
+
+    def sample(self, moment: str) -> None:
+        """Read the device torch is using now; nothing where it uses none."""
+        import torch
+
+        if self.missing or not torch.cuda.is_initialized() or torch.version.cuda is None:
+            return
+        if self.card is None:
+            self.device = torch.cuda.current_device()
+            try:
+                self.card = nvml.Card(str(torch.cuda.get_device_properties(self.device).uuid))
+            except (nvml.NvmlError, AttributeError):
+                self.missing = True
+                return
+        self.samples.append(sample(self.card, self.device, moment))
+
+    def driver(self) -> str | None:
+        """The driver's version, once a device was read."""
+        return None if self.card is None else self.card.driver()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,25 +21,25 @@ from pathlib import Path
 import kinetoscope
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
-from kinetoscope.capture.process.messages import say
 from kinetoscope.capture.process.ranks import job, on_several_hosts, rank_and_world, recorded_count
+from kinetoscope.capture.process.recording import say
 from kinetoscope.capture.process.wait import wait
 from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
-from kinetoscope.recording.manifest import Manifest, encoded
+from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
 
 @dataclass(frozen=True)
-class Program:
-    """What to run: the command line, a name for the recording, and whether it starts other processes."""
+class ProgramCommand:
+    """The command line to run, a name for the recording, and whether it starts other processes."""
 
     command: tuple[str, ...]
     name: str
     launcher: bool
 
 
-def program(words: Sequence[str], module: str | None) -> Program:
+def program(words: Sequence[str], module: str | None) -> ProgramCommand:
     """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
 
     Raises:
@@ -48,24 +49,26 @@ def program(words: Sequence[str], module: str | None) -> Program:
     interpreter = [sys.executable, *_interpreter_flags()]
     if module is not None:
         launcher = module.startswith(("torch.distributed.run", "torch.distributed.launch", "accelerate"))
-        return Program((*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher)
+        return ProgramCommand(
+            (*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher
+        )
     if not words:
         raise UsageError("there is nothing to run", hint="kinetoscope run [options] script.py [arguments]")
     first = words[0]
     if first.endswith(".py") or (os.path.isfile(first) and not os.access(first, os.X_OK)):
         if not os.path.isfile(first):
             raise InputError("the script does not exist", where=first, hint="check the path")
-        return Program((*interpreter, *words), Path(first).stem, False)
+        return ProgramCommand((*interpreter, *words), Path(first).stem, False)
     if os.path.isdir(first) and os.path.isfile(os.path.join(first, "__main__.py")):
-        return Program((*interpreter, *words), Path(first).name, False)
+        return ProgramCommand((*interpreter, *words), Path(first).name, False)
     # A console script of this very environment may not be on PATH.
-    beside = os.path.join(os.path.dirname(sys.executable), first)
-    found = shutil.which(first) or (beside if os.access(beside, os.X_OK) else None)
+    sibling = os.path.join(os.path.dirname(sys.executable), first)
+    found = shutil.which(first) or (sibling if os.access(sibling, os.X_OK) else None)
     if found is None:
         raise InputError(
             "no such script or program", where=first, hint="name a Python script, or use -m for a module"
         )
-    return Program((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
+    return ProgramCommand((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
 
 
 def _script(words: Sequence[str]) -> str:
@@ -89,7 +92,7 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended: the recording, and the program's exit status (minus a signal's number).
 
     Attributes:
@@ -108,13 +111,13 @@ class Outcome:
 
 
 def run(
-    what: Program,
+    what: ProgramCommand,
     options: Options,
     out: Path | None,
     announce: Callable[[Path], None],
     *,
     stop: bool = False,
-) -> Outcome:
+) -> RunOutcome:
     """Run the program to its end and return its recording; without one where none can be made.
 
     Args:
@@ -135,23 +138,23 @@ def run(
         reason = " ".join(str(error).split())
         say(f"the program runs without being recorded: {reason or type(error).__name__}")
         status, _ = wait(what.command, os.environ)
-        return Outcome(None, Manifest(exit=_exit(status), status=status), status, False)
+        return RunOutcome(None, Manifest(exit=_exit(status), status=status), status, False)
     is_over = _recorded(folder) if stop else None
     status, stopped = wait(what.command, variables, is_over)
     if place is not None:
         rank, world = place
         if rank != 0:
             ended = Manifest(exit=_exit(status), status=status)
-            return Outcome(folder, ended, status, False, stopped=stopped)
+            return RunOutcome(folder, ended, status, False, stopped=stopped)
         await_ranks(what.name, out, folder, recorded_count(options.ranks, world, os.environ))
     manifest = folders.finish(
         folder, exit=_exit(status), status=status, alone=not what.launcher and place is None
     )
-    return Outcome(folder, manifest, status, True, host, stopped)
+    return RunOutcome(folder, manifest, status, True, host, stopped)
 
 
 def _begin(
-    what: Program,
+    what: ProgramCommand,
     options: Options,
     out: Path | None,
     place: tuple[int, int] | None,
@@ -169,7 +172,7 @@ def _begin(
     if first:
         try:
             folders.begin(folder, what.command, options)
-        except UsageError as error:  # a full disk: no fault of the folder that was asked for
+        except UsageError as error:  # a full disk: no fault of the folder that was named
             raise KinetoscopeError(error.what, where=error.where) from error
         announce(folder)
     return folder, variables
@@ -213,3 +216,67 @@ def _interpreter_flags() -> list[str]:
         if word in ("-X", "-W"):
             flags.append(next(words, ""))
     return flags
+
+
+def announce(folder: Path) -> None:
+    say(f"recording into {shown(folder)}")
+
+
+def shown(folder: Path) -> str:
+    """The folder as the user would type it."""
+    try:
+        relative = os.path.relpath(folder)
+    except FileNotFoundError:  # there is no working directory any more
+        return str(folder)
+    return str(folder) if relative.startswith("..") else relative
+
+
+def summarize(outcome: RunOutcome, *, report: bool) -> None:
+    """Say how the program ended, what was recorded, and where it is; then show the report."""
+    manifest, recording = outcome.manifest, outcome.folder
+    if recording is None:
+        return
+    for death in filter(None, map(RankRecord.died_recording, manifest.ranks)):
+        say(death)
+        break
+    if outcome.stopped:
+        say("everything is recorded, so the program was ended, as --stop asks")
+    elif outcome.status == -signal.SIGINT or manifest.exit == "exception: KeyboardInterrupt":
+        say("the program was interrupted")
+    elif outcome.status:
+        say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
+    if not manifest.ranks:
+        unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"
+        for note in manifest.notes or (unseen,):
+            say(note)
+        return
+    first = manifest.ranks[0]
+    for note in dict.fromkeys(
+        (*manifest.notes, *(n for r in manifest.ranks for n in (*r.notes, *r.steps.notes)))
+    ):
+        say(note)
+    say(_steps(first) + (f", on each of {len(manifest.ranks)} ranks" if len(manifest.ranks) > 1 else ""))
+    recorded = any(rank.trace for rank in manifest.ranks)
+    reported = False
+    if report and recorded:
+        command = [sys.executable, "-m", "kinetoscope", "report", shown(recording)]
+        reported = subprocess.call(command, stdout=sys.stderr) == 0
+    say(f"the recording is {shown(recording)}")
+    if recorded and not reported:  # a report ends with the next commands itself
+        say(f"next: kinetoscope report {shown(recording)} -o report.html")
+    if together := folders.of_all_hosts(recording):
+        say(f"of all hosts together, once they have ended: kinetoscope report {shown(together)}")
+    elif outcome.host:
+        say("other hosts record steps of their own: with one --out on a disk that all share they agree")
+
+
+def _steps(record: RankRecord) -> str:
+    steps = record.steps
+    if not steps.profiled_s:
+        if record.trace is None:
+            return "no trace was recorded"
+        what = {"whole": "recorded the program whole", "program": "kept what the program recorded itself"}
+        return what.get(steps.found_by, "recorded the program's first steps")
+    found = f"{steps.found_by} {steps.step_name or ''}".rstrip()
+    light = ", and the device alone in a second pass" if record.device_trace else ""
+    return f"recorded {len(steps.profiled_s)} steps ({found}){light}"

@@ -32,7 +32,7 @@ def on_several_hosts(words: "Sequence[str]", variables: "Mapping[str, str]") -> 
 
 
 def job(words: "Sequence[str]", variables: "Mapping[str, str]") -> str:
-    """What all hosts call this run; empty where nothing says so."""
+    """The name that all hosts have for this run; empty where there is none."""
     names = [*_said(words, JOB_WORDS), *(variables.get(name, "") for name in JOB)]
     return next((name for name in names if name not in ("", "none")), "")
 

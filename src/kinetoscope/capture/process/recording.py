@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,14 +17,11 @@ from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment, source
-from kinetoscope.capture.process.messages import say
+from kinetoscope.capture.process.environment import Clocks
 from kinetoscope.capture.process.ranks import leader
-from kinetoscope.capture.recorder.budget import Budget
-from kinetoscope.capture.recorder.clocks import Clocks
-from kinetoscope.capture.recorder.decisions import Decisions
-from kinetoscope.capture.recorder.foreign import ForeignProfilers
 from kinetoscope.capture.recorder.memory import AllocatorHistory
-from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder.profiler import ForeignProfilers, TorchDevice
+from kinetoscope.capture.recorder.provisional import Budget, Decisions
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.detector import Source
 from kinetoscope.capture.steps.ledgers import Ledgers
@@ -31,6 +30,13 @@ from kinetoscope.capture.steps.start import StartAgreement, at_once
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import RankRecord, StepTimings
+
+
+def say(text: str) -> None:
+    """A message, where stderr takes any: one that is closed or full changes nothing of the program's end."""
+    with suppress(OSError, ValueError, AttributeError):
+        print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
+
 
 # The recording of this process; there is at most one.
 _active: ProcessRecording | None = None
@@ -199,7 +205,7 @@ class ProcessRecording:
                 self.files["program"] = source.keep(self.folder, self.rank, self.scripts, log)
             if failure is not None:
                 self._keep_traceback(failure)
-        except Exception as error:  # at the program's end there is nobody else to catch it
+        except Exception as error:  # at the program's end nothing else catches it
             note = f"the recording is incomplete: {getattr(error, 'strerror', None) or error}"
             self.recorder.measured.notes.append(note)
         return self._report(exit)
@@ -213,7 +219,7 @@ class ProcessRecording:
 
     def _report(self, exit: str) -> RankRecord:
         trace, own = self._trace(), self._relative(self.own_trace)
-        light = self.recorder.context.light_trace  # over the same steps; none beside a program's own trace
+        light = self.recorder.context.light_trace  # over the same steps; none with a program's own trace
         two_passes = self.recorder.measured.recorded and light.is_file()
         record = RankRecord(
             rank=self.rank,

@@ -1,4 +1,4 @@
-"""The program's source, kept beside its trace: its own modules, and whatever else was compiled."""
+"""The program's source, kept with its trace: its own modules, and whatever else was compiled."""
 
 from __future__ import annotations
 

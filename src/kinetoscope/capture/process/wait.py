@@ -44,7 +44,7 @@ def wait(
     Args:
         command: its first word is a path.
         variables: the command's environment.
-        is_over: asked four times a second; once it says True, the command is ended.
+        is_over: called four times a second; once it returns True, the command is ended.
 
     Returns:
         The exit status (minus the number of the signal that ended it), and whether we ended it.
@@ -106,7 +106,7 @@ class _Wait:
 
     def _stop_likewise(self, number: int) -> None:
         """The program was stopped: stop, too, where a shell with job control waits for that."""
-        if number != signal.SIGSTOP:  # which nobody sent us: who continues the program would not continue us
+        if number != signal.SIGSTOP:  # not sent to us: who continues the program would not continue us
             os.kill(os.getpid(), number)  # one with that of the terminal, if it is pending
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
             signal.pthread_sigmask(signal.SIG_BLOCK, {number})
@@ -125,19 +125,19 @@ class _Sentinel:
     """A process that is sent what all processes around us are sent, and says which signals that were."""
 
     def __init__(self) -> None:
-        asked, self.ask = os.pipe()
+        requests, self.ask = os.pipe()
         self.answers, answer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _watch(asked, answer)
+                _watch(requests, answer)
             finally:
                 os._exit(0)
-        os.close(asked)
+        os.close(requests)
         os.close(answer)
 
     def received(self) -> set[int]:
-        """The signals since it was last asked; none where somebody killed or stopped it."""
+        """The signals since the last call; none where the sentinel was killed or stopped."""
         with suppress(BrokenPipeError):
             os.write(self.ask, b"?")
             if select.select([self.answers], [], [], PATIENCE_S)[0]:
@@ -151,12 +151,12 @@ class _Sentinel:
         os.waitpid(self.pid, 0)
 
 
-def _watch(asked: int, answer: int) -> None:
-    """Answer until nobody is left to ask. Other descriptors are closed: their readers wait for that."""
-    first, second = sorted((asked, answer))
+def _watch(requests: int, answer: int) -> None:
+    """Answer until the other end is closed. Other descriptors are closed: their readers wait for that."""
+    first, second = sorted((requests, answer))
     for low, high in ((0, first), (first + 1, second), (second + 1, 1 << 20)):
         os.closerange(low, high)
-    while os.read(asked, 1):
+    while os.read(requests, 1):
         os.write(answer, bytes([0, *_taken()]))
 
 

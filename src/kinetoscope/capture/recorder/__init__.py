@@ -1,1 +1,1 @@
-"""What is recorded when: the phases of a recording, and the profilers behind them."""
+"""The phases of a recording: what is recorded when, and the profilers behind them."""

@@ -1,27 +1,70 @@
-"""What the phases of one recording share, and what they find out."""
+"""The state that the phases of one recording share, and what they measure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import os
+import platform
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.decisions import Decisions
-from kinetoscope.capture.recorder.memory import MemoryHistory
-from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
-from kinetoscope.capture.recorder.provisional import Provisional
-from kinetoscope.capture.recorder.turns import turn
+from kinetoscope.capture.recorder.memory import NoMemoryHistory
+from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
+from kinetoscope.capture.recorder.provisional import Decisions, Provisional
 from kinetoscope.capture.steps.detector import StepDetector
-from kinetoscope.capture.steps.ledgers import Prefetch, WaitLedgers
+from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
-from kinetoscope.capture.steps.steady import near
-from kinetoscope.capture.steps.stopwatch import StepTime, Stopwatch
-from kinetoscope.capture.steps.timing import TIMED, Timing, by_host
+from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, by_host, near
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import StepTimings
+
+PATIENCE_S = 5.0  # other ranks may wait for this one in a collective, so that it waits no longer
+AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+
+
+@contextmanager
+def turn(folder: Path, at_once: int = AT_ONCE, patience_s: float = PATIENCE_S) -> Generator[bool]:
+    """At most so many ranks of a host write their traces at once: each takes a core, and all the same disk.
+
+    Yields whether this is one of the processes that write now; after ``patience_s`` it goes ahead all the
+    same.
+
+    Args:
+        folder: where the ranks of a recording meet. Where files cannot be locked there are no turns.
+    """
+    taken = _taken(folder, at_once, time.monotonic() + patience_s)
+    try:
+        yield taken is not None
+    finally:
+        if taken is not None:
+            os.close(taken)
+
+
+def _taken(folder: Path, at_once: int, deadline: float) -> int | None:
+    """The locked file of a place; the lock ends with it."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    names = [folder / f"writes-{platform.node()}-{place}" for place in range(at_once)]
+    while True:
+        for name in names:
+            try:
+                place = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+            except OSError:
+                return None
+            with suppress(OSError):
+                fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return place
+            os.close(place)
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.02)
+
 
 SLOWED = (
     "CUPTI could not be detached safely before steps were timed without a profiler: where the host sets the "
@@ -30,8 +73,8 @@ SLOWED = (
 
 
 @dataclass
-class Measured:
-    """What the phases find out; the fields of :class:`StepTimings`, and whether the full pass is written.
+class MeasuredSteps:
+    """Results of the phases; the fields of :class:`StepTimings`, and whether the full pass is written.
 
     Attributes:
         timed: so many steps are timed where ranks agreed on it.
@@ -109,10 +152,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Context:
-    """What all phases of one recording share.
+    """The state that all phases of one recording share.
 
     Attributes:
-        trace: the file to write; a light pass has one beside it.
+        trace: the file to write; a light pass has one next to it.
         start_agreed: agrees on the step at which to start.
         lockstep: other ranks record the same steps, so that their number must not depend on our clock.
         tell: called with what there is to tell the user while the program runs.
@@ -121,11 +164,11 @@ class Context:
         moment: called with the names of the moments worth a reading of the device's clocks.
         saved: called when something that there is to write is on disk, or known: traces, inputs, timings.
         ledgers: installed from the time that steps are known until the last was timed.
-        memory: the allocator's history, where it was asked for.
+        memory: the allocator's history, where it is wanted.
     """
 
     options: Options
-    device: Device
+    device: TorchDevice
     trace: Path
     inputs: KernelInputs | None
     start_agreed: Start
@@ -137,16 +180,16 @@ class Context:
     saved: Callable[[], None]
     detector: StepDetector
     stopwatch: Stopwatch
-    ledgers: WaitLedgers
-    memory: MemoryHistory
+    ledgers: NoLedgers
+    memory: NoMemoryHistory
     provisional: Provisional
-    measured: Measured
+    measured: MeasuredSteps
 
     @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
 
-    def write(self, session: ProfilerSession, *, full: bool) -> bool:
+    def write(self, session: KinetoSession, *, full: bool) -> bool:
         """Write the trace of a pass; False, with a note, where the disk does not take it."""
         if full:
             self.memory.write()

@@ -32,7 +32,7 @@ from types import FrameType
 from kinetoscope.capture import torch_private
 
 # CUDA 13.0: tried with eager programs and with CUDA graphs. Before CUDA 12.6, graphs did not survive it
-# (pytorch issue 75504), and between the two nobody has tried.
+# (pytorch issue 75504), and versions between the two are untried.
 TRIED = 130_000
 # Set for programs that other tools are attached to, or that share the device through MPS.
 OTHERS = (

@@ -3,7 +3,7 @@
     Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) Recover ▶ Time ▶ Done
                               the full pass                    a light pass
 
-A phase is entered once. What happens next is asked of it: at a boundary of steps, where a named range is
+A phase is entered once. It decides what happens next: at a boundary of steps, where a named range is
 left, and where it is cut short, by a profiler of the program's own or by the program's end. Its answer is
 the phase that follows, or itself; which phase follows which is written nowhere else.
 """
@@ -12,19 +12,77 @@ from __future__ import annotations
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import Context
-from kinetoscope.capture.recorder.phase import Phase
-from kinetoscope.capture.recorder.profiler import ProfilerSession, SessionKind
+from kinetoscope.capture.recorder.profiler import KinetoSession, SessionKind
 from kinetoscope.capture.steps.detector import Boundary
-from kinetoscope.capture.steps.steady import (
+from kinetoscope.capture.steps.timing import (
     PATIENCE,
     QUEUE_PATIENCE,
+    TIMED,
+    StepTime,
+    StepTimes,
+    Timing,
     calm,
     patience_spent,
     recorded_steps,
     recovered,
+    timed_steps,
 )
-from kinetoscope.capture.steps.stopwatch import StepTime, StepTimes
-from kinetoscope.capture.steps.timing import TIMED, Timing, timed_steps
+
+
+class Phase:
+    """One phase; what it does not say otherwise is as here.
+
+    Attributes:
+        name: by which a recording says later how far it had come.
+        leader_stays: no other source may take over from the leader any more.
+        last: no other phase follows.
+    """
+
+    name = ""
+    leader_stays = False
+    last = False
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def enter(self) -> None:
+        """The phase begins."""
+
+    def candidate(self, boundary: Boundary) -> None:
+        """A source ticked that does not lead."""
+
+    def leads(self, boundary: Boundary) -> Phase:
+        """A source took the lead."""
+        return Settle(self.context)
+
+    def boundary(self, boundary: Boundary) -> Phase:
+        """A step ends, or begins, or both."""
+        return self
+
+    def passed(self, boundary: Boundary) -> None:
+        """A step ends at a moment at which nothing may be done, since another thread captures a graph: what
+        is being timed does not count."""
+        self.context.stopwatch.spoil()
+
+    def given_up(self) -> None:
+        """Something failed in this phase: end what it has begun, and write nothing."""
+
+    def range_left(self) -> Phase:
+        """The named range was left: its step ends here, not where the range is entered next."""
+        self.context.stopwatch.end()
+        return self
+
+    def part(self, name: str) -> None:
+        """A part of the step that is running begins."""
+
+    def evaluated(self) -> None:
+        """An evaluation ends, which took the place of a step: the next step begins here."""
+        self.context.stopwatch.restart()
+
+    def cut_short(self, why: str) -> Phase:
+        """No more can be recorded now: save what there is. Returns the phase for when the program goes on."""
+        return (Done if self.context.measured.written else Settle)(self.context)
+
 
 # Steps let pass after a pause where all ranks must let the same number pass.
 RECOVERED_TOGETHER = 2
@@ -106,7 +164,7 @@ class Settle(Phase):
         if timed is None:
             return self
         context.measured.timed = timed
-        return Before(context)
+        return TimeBefore(context)
 
     def _ready(self) -> bool:
         measured = self.context.measured
@@ -184,7 +242,7 @@ class Time(Phase):
             self.context.device.synchronize()
 
 
-class Before(Time):
+class TimeBefore(Time):
     """Time the program before it is recorded. It may end soon, so that little may be waited for."""
 
     patience = TIMED + TIMED // 2
@@ -235,7 +293,7 @@ class Recover(Phase):
     def following(self) -> Phase:
         """The phase after the last of these steps."""
         if self.drained:
-            return After(self.context)
+            return TimeAfter(self.context)
         self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")
         return finished(self.context)
 
@@ -269,7 +327,7 @@ class Prepare(Recover):
     def following(self) -> Phase:
         if not self.drained:
             self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
-        return Record(self.context, self.session, self.kind)
+        return RecordSteps(self.context, self.session, self.kind)
 
     def given_up(self) -> None:
         self.session.start()  # a prepared session must be started before it can be ended
@@ -280,14 +338,14 @@ class Prepare(Recover):
         return super().cut_short(why)
 
 
-class Record(Phase):
+class RecordSteps(Phase):
     """Record a few steps; of the device alone after one that is not marked, since the profiler has only just
     been started."""
 
     name = "recording"
     leader_stays = True
 
-    def __init__(self, context: Context, session: ProfilerSession, kind: SessionKind) -> None:
+    def __init__(self, context: Context, session: KinetoSession, kind: SessionKind) -> None:
         super().__init__(context)
         self.session, self.full = session, kind == "full"
         self.wanted = self._wanted() if self.full else len(context.measured.recorded)
@@ -315,10 +373,10 @@ class Record(Phase):
             self._step_begins()  # tables count all that is recorded: it is the steps and nothing else
 
     def _foreseen(self) -> str:
-        """What the recording is going to cost, by what the first steps' has cost."""
+        """The cost of the recording, by that of the first steps' recording."""
         paused_s = self.context.measured.paused_s
         known = self.full and self.context.provisional.written and paused_s >= 0.05
-        return f"; this will hold the program up for about {paused_s:.1f} s" if known else ""
+        return f"; this will pause the program for about {paused_s:.1f} s" if known else ""
 
     def boundary(self, boundary: Boundary) -> Phase:
         if self.running and self.context.options.range is None:
@@ -391,15 +449,15 @@ class Record(Phase):
         context.saved()
         if not self.full:
             return Recover(context)
-        return after_full_pass(context) if context.inputs is None else Inputs(context, context.inputs)
+        return after_full_pass(context) if context.inputs is None else KeepInputs(context, context.inputs)
 
 
 def after_full_pass(context: Context) -> Phase:
-    """What follows the recording of host and device, and of the inputs where they are asked for."""
+    """The phase after the recording of host and device, and of the inputs where they are kept."""
     return Prepare(context, "light") if context.two_passes else Recover(context)
 
 
-class Inputs(Phase):
+class KeepInputs(Phase):
     """One step more, in which what kernels are called with is kept."""
 
     name = "keeping inputs"
@@ -426,7 +484,7 @@ class Inputs(Phase):
         return self
 
 
-class After(Time):
+class TimeAfter(Time):
     """Time the program again, after it was recorded."""
 
     name = "timing again"
@@ -445,7 +503,7 @@ def finished(context: Context) -> Phase:
     """All that was to be recorded is, and the program goes on."""
     context.tell(
         "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
-        f"(which held it up for {context.measured.paused_s:.1f} s)"
+        f"(which paused it for {context.measured.paused_s:.1f} s)"
     )
     return Done(context)
 

@@ -1,25 +1,100 @@
-"""torch.profiler behind a few verbs: the only file that starts it."""
+"""torch.profiler behind a few verbs, here and nowhere else: our sessions, the steps that are marked in their
+traces, and profilers that the program starts itself.
+
+There can be one profiling session at a time, and the program's comes first. Its trace, written by the program
+for its own ends, is copied: for a program that profiles itself it is the best recording there is.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple
 from weakref import WeakSet
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
-from kinetoscope.capture.recorder.annotation import MarkedStep, annotate
 from kinetoscope.capture.recorder.captures import Captures, Occupied
-from kinetoscope.capture.recorder.memory import MemoryHistory
-from kinetoscope.capture.steps.stopwatch import Mark
+from kinetoscope.capture.recorder.memory import NoMemoryHistory
+from kinetoscope.capture.steps.timing import Mark
+
+# Kineto writes what it says of the whole trace before the events or after them, and no more than this of it.
+SURROUNDINGS = 1 << 16
+OPENING = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
+BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
+
+
+class MarkedStep(NamedTuple):
+    """A step, or the ``part`` of one: its beginning and end on the wall clock in nanoseconds, and the thread
+    that marked it."""
+
+    number: int
+    began_ns: int
+    ended_ns: int
+    pid: int
+    tid: int
+    part: str | None = None
+
+    def event(self, base_ns: int) -> dict[str, Any]:
+        """The annotation as torch.profiler would have exported it, in microseconds after ``base_ns``."""
+        return {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": self.part or f"ProfilerStep#{self.number}",
+            "pid": self.pid,
+            "tid": self.tid,
+            "ts": (self.began_ns - base_ns) / 1000,
+            "dur": (self.ended_ns - self.began_ns) / 1000,
+        }
+
+
+def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
+    """Write the trace ``exported`` to ``path`` with annotations of ``steps``, whole or not at all, in one go.
+
+    Raises:
+        ValueError: it is no trace of Kineto's.
+        OSError: it cannot be written.
+    """
+    temporary = path.with_suffix(".tmp.json")
+    try:
+        _copy(exported, temporary, steps)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy(exported: Path, path: Path, steps: Sequence[MarkedStep]) -> None:
+    with exported.open("rb") as source, path.open("wb") as target:
+        start = source.read(SURROUNDINGS)
+        opening = OPENING.search(start)
+        if opening is None:
+            raise ValueError("the exported trace has no events to add the steps to")
+        base = BASE.search(start[: opening.start()]) or BASE.search(_ending(source))
+        events = [json.dumps(step.event(int(base[1]) if base else 0)).encode() for step in steps]
+        target.write(start[: opening.end()])
+        target.write(b",\n".join(events))
+        if events and start[opening.end() : opening.end() + 1] != b"]":
+            target.write(b",\n")
+        source.seek(opening.end())
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _ending(source: BinaryIO) -> bytes:
+    size = source.seek(0, 2)
+    source.seek(max(0, size - SURROUNDINGS))
+    return source.read()
+
 
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
@@ -37,58 +112,6 @@ def is_ours(inner: Any) -> bool:
     return any(profile.profiler is inner for profile in _OURS)
 
 
-class ProfilerSession(Protocol):
-    """One session of the profiler."""
-
-    def prepare(self) -> None: ...
-    def start(self) -> None: ...
-    def mark(self, step: int | None) -> None: ...
-    def part(self, name: str) -> None: ...
-    def stop(self) -> None: ...
-    def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all.
-
-        Raises:
-            OSError: the disk is full, gone, or may not be written to.
-        """
-        ...
-
-
-class Device(Protocol):
-    """What the recorder needs of torch."""
-
-    def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession: ...
-    def has_light_pass(self) -> bool:
-        """Whether sessions may be of the light kind."""
-        ...
-
-    def occupied(self) -> Occupied | None:
-        """Where a graph is captured or gradients are computed, so that nothing else may be done."""
-        ...
-
-    def release(self) -> bool:
-        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
-        something of them stays."""
-        ...
-
-    def synchronize(self) -> None: ...
-    def has_clock(self) -> bool:
-        """Whether the device times its own work."""
-        ...
-
-    def mark(self) -> Mark | None:
-        """Mark the place that the program's work has now in the device's order; None where that cannot be."""
-        ...
-
-    def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
-        """Seconds between the two of each pair, by the device's clock, once the device has come that far.
-
-        Raises:
-            RuntimeError: the device cannot tell.
-        """
-        ...
-
-
 class KinetoSession:
     """A session of torch's profiler; its steps are marked by the wall clock, which Kineto's times are of.
 
@@ -101,7 +124,7 @@ class KinetoSession:
         arguments: torch.profiler.profile's.
     """
 
-    def __init__(self, memory: MemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
+    def __init__(self, memory: NoMemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
         from torch.profiler import profile
 
         self.memory, self.stacks = memory, stacks
@@ -162,6 +185,11 @@ class KinetoSession:
             self.profile.stop_trace()
 
     def export(self, path: Path) -> None:
+        """Write the trace to ``path``, whole or not at all.
+
+        Raises:
+            OSError: the disk is full, gone, or may not be written to.
+        """
         exported = _exported(self.profile, path)
         try:
             annotate(exported, self.steps, path)
@@ -169,54 +197,8 @@ class KinetoSession:
             exported.unlink()
 
 
-def full_session(
-    options: Options, memory: MemoryHistory | None, *, any_thread: bool, cuda: bool
-) -> KinetoSession:
-    """Host and device together.
-
-    Args:
-        options: what to record of them.
-        memory: the allocator's history.
-        any_thread: record every thread, so that any may end the recording; costs a little more an event.
-        cuda: the program uses a CUDA or ROCm device.
-    """
-    import torch
-    from torch.profiler import ProfilerActivity
-
-    activities = [ProfilerActivity.CPU]
-    if cuda:
-        activities.append(ProfilerActivity.CUDA)
-    elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
-        activities.append(ProfilerActivity.XPU)
-    # Python's stacks are taken where a program's own profile function would be.
-    stacks = options.stacks and sys.getprofile() is None
-    return KinetoSession(
-        memory,
-        stacks=stacks,
-        activities=activities,
-        record_shapes=options.shapes or options.flops,
-        with_stack=stacks,
-        profile_memory=options.memory,
-        with_flops=options.flops,
-        experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
-    )
-
-
-def light_session() -> KinetoSession:
-    """The device alone: a fraction of what the full session costs the host."""
-    from torch.profiler import ProfilerActivity
-
-    configuration = torch_private.profiler_configuration(any_thread=False)
-    return KinetoSession(
-        None,
-        stacks=False,
-        activities=[ProfilerActivity.CUDA],
-        experimental_config=configuration,
-    )
-
-
 def _exported(profile: Any, path: Path) -> Path:
-    """The trace in a file beside ``path``, whole.
+    """The trace in a file next to ``path``, whole.
 
     Kineto says on stderr only, if at all, that it could not write. What it leaves then is removed: it would
     keep room from a program whose disk is full.
@@ -248,24 +230,44 @@ def _is_whole(path: Path) -> bool:
 class TorchDevice:
     """The devices of this process, through torch."""
 
-    def __init__(self, options: Options, memory: MemoryHistory | None = None) -> None:
+    def __init__(self, options: Options, memory: NoMemoryHistory | None = None) -> None:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
         self.captures = Captures()
 
-    def session(self, *, kind: SessionKind, any_thread: bool) -> ProfilerSession:
+    def session(self, *, kind: SessionKind, any_thread: bool) -> KinetoSession:
+        """A session of the host and the device together (``full``), or of the device alone.
+
+        Args:
+            any_thread: record every thread, so that any may end the recording; costs a little more an event.
+        """
         import torch
+        from torch.profiler import ProfilerActivity
 
         if kind == "light":
-            return light_session()
-        return full_session(
-            self.options,
+            configuration = torch_private.profiler_configuration(any_thread=False)
+            alone = [ProfilerActivity.CUDA]
+            return KinetoSession(None, stacks=False, activities=alone, experimental_config=configuration)
+        activities, options = [ProfilerActivity.CPU], self.options
+        if self.cuda or torch.cuda.is_initialized():
+            activities.append(ProfilerActivity.CUDA)
+        elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
+            activities.append(ProfilerActivity.XPU)
+        # Python's stacks are taken where a program's own profile function would be.
+        stacks = options.stacks and sys.getprofile() is None
+        return KinetoSession(
             self.memory,
-            any_thread=any_thread,
-            cuda=self.cuda or torch.cuda.is_initialized(),
+            stacks=stacks,
+            activities=activities,
+            record_shapes=options.shapes or options.flops,
+            with_stack=stacks,
+            profile_memory=options.memory,
+            with_flops=options.flops,
+            experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
         )
 
     def has_light_pass(self) -> bool:
+        """Whether the device can be recorded alone, at less cost to the host."""
         import torch
         from torch.profiler import ProfilerActivity, supported_activities
 
@@ -273,9 +275,12 @@ class TorchDevice:
         return cuda and ProfilerActivity.CUDA in supported_activities()
 
     def occupied(self) -> Occupied | None:
+        """Where a graph is captured or gradients are computed, so that nothing else may be done."""
         return self.captures.occupied()
 
     def release(self) -> bool:
+        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
+        something of them stays."""
         import torch
 
         if not torch.cuda.is_initialized():
@@ -283,6 +288,7 @@ class TorchDevice:
         return not self.options.careful and self.occupied() is None and cupti.detach()
 
     def has_clock(self) -> bool:
+        """Whether the device times its own work."""
         import torch
 
         return torch.cuda.is_initialized()
@@ -298,6 +304,11 @@ class TorchDevice:
         return event
 
     def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
+        """Seconds between the two of each pair, by the device's clock, once the device has come that far.
+
+        Raises:
+            RuntimeError: the device cannot tell.
+        """
         for _, ended in marks:
             ended.synchronize()
         return [began.elapsed_time(ended) / 1e3 for began, ended in marks]
@@ -310,3 +321,57 @@ class TorchDevice:
             torch.cuda.synchronize()
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             torch.xpu.synchronize()
+
+
+class ForeignProfilers:
+    """Watches ``torch.autograd.profiler.profile``, which torch.profiler goes through, and its like."""
+
+    def __init__(self, began: Callable[[], None], ended: Callable[[], None], copy: Path) -> None:
+        import torch.autograd.profiler as profilers
+
+        self.began, self.ended, self.copy = began, ended, copy
+        self.seen = False
+        self.running: set[int] = set()
+        self.profile: Any = profilers.profile
+        self.watches = [CallWatch(self.profile, "_prepare_trace", self._began)]
+        for profiler in torch_private.profilers():
+            self.watches.append(CallWatch(profiler, "__enter__", self._began))
+            self.watches.append(ReturnWatch(profiler, "__exit__", self._ended))
+        self.export = self.profile.export_chrome_trace
+        self.exporting = self._exporting(self.export)
+        for watch in self.watches:
+            watch.install()
+        self.profile.export_chrome_trace = self.exporting
+
+    def remove(self) -> None:
+        for watch in self.watches:
+            watch.remove()
+        if self.profile.export_chrome_trace is self.exporting:  # not what the program has put there since
+            self.profile.export_chrome_trace = self.export
+
+    def _began(self, profile: Any) -> None:
+        if id(profile) not in self.running and profile.enabled and not is_ours(profile):
+            self.running.add(id(profile))
+            self.seen = True
+            self.began()
+
+    def _ended(self, profile: Any) -> None:
+        if id(profile) in self.running:
+            self.running.discard(id(profile))
+            self.ended()
+
+    def _exporting(self, export: Callable[..., Any]) -> Callable[..., Any]:
+        def export_chrome_trace(profile: Any, path: Any, *arguments: Any, **options: Any) -> Any:
+            result = export(profile, path, *arguments, **options)
+            if not is_ours(profile):
+                self._keep(Path(path))
+            return result
+
+        return export_chrome_trace
+
+    def _keep(self, path: Path) -> None:
+        try:
+            self.copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, self.copy)
+        except OSError:
+            self.copy.unlink(missing_ok=True)

@@ -1,13 +1,50 @@
-"""The recording that runs before anything is known of the program's steps, so that there always is one."""
+"""The recording that runs before anything is known of the program's steps, so that there always is one, and
+the budget that ends it before it grows without bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import _thread
+import random
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kinetoscope.capture.recorder.decisions import Decisions
-from kinetoscope.capture.recorder.profiler import Device, ProfilerSession
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
 from kinetoscope.capture.steps.detector import Boundary, Source, surer
+
+SEED = "KINETOSCOPE_TEST_SEED"
+
+
+class Decisions:
+    """The recorder's free choices: how many steps it waits for, times and records, and how long it looks.
+
+    A seed makes it choose at random, without the program's own random numbers. Tests use that to have
+    recordings begin, end and be written at moments that no sensible choice would ever hit
+    (``KINETOSCOPE_TEST_SEED``).
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.random = None if seed is None else random.Random(seed)
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Decisions:
+        seed = variables.get(SEED, "")
+        return cls(int(seed) if seed.isdecimal() else None)
+
+    @property
+    def seeded(self) -> bool:
+        return self.random is not None
+
+    def count(self, usual: int, most: int) -> int:
+        """A number of steps, at most ``most`` where it is random."""
+        return usual if self.random is None else self.random.randint(1, most)
+
+    def seconds(self, usual: float, most: float) -> float:
+        """A time to wait for."""
+        return usual if self.random is None else self.random.uniform(0, most)
+
 
 # Ticks after which the first two whole steps are in the recording; with a seed, at most so many.
 TICKS_RECORDED, TICKS_AT_MOST = 3, 40
@@ -38,7 +75,7 @@ class Provisional:
 
     def __init__(
         self,
-        device: Device,
+        device: TorchDevice,
         trace: Path,
         saved: Callable[[], None],
         *,
@@ -48,7 +85,7 @@ class Provisional:
         self.device, self.trace, self.saved, self.whole = device, trace, saved, whole
         self.ticks = (decisions or Decisions()).count(TICKS_RECORDED, TICKS_AT_MOST)
         self.why: str | None = None
-        self.session: ProfilerSession | None = None
+        self.session: KinetoSession | None = None
         self.began = self.written = self.cut = False
         self.failures: list[str] = []
         self.source: Source | None = None
@@ -64,7 +101,7 @@ class Provisional:
     def running(self) -> bool:
         return self.session is not None
 
-    def stop(self) -> ProfilerSession | None:
+    def stop(self) -> KinetoSession | None:
         """End it and write nothing."""
         session, self.session = self.session, None
         if session is not None:
@@ -116,7 +153,7 @@ class Provisional:
 
 
 def notes(*, cold: bool, steps: int, whole: bool, why: str | None = None) -> list[str]:
-    """What a user must know of a provisional recording that became the recording.
+    """Remarks that a user must know on a provisional recording that became the recording.
 
     Args:
         cold: it was ended after the first steps, which a better recording was to follow.
@@ -138,3 +175,59 @@ def notes(*, cold: bool, steps: int, whole: bool, why: str | None = None) -> lis
             f"repeatedly): the program's {much} was recorded; kinetoscope.profile's step() marks them",
         )
     return ended
+
+
+LIMIT_S = 60.0
+LOOK_EVERY_S = 0.25
+
+
+class Budget:
+    """Looks at the clock and at the process's memory while the beginning is recorded, in its own thread.
+
+    The number of events so far is unknown, but each takes memory: an eager op about 400 bytes. Time
+    in which something compiles does not count: hardly anything is recorded in it.
+
+    Args:
+        running: whether there is anything to end.
+        compiling: whether something compiles.
+        spent: called with the reason, again and again until nothing runs any more. It may stop nothing
+            itself: the program's threads may be in the middle of a CUDA call.
+    """
+
+    def __init__(
+        self,
+        running: Callable[[], bool],
+        compiling: Callable[[], bool],
+        spent: Callable[[str], None],
+        options: Options,
+        decisions: Decisions,
+    ) -> None:
+        self.running, self.compiling, self.spent, self.options = running, compiling, spent, options
+        self.limit_bytes = options.budget_mb * 1_000_000
+        self.limit_s = decisions.seconds(LIMIT_S, 4.0)
+
+    def watch(self) -> None:
+        # A thread that `threading` does not list: the program's own count of its threads stays what it was.
+        _thread.start_new_thread(self._look, ())
+
+    def _look(self) -> None:
+        before, recorded_s, looked = resident_bytes(), 0.0, time.monotonic()
+        while self.running():
+            time.sleep(min(LOOK_EVERY_S, self.limit_s))
+            now = time.monotonic()
+            if not self.compiling():
+                recorded_s += now - looked
+            looked = now
+            if resident_bytes() - before > self.limit_bytes:
+                self.spent(f"the process had grown by {self.options.budget_mb} MB (--budget)")
+            elif not self.options.whole and recorded_s > self.limit_s:
+                self.spent(f"no steps were found in {self.limit_s:.0f} s (--whole goes on)")
+
+
+def resident_bytes() -> int:
+    """The memory of this process that is in use and no file's; 0 where the system does not say."""
+    try:
+        resident, of_files = Path("/proc/self/statm").read_text().split()[1:3]
+        return (int(resident) - int(of_files)) * 4096
+    except (OSError, ValueError):
+        return 0

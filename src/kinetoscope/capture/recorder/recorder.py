@@ -14,18 +14,15 @@ import msgspec
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.hooks.main_thread import MainThread
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.context import Context, Measured
-from kinetoscope.capture.recorder.decisions import Decisions
-from kinetoscope.capture.recorder.memory import MemoryHistory, NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, Record, Recover, Time, Watch
-from kinetoscope.capture.recorder.profiler import Device
-from kinetoscope.capture.recorder.provisional import Provisional, notes
-from kinetoscope.capture.steps.detector import Kind, Signal, Source, StepDetector
-from kinetoscope.capture.steps.evaluation import Evaluation
-from kinetoscope.capture.steps.ledgers import NoLedgers, WaitLedgers
+from kinetoscope.capture.recorder.context import Context, MeasuredSteps
+from kinetoscope.capture.recorder.memory import NoMemoryHistory
+from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
+from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder.provisional import Decisions, Provisional, notes
+from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
+from kinetoscope.capture.steps.ledgers import NoLedgers
 from kinetoscope.capture.steps.start import Start, at_once
-from kinetoscope.capture.steps.stopwatch import Stopwatch
-from kinetoscope.capture.steps.timing import Timing
+from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.recording.manifest import StepTimings
 
 # What a step is, by the kind of source that it is taken from.
@@ -59,12 +56,12 @@ class Recorder:
     def __init__(
         self,
         options: Options,
-        device: Device,
+        device: TorchDevice,
         trace: Path,
         *,
         inputs: KernelInputs | None = None,
-        ledgers: WaitLedgers | None = None,
-        memory: MemoryHistory | None = None,
+        ledgers: NoLedgers | None = None,
+        memory: NoMemoryHistory | None = None,
         compilations: Callable[[], int] = lambda: 0,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
@@ -101,7 +98,7 @@ class Recorder:
             ledgers=ledgers,
             memory=memory or NoMemoryHistory(),
             provisional=self.provisional,
-            measured=Measured(before=Timing(device.elapsed_s), after=Timing(device.elapsed_s)),
+            measured=MeasuredSteps(before=Timing(device.elapsed_s), after=Timing(device.elapsed_s)),
         )
         self.measured = self.context.measured
         self.phase: Phase = Watch(self.context)
@@ -223,7 +220,7 @@ class Recorder:
             self.context.tell(f"a step is {ONE_STEP[boundary.source[0]].format(name)}")
             self._go(self.phase.leads(boundary))
         elif self.evaluation.stepped():
-            self._evaluated()  # nobody saw where training went on: no step of training alone ends here
+            self._evaluated()  # no call showed where training went on: no step of training alone ends here
         elif occupied is not None:
             self.phase.passed(boundary)
         elif not self.foreign:
@@ -236,7 +233,7 @@ class Recorder:
             self.context.entered(phase.name)
             self.detector.fixed = phase.leader_stays
             # Nothing of ours is in steps that are timed, and in a light pass hardly more.
-            timed = isinstance(phase, (Time, Recover)) or (isinstance(phase, Record) and not phase.full)
+            timed = isinstance(phase, (Time, Recover)) or (isinstance(phase, RecordSteps) and not phase.full)
             self.context.memory.keep(not timed)
             phase.enter()
 
@@ -261,7 +258,7 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """A session of the profiler is running, or about to."""
-        return self.provisional.running or isinstance(self.phase, (Prepare, Record))
+        return self.provisional.running or isinstance(self.phase, (Prepare, RecordSteps))
 
     def abandon(self) -> None:
         """This process is a fork of the recorded one: what runs is its parent's to end, and nothing is to be

@@ -20,8 +20,8 @@ Source = tuple[Kind, Hashable]
 SOURCES_WATCHED = 500
 
 
-class Meaning(NamedTuple):
-    """What a signal means.
+class SignalMeaning(NamedTuple):
+    """The meaning of a signal.
 
     Attributes:
         needed: how often it must come before its source leads: the surer a sign of a step, the fewer.
@@ -33,17 +33,17 @@ class Meaning(NamedTuple):
     begins: bool
 
 
-SIGNALS: dict[Signal, Meaning] = {
-    "user": Meaning("user", 1, begins=False),
-    "optimizer": Meaning("optimizer", 1, begins=False),
+SIGNALS: dict[Signal, SignalMeaning] = {
+    "user": SignalMeaning("user", 1, begins=False),
+    "optimizer": SignalMeaning("optimizer", 1, begins=False),
     # Leads with the first, before the calls of modules inside it can: those are its parts.
-    "request": Meaning("request", 1, begins=True),
-    "module": Meaning("module", 3, begins=True),
+    "request": SignalMeaning("request", 1, begins=True),
+    "module": SignalMeaning("module", 3, begins=True),
     # Waits for its optimizer, through as many calls as gradients are commonly accumulated over.
-    "training module": Meaning("module", 17, begins=True),
-    "compiled": Meaning("compiled", 5, begins=True),
-    "range": Meaning("range", 6, begins=True),
-    "range end": Meaning("range", 0, begins=False),
+    "training module": SignalMeaning("module", 17, begins=True),
+    "compiled": SignalMeaning("compiled", 5, begins=True),
+    "range": SignalMeaning("range", 6, begins=True),
+    "range end": SignalMeaning("range", 0, begins=False),
 }
 SURENESS = {kind: -place for place, kind in enumerate(get_args(Kind))}
 
@@ -90,7 +90,7 @@ class StepDetector:
         self._counts: dict[Source, int] = {}
 
     def tick(self, signal: Signal, key: Hashable, thread: int) -> Boundary | None:
-        """What a source's tick means; None: nothing."""
+        """The boundary at a source's tick; None: there is none."""
         meaning = SIGNALS[signal]
         source = (meaning.kind, key)
         if source == self.leader:
@@ -105,11 +105,11 @@ class StepDetector:
         return self._count(source, meaning.needed, thread)
 
     def pass_over(self, steps: int) -> None:
-        """Let so many of the leader's next boundaries pass: nobody needs them."""
+        """Let so many of the leader's next boundaries pass: they are not needed."""
         self._passing = steps
 
     def passes(self, signal: Signal, key: Hashable) -> bool:
-        """Whether this is a boundary that is passed over: the short way, instead of `tick`."""
+        """Whether this is a boundary that is passed over: cheaper than `tick`."""
         if self._passing <= 0 or (signal, key) != self.leader:
             return False
         self._passing -= 1
@@ -145,3 +145,37 @@ class StepDetector:
         self.leader, self._thread, self._passing = source, thread, 0
         self.index = count - 1
         return Boundary(source, "leads", count)
+
+
+class Evaluation:
+    """Tells an evaluation from a step of training, by the calls of the model that is trained.
+
+    An evaluation lies between an optimizer's step and the next call that trains. One in every step is a part
+    of the step, as a policy's or a teacher's is.
+
+    Attributes:
+        running: an evaluation is.
+    """
+
+    def __init__(self) -> None:
+        self.running = False
+        self._trained = False  # the model has been, since the optimizer's last step
+        self._evaluated = False  # and so for an evaluation
+        self._usual = False  # there was one in the step before
+
+    def called(self, training: bool) -> Literal["begins", "ends"] | None:
+        """The model is called: whether an evaluation begins or ends with that."""
+        if training:
+            self._trained, ended = True, self.running
+            self.running = False
+            return "ends" if ended else None
+        if self._trained or self._evaluated:
+            return None
+        self._evaluated, self.running = True, not self._usual
+        return "begins" if self.running else None
+
+    def stepped(self) -> bool:
+        """The optimizer has stepped: whether an evaluation was still running."""
+        self._usual, ended = self._evaluated, self.running
+        self.running = self._trained = self._evaluated = False
+        return ended

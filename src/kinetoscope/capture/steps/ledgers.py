@@ -1,4 +1,4 @@
-"""What the host waited for, measured in steps that nothing records: its data, the device, the garbage
+"""The host's waiting, measured in steps that nothing records: for its data, the device, the garbage
 collector.
 
 A :class:`TimedMethod` is a descriptor in a method's place. Looking the method up starts its time; what is
@@ -14,9 +14,10 @@ import functools
 import gc
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.calls import MethodStandIn
 from kinetoscope.capture.hooks.imports import ImportWatch
 
 
@@ -39,20 +40,13 @@ class Prefetch(NamedTuple):
     batches: int = 0
 
 
-class WaitLedgers(Protocol):
-    """What the recorder needs of :class:`Ledgers`."""
+class NoLedgers:
+    """The ledgers where nothing is to be measured."""
 
     @property
-    def prefetch(self) -> Prefetch: ...
-    def install(self) -> None: ...
-    def remove(self) -> None: ...
-    def read(self) -> Waited: ...
-
-
-class NoLedgers:
-    """Where nothing is to be measured."""
-
-    prefetch = Prefetch()
+    def prefetch(self) -> Prefetch:
+        """How far the loader works ahead that was waited for last."""
+        return Prefetch()
 
     def install(self) -> None: ...
     def remove(self) -> None: ...
@@ -67,27 +61,25 @@ class Ledger:
         self.sums = [0, 0]
         sums = self.sums
 
-        class Call(functools.partial[Any]):
+        class TimedCall(functools.partial[Any]):
             __slots__ = ()
 
             def __del__(self) -> None:
                 sums[1] += clock()
 
-        torch_private.hide_from_dynamo(Call.__del__)
-        self.call, self.clock = Call, clock
+        torch_private.hide_from_dynamo(TimedCall.__del__)
+        self.call, self.clock = TimedCall, clock
 
     def read(self) -> int:
         """Nanoseconds. To be read between calls: one that is running counts with its beginning alone."""
         return self.sums[1] - self.sums[0]
 
 
-class TimedMethod:
+class TimedMethod(MethodStandIn):
     """Stands in for a method of ``owner``, and enters the time of its calls into a ledger."""
 
     def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
-        self.owner, self.name = owner, name
-        self.method: Any = getattr(owner, name)
-        self.inherited = name not in vars(owner)
+        super().__init__(owner, name)
         self.sums, self.call, self.clock = ledger.sums, ledger.call, ledger.clock
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -96,19 +88,6 @@ class TimedMethod:
         call = self.call(self.method, instance)
         self.sums[0] += self.clock()
         return call
-
-    def install(self) -> None:
-        if vars(self.owner).get(self.name) is not self:
-            self.method = getattr(self.owner, self.name)  # as the program has it now
-            self.inherited = self.name not in vars(self.owner)
-            setattr(self.owner, self.name, self)
-
-    def remove(self) -> None:
-        if vars(self.owner).get(self.name) is self:
-            if self.inherited:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, self.method)
 
 
 class TimedLoader(TimedMethod):
@@ -127,7 +106,7 @@ class TimedLoader(TimedMethod):
 
 
 class TimedFunction:
-    """Stands in for a function of a module likewise: calling an object looks ``__call__`` up on its class."""
+    """Stands in for a function of a module: calling an object looks ``__call__`` up on its class."""
 
     def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
         self.owner, self.name, self.function = owner, name, getattr(owner, name)
@@ -150,7 +129,7 @@ class TimedFunction:
             setattr(self.owner, self.name, self.function)
 
 
-class Ledgers:
+class Ledgers(NoLedgers):
     """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and
     afterwards."""
 
@@ -167,7 +146,6 @@ class Ledgers:
 
     @property
     def prefetch(self) -> Prefetch:
-        """How far the loader works ahead that was waited for last."""
         return max((Prefetch(loader.workers, loader.batches) for loader in self.loaders), default=Prefetch())
 
     def install(self) -> None:
@@ -214,7 +192,7 @@ class Ledgers:
 
     def _watches(self) -> Iterable[TimedMethod | TimedFunction]:
         for owner, name in torch_private.calls_that_load_data():
-            yield TimedLoader(owner, name, self.data)
+            yield (TimedLoader if name == torch_private.NEXT_BATCH else TimedMethod)(owner, name, self.data)
         for owner, name in torch_private.calls_that_wait():
             yield (TimedMethod if isinstance(owner, type) else TimedFunction)(owner, name, self.sync)
 

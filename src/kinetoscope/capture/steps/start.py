@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from kinetoscope.capture.steps.steady import PATIENCE, QUEUE_PATIENCE
+from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
 from kinetoscope.recording.folder import agreements
 
 
@@ -26,7 +26,7 @@ class Start(Protocol):
 
 
 def at_once(index: int, settled: bool, timed: int) -> int | None:
-    """What a process that is alone agrees on."""
+    """The agreement of a process that is alone."""
     return timed if settled else None
 
 

@@ -1,15 +1,216 @@
-"""Timing steps while nothing records: how many, and what they come to."""
+"""The time of steps: taken at their boundaries, settled or not, and whether enough of them is timed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any, NamedTuple
 
-from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.steady import waited, waiting, whole_rounds
-from kinetoscope.capture.steps.stopwatch import Mark, StepTime, StepTimes
+from kinetoscope.capture.steps.ledgers import Prefetch, Waited
 from kinetoscope.recording.manifest import TimedSteps
+
+# A place in the device's order of work, and its like where the device has no clock of its own.
+Mark = Any
+
+
+class Moment(NamedTuple):
+    """Readings at a boundary.
+
+    Attributes:
+        seconds: the host's clock.
+        mark: in the device's order of work; None where the device is not marked, or has no clock.
+    """
+
+    seconds: float
+    waited: Waited
+    mark: Mark | None
+
+
+class StepTime(NamedTuple):
+    """One step: its two boundaries, and whether something compiled between them."""
+
+    began: Moment
+    ended: Moment
+    compiled: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.ended.seconds - self.began.seconds
+
+    @property
+    def data_s(self) -> float:
+        """Seconds of waiting for the data loader."""
+        return (self.ended.waited.data_ns - self.began.waited.data_ns) / 1e9
+
+
+class StepTimes(list[StepTime]):
+    """Consecutive steps, with running sums: work at a boundary is part of the next step."""
+
+    seconds = 0.0
+    data_s = 0.0
+
+    def append(self, step: StepTime) -> None:
+        super().append(step)
+        self.seconds += step.seconds
+        self.data_s += step.data_s
+
+    def clear(self) -> None:
+        super().clear()
+        self.seconds = self.data_s = 0.0
+
+
+class Stopwatch:
+    """Times steps.
+
+    Args:
+        clock: the host's, in seconds.
+        compilations: a number that grows while something compiles.
+        waited: what the host has waited for so far.
+        mark: marks a place in the device's order of work.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        compilations: Callable[[], int],
+        waited: Callable[[], Waited],
+        mark: Callable[[], Mark | None],
+    ) -> None:
+        self._clock, self._compilations, self._waited, self._mark = clock, compilations, waited, mark
+        self.restart()
+
+    def restart(self, *, marking: bool = False) -> None:
+        """The time to the next boundary starts here: what went before was not a step of the program alone.
+
+        Args:
+            marking: mark boundaries in the device's order of work, too, which costs microseconds each.
+        """
+        self._marking = marking
+        self._begin(self._now())
+
+    def spoil(self) -> None:
+        """The step that is running counts no more than one in which something compiles."""
+        self._compiled = -1
+
+    def end(self) -> None:
+        """The step ends here, though the next has not begun."""
+        self._ended = self._now()
+
+    @property
+    def stopped(self) -> bool:
+        """The step has ended, and the next has not begun."""
+        return self._ended is not None
+
+    @property
+    def running_s(self) -> float:
+        """Seconds since the step began."""
+        return self._clock() - self._began.seconds
+
+    def next_step(self) -> StepTime:
+        """The step that has ended, at the latest here, where the next begins."""
+        began, compiled, ended, now = self._began, self._compiled, self._ended, self._now()
+        self._begin(now)
+        return StepTime(began, now if ended is None else ended, self._compiled != compiled)
+
+    def _begin(self, now: Moment) -> None:
+        self._began, self._compiled = now, self._compilations()
+        self._ended: Moment | None = None
+
+    def _now(self) -> Moment:
+        return Moment(self._clock(), self._waited(), self._mark() if self._marking else None)
+
+
+# After so many step times we stop waiting and say that the step time never settled.
+PATIENCE = 8
+# A loader's queue is longer than that: so many steps, or seconds, may pass until it has drained.
+QUEUE_PATIENCE, QUEUE_PATIENCE_S = 64, 5.0
+# A loop waits for its loader where this share of its time, or more, is such waiting.
+WAITS = 0.05
+# Waiting is back where it is within this share of its level.
+NEAR = 0.10
+
+
+def settled(seconds: Sequence[float]) -> bool:
+    """True when the latest of consecutive step times show no trend any more.
+
+    Two in a row that agree within 5 %, three within 15 %, or, for steps that jitter, six whose later half has
+    the median of its earlier half within 20 %.
+    """
+    return (
+        (len(seconds) >= 2 and _spread(seconds[-2:]) <= 0.05)
+        or (len(seconds) >= 3 and _spread(seconds[-3:]) <= 0.15)
+        or (len(seconds) >= 6 and _spread([median(seconds[-6:-3]), median(seconds[-3:])]) <= 0.20)
+    )
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    """(max − min) ÷ min; infinite when a step took no time at all."""
+    return (max(seconds) - min(seconds)) / min(seconds) if min(seconds) > 0 else float("inf")
+
+
+def calm(times: Sequence[StepTime], prefetch: Prefetch) -> bool:
+    """Whether the time of these steps has settled; where they wait for their loader, the time of whole rounds
+    of its workers, since its batches come in bursts."""
+    # Six rounds are all that is looked at.
+    times = times[-6 * max(1, prefetch.workers) :]
+    workers = 1 if waiting(times) is None else max(1, prefetch.workers)
+    rounds = [times[end - workers : end] for end in range(len(times), workers - 1, -workers)]
+    return settled([sum(step.seconds for step in one) for one in reversed(rounds)])
+
+
+def patience_spent(steps: int, seconds: float) -> bool:
+    """Whether steps have been let pass for as long as a loader's queue is given to drain."""
+    return steps >= QUEUE_PATIENCE or seconds >= QUEUE_PATIENCE_S
+
+
+def waiting(times: Sequence[StepTime]) -> float | None:
+    """Seconds a step waits for its loader: the mean, since batches come in bursts; None: it does not."""
+    return waited(
+        sum(step.data_s for step in times),
+        sum(step.seconds for step in times),
+        len(times),
+    )
+
+
+def waited(data_s: float, step_s: float, steps: int) -> float | None:
+    """Seconds per step of waiting for the loader, by sums over so many steps; None: it does not wait."""
+    return data_s / steps if steps and data_s >= WAITS * step_s else None
+
+
+def near(waited_s: float, level_s: float) -> bool:
+    """Whether steps wait about as long as others do."""
+    return abs(waited_s - level_s) <= NEAR * level_s
+
+
+def recovered(times: Sequence[StepTime], waited_s: float | None, prefetch: Prefetch) -> bool:
+    """Whether the steps since a pause are again as they were: their time has settled, and they wait for their
+    loader as long as before (``waited_s`` per step; None: they did not).
+
+    A pause can only fill the loader's queue, where it has one: waiting longer is none of its signs.
+    """
+    if not (calm(times, prefetch) or len(times) >= PATIENCE):
+        return False
+    latest = times[-whole_rounds(4, prefetch) :]
+    return (waited_s is None or not prefetch.batches) or (
+        len(latest) == whole_rounds(4, prefetch)
+        and sum(step.data_s for step in latest) >= (1 - NEAR) * waited_s * len(latest)
+    )
+
+
+def whole_rounds(steps: int, prefetch: Prefetch) -> int:
+    """At least so many steps, in whole rounds of the loader's workers: their batches arrive together."""
+    workers = max(1, prefetch.workers)
+    return math.ceil(steps / workers) * workers
+
+
+def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
+    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop
+    that waits for its loader, whole rounds of the workers."""
+    step_s = median(step.seconds for step in before) if before else math.inf
+    steps = max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
+    return steps if waiting(before) is None else whole_rounds(steps, prefetch)
+
 
 # Steps are timed until there are so many, or so many seconds have passed, but a few at least.
 TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
@@ -30,7 +231,7 @@ def timed_steps(times: Sequence[StepTime], prefetch: Prefetch) -> int:
 
 
 class Timing:
-    """The steps timed so far. The device's clock is asked once they are over, and only once."""
+    """The steps timed so far. The device's clock is read once they are over, and only once."""
 
     def __init__(self, elapsed: Elapsed) -> None:
         self.elapsed = elapsed
@@ -86,7 +287,7 @@ class Timing:
             self.times.append(step)
 
     def steps(self) -> TimedSteps | None:
-        """What was timed; None where nothing was."""
+        """The timed steps; None where there is none."""
         if self._steps is None and self.times:
             self._steps = by_device(self.times, self.elapsed) or by_host(self.times)
         return self._steps

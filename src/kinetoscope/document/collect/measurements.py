@@ -17,7 +17,7 @@ from kinetoscope.bench.autotune.configurations import Tuned
 from kinetoscope.bench.autotune.worth import Skipped
 from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
-from kinetoscope.bench.request import Result
+from kinetoscope.bench.request import BenchResult
 from kinetoscope.document import measurements as document
 from kinetoscope.hardware.spec import find
 from kinetoscope.recording import manifest
@@ -38,7 +38,7 @@ def in_model(path: Path) -> Model:
     return {str(name): document.InModel(median_ns, share) for name, median_ns, share in table.iter_rows()}
 
 
-def benched(result: Result, model: Model) -> document.BenchListing:
+def benched(result: BenchResult, model: Model) -> document.BenchListing:
     """Each kernel alone, with its time in the recorded program, Nsight Compute's figures and what tuning
     could win."""
     peak = find(result.device)
@@ -55,7 +55,7 @@ def benched(result: Result, model: Model) -> document.BenchListing:
     return document.BenchListing(result.device, bandwidth, rows, list(dict.fromkeys(notes)), result.problems)
 
 
-def replayed(result: Result) -> document.ReplayListing:
+def replayed(result: BenchResult) -> document.ReplayListing:
     """Graphs replayed: their work by category and by kernel, most time first."""
     counters = {row.name: row for row in result.ncu}
     graphs = [_graph(module, counters) for module in result.modules]
@@ -90,7 +90,7 @@ def _graph(module: ModuleResult, counters: Mapping[str, NcuRow]) -> document.Rep
     )
 
 
-def autotuned(result: Result, model: Model) -> document.AutotuneListing:
+def autotuned(result: BenchResult, model: Model) -> document.AutotuneListing:
     """Which kernels were worth it, the best configurations of each, what they promise and a replay keeps."""
     chosen = [kernel for kernel in result.worth if kernel.skipped is None]
     others = [kernel for kernel in result.worth if kernel.skipped is not None]

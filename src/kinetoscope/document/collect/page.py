@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.analysis.idle.causes import CAUSES
-from kinetoscope.bench.request import Result
+from kinetoscope.bench.request import BenchResult
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
 from kinetoscope.document.collect.rows import row
@@ -66,7 +66,7 @@ def _benches(folder: Path) -> list[BenchedKernel]:
     found: dict[str, BenchedKernel] = {}
     for path in sorted((folder / "bench").glob("kernels-*.json")):
         try:
-            result = msgspec.json.decode(plain_file.content(path), type=Result)
+            result = msgspec.json.decode(plain_file.content(path), type=BenchResult)
         except (OSError, msgspec.MsgspecError):
             continue
         worth = {(row.module, row.name): row.could_win_ns for row in result.worth}

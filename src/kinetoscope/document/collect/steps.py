@@ -53,6 +53,8 @@ def as_it_runs(run: Run) -> document.AsItRunsRow | None:
         drift=timed.drift,
         recorded_step_us=found.recorded_us,
         matched_fraction=found.matched,
+        mean_us=timed.mean_us,
+        rare_steps=timed.rare,
     )
 
 

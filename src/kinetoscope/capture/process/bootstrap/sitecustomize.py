@@ -95,7 +95,7 @@ def _begin() -> None:
 
 
 def _borrowed(path: "Sequence[str]") -> "Callable[[str, int, int], None]":
-    """What records this process, imported as if the program had no modules of its own.
+    """Import the code that records this process as if the program had no modules of its own.
 
     A module of the program's that has a name out of the standard library is set aside meanwhile; one of ours
     in whose place the program would find another is not left for it to find.

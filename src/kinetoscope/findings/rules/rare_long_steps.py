@@ -1,0 +1,80 @@
+"""A few steps take much longer than the others.
+
+What it finds
+    Steps of more than twice the median among those that were timed without the profiler: collections of
+    garbage asked for every n steps, a loader that starts its workers anew every epoch, evaluation, logging,
+    checkpoints.
+
+Why it is slow
+    The recorded steps are usual ones, so that no kernel or gap in them shows it; in the program's whole time
+    it counts as much as anything that happens in every step.
+
+How it decides
+    What such steps (at most a third of all) add to the mean, where that is at least a twentieth of the
+    median. Where a loader's workers make steps come in rounds, rounds of 1.5 times the median. The cause is
+    what the host spent at least half of the additional time in: waiting for its data loader, in calls that
+    wait for the device, in Python's garbage collector.
+
+What to do
+    Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what lives
+    for ever (``gc.freeze()``). Loaders: ``persistent_workers=True``, or one loader over all epochs. Others:
+    less often, or in another thread.
+
+Source
+    PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
+"""
+
+from __future__ import annotations
+
+from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+
+CAUSES = {
+    "garbage-collection": (
+        "Python's garbage collector",
+        "Leave gc.collect() and torch.cuda.empty_cache() out of the loop; if collections come by themselves, "
+        "freeze what lives for ever once set-up is done.",
+        "gc.collect(); gc.freeze()  # once, before the loop",
+    ),
+    "data-loading": (
+        "waiting for the data loader",
+        "The loader starts its workers or fills its queue anew, as at the beginning of an epoch: keep its "
+        "workers, or go through all epochs with one loader.",
+        "DataLoader(dataset, num_workers=…, persistent_workers=True)",
+    ),
+    "synchronization": (
+        "calls that wait for the device",
+        "Read results, log and save less often, or copy them without waiting and read them later.",
+        "loss.detach().to('cpu', non_blocking=True)",
+    ),
+}
+UNKNOWN = (
+    "unknown, outside of loader, garbage collector and waiting for the device",
+    "Look at what the program does every so many steps: logging, evaluation, checkpoints, emptying caches.",
+    None,
+)
+
+
+def find(view: RankView) -> Findings:
+    own = view.as_it_runs
+    if own is None or own.timed.rare is None:
+        return
+    rare = own.timed.rare
+    cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
+    us = rare.cause_us if rare.cause else 0.0
+    basis = f"what {rare.count} of {rare.of} timed steps spent in it beyond the others, per step"
+    yield Finding(
+        title=f"{rare.count} of {rare.of} steps take up to {numbers.time(rare.longest_us)}, the others "
+        f"{numbers.time(own.step_us)}: {cause}",
+        saving=savings.rare(view, min(us, rare.extra_us), basis)
+        if us > 0
+        else savings.not_predicted(savings.rare(view, rare.extra_us, ""), "the cause is not known"),
+        evidence=[
+            evidence.of(
+                view,
+                f"timed without the profiler: {numbers.time(rare.extra_us)} more per step at the mean",
+                view.trace.steps,
+            )
+        ],
+        advice=advice,
+        snippet=snippet,
+    )
