@@ -421,6 +421,7 @@ export interface Ranks {
 /** Rare steps that take more than twice as long as the median one; of rounds, 1. */
 export interface RareSteps {
   count: number; of: number; extra_us: number; longest_us: number; cause: string | null; cause_us: number;
+  size: number;
 }
 /** A guard of an earlier compilation (``of``) that this call failed. */
 export interface Reason {
@@ -461,7 +462,7 @@ export interface SavedForBackward {
 }
 /** A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and what a page says of it. */
 export interface Segment { type: "Segment"; share: number; colour: string; fill: string; label: string; }
-/** What the page says. */
+/** The page's sentences. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];

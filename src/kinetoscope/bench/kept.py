@@ -34,11 +34,11 @@ def keep(folder: Path, kind: str, result: BenchResult | Tuning | LargestBatch | 
 
 def read(folder: Path) -> Kept:
     """The settings and configurations compared in a recording; other measurements prove no saving."""
-    found = [_document(path) for path in sorted((folder / "bench").glob("*.json"), reverse=True)]
+    documents = [_document(path) for path in sorted((folder / "bench").glob("*.json"), reverse=True)]
     return Kept(
-        tuple(document for document in found if isinstance(document, Tuning)),
-        tuple(document for document in found if isinstance(document, BenchResult)),
-        tuple(document for document in found if isinstance(document, str)),
+        tuple(document for document in documents if isinstance(document, Tuning)),
+        tuple(document for document in documents if isinstance(document, BenchResult)),
+        tuple(document for document in documents if isinstance(document, str)),
     )
 
 

@@ -62,11 +62,11 @@ def _python() -> Check:
 
 def _packages() -> Iterator[Check]:
     for package in ("polars", "msgspec", "jinja2", "rich"):
-        found = _version(package)
-        if found is None:
+        installed = _version(package)
+        if installed is None:
             yield Check(package, "missing", "recordings cannot be read", f"pip install {package}")
         else:
-            yield Check(package, "ok", found)
+            yield Check(package, "ok", installed)
 
 
 def _version(package: str) -> str | None:
@@ -85,12 +85,15 @@ def _torch(torch: Any, broken: Exception | None) -> Check:
     if broken is not None:
         hint = "unset TORCH_LOGS" if os.environ.get("TORCH_LOGS") == "" else "reinstall torch"
         return Check("torch", "missing", f"cannot be imported: {type(broken).__name__}: {broken}", hint)
-    found = str(torch.__version__)
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TORCH:
+    installed = str(torch.__version__)
+    if tuple(int(part) for part in installed.split(".")[:2]) < OLDEST_TORCH:
         return Check(
-            "torch", "missing", f"{found} is older than what kinetoscope records with", "upgrade to torch 2.9"
+            "torch",
+            "missing",
+            f"{installed} is older than what kinetoscope records with",
+            "upgrade to torch 2.9",
         )
-    return Check("torch", "ok", found)
+    return Check("torch", "ok", installed)
 
 
 def _kineto(torch: Any) -> Check:

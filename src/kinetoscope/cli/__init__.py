@@ -1,7 +1,7 @@
 """The command line: one file a verb, the verb's name is the file's.
 
 Each verb's module has ``add_arguments(parser)`` and ``main(arguments) -> int``. Only the module of the verb
-that was asked for is imported, and heavy imports stay inside its ``main``: profiled processes import this.
+that is typed is imported, and heavy imports stay inside its ``main``: profiled processes import this.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a verb; those of a program that it runs are in ``program``, word for word.
 
     Raises:
-        SystemExit: they are wrong, which is on stderr by then, or help was asked for.
+        SystemExit: they are wrong, which is on stderr by then, or help was requested.
     """
     parser = _VerbParser(
         prog=f"kinetoscope {verb}",

@@ -1,4 +1,4 @@
-"""Two versions of a program beside each other: what ``kinetoscope diff --json`` prints."""
+"""Two versions of a program compared: what ``kinetoscope diff --json`` prints."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Extent = Literal["screen", "whole", "file", "page"]
 
 @dataclass(frozen=True)
 class View:
-    """Something that is shown, in every form that it has; each is made when it is asked for.
+    """Something that is shown, in every form that it has; each is made when it is needed.
 
     Args:
         document: the rows, which JSON holds.

@@ -212,7 +212,7 @@ def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
 
 
 def page(found: Difference) -> dict[str, list[Block]]:
-    """What a page has above its timelines (what to know first, and the gates), with them, and below."""
+    """The page's blocks above its timelines (what to know first, and the gates), with them, and below."""
     shown = {name: list(section(PAGE)) for name, section in _sections(found, "page").items()}
     above = [*shown.pop("lead"), *shown.pop("gates", [])]
     return {"above": above, "legend": list(_legend(found)), "below": [*chain.from_iterable(shown.values())]}
@@ -330,7 +330,7 @@ def _changes_with_parts(changes: Iterable[ChangePart]) -> Table:
 
 
 def _other_facts(found: Difference) -> list[Fact]:
-    """Those that no change is named after."""
+    """The facts that no change is named after."""
     claimed = {change.name for change in found.changes}
     return [fact for fact in found.facts if not any(fact.name in name for name in claimed)]
 

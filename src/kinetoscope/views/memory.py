@@ -180,7 +180,7 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
 
 
 def peak(row: MemoryPeak) -> Iterable[Block]:
-    """What a page has of a peak below what it draws."""
+    """The page's blocks of a peak, below its drawing."""
     return _tables(row, 0)
 
 
@@ -252,7 +252,7 @@ def _when(peak: MemoryPeak) -> str:
 
 
 def _owner(row: HolderRow) -> Cell:
-    """The stack that asked for the largest stands behind the name."""
+    """The owner, with the stack of its largest allocation behind the name."""
     return Text(row.owner, "", "stack", "\n".join(row.stack)) if row.stack else row.owner
 
 
@@ -292,7 +292,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
 
 
 def device(row: MemoryRow) -> Iterable[Block]:
-    """What a trace's own events say of one device, and what was allocated at its peak."""
+    """The memory of one device by a trace's own events, and what was allocated at its peak."""
     if row.peak_us:
         shown = Text("show it in the timeline", "", "time", f"{row.peak_us - 500},{row.peak_us + 500}")
         yield line("peak: ", shown)
@@ -323,7 +323,7 @@ def _frame(frame: str | None) -> Cell:
 
 
 def allocator(report: Report) -> Iterable[Block]:
-    """What the host asked of the driver."""
+    """The host's requests to the driver."""
     if report.allocator:
         yield Heading("Calls of the driver", "that take or give back memory")
         yield table(

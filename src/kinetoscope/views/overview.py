@@ -115,7 +115,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
 
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
-    """What the page's first part ends with; what it begins with is drawn."""
+    """The end of the page's first part; its beginning is drawn."""
     rows = steps.phases(report, ALL), steps.pace(report, ALL)
     return [*_categories(report, ALL), *rows[0], *rows[1], *_next(report, inputs, "file", ALL)]
 

@@ -28,7 +28,7 @@ from kinetoscope.views import (
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says.
+    """The page's sentences.
 
     Args:
         savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
@@ -103,7 +103,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
 
 
 def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
-    """What views have of each part of the page; of memory a part for each peak, and for each device."""
+    """The blocks of each part of the page; memory has a part for each peak, and for each device."""
     found = {
         "overview": overview.page(report, inputs),
         "graphs": list(overview.graphs(report)),

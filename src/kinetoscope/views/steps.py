@@ -93,7 +93,8 @@ def _rarely(own: AsItRunsRow) -> str:
         return ""
     cause = f", {RARE_CAUSES[rare.cause]}" if rare.cause in RARE_CAUSES else ""
     longest = f"up to {numbers.time(rare.longest_us)}{cause}"
-    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of} take {longest}"
+    rounds = "" if rare.size == 1 else f" rounds of {rare.size} steps"
+    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} take {longest}"
 
 
 def _measured(own: AsItRunsRow) -> str:
@@ -321,7 +322,7 @@ def _is_distributed(report: Report) -> bool:
 
 
 def devices(report: Report) -> Iterable[Block]:
-    """What each device did with its window, where there are several; their clocks, where those were read."""
+    """The use of each device's window, where there are several; their clocks, where those were read."""
     if len(report.devices) > 1:
         yield Heading("Devices", "busy: share of each one's window")
         yield table(

@@ -19,11 +19,10 @@ from fake_program import FakeDevice, Program
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
-from kinetoscope.capture.hooks.main_thread import MainThread, is_delicate
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.captures import Captures
 from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
-from kinetoscope.capture.recorder.provisional import Decisions
+from kinetoscope.capture.recorder.profiler import Captures
+from kinetoscope.capture.recorder.provisional import Decisions, MainThread, is_delicate
 from kinetoscope.capture.steps.sources import Sources
 
 TOUCHES = ("prepare", "start", "stop", "export", "synchronize", "release")

@@ -47,9 +47,10 @@ class RareSteps(msgspec.Struct, frozen=True):
     """Rare steps that take more than twice as long as the median one; of rounds, 1.5 times as long.
 
     Attributes:
-        count, of: how many of the timed steps (or of rounds, where a loader's workers make steps in rounds).
+        count, of: how many of the timed steps, or of rounds of ``size`` steps, as a loader's workers make
+        them.
         extra_us: what they add to a step at the mean.
-        longest_us: the longest of them.
+        longest_us: the longest of them; of rounds, a step at the mean of the longest.
         cause: ``data-loading``, ``synchronization`` or ``garbage-collection``, where the host spent at least
             half of the additional time in it; null: unknown.
         cause_us: what it spent there, of ``extra_us``.
@@ -61,6 +62,7 @@ class RareSteps(msgspec.Struct, frozen=True):
     longest_us: float
     cause: str | None
     cause_us: float
+    size: int = 1
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
         1e6 * max(values),
         cause if known else None,
         1e6 * spent[cause] if cause is not None and known else 0.0,
+        size,
     )
 
 

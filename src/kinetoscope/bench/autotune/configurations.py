@@ -77,15 +77,15 @@ def parse_configuration(text: str) -> dict[str, int]:
     Raises:
         UsageError: it is not of that form.
     """
-    found: dict[str, int] = {"num_warps": 4, "num_stages": 1}
+    configuration: dict[str, int] = {"num_warps": 4, "num_stages": 1}
     for part in re.split(r"[,\s]+", text.strip()):
         name, equals, value = part.partition("=")
         if not equals or not name.isidentifier() or not value.isdecimal():
             raise UsageError(
                 f"not a configuration: {text!r}", hint="for example XBLOCK=128,num_warps=8,num_stages=2"
             )
-        found[name] = int(value)
-    return found
+        configuration[name] = int(value)
+    return configuration
 
 
 def read_configurations(path: Path) -> list[dict[str, int]]:
@@ -109,14 +109,14 @@ def max_autotune_source(source: str) -> str:
 
 def neighbours(configuration: Configuration) -> list[dict[str, int]]:
     """The configurations one halving or doubling away (``num_stages``: one less or more)."""
-    found: list[dict[str, int]] = []
+    around: list[dict[str, int]] = []
     for name, value in configuration.items():
         if not tunable(name):
             continue
         low, high = LIMITS.get(name, (1, LARGEST_BLOCK))
         steps = (value - 1, value + 1) if name == "num_stages" else (value // 2, value * 2)
-        found += [{**configuration, name: step} for step in steps if low <= step <= high]
-    return found
+        around += [{**configuration, name: step} for step in steps if low <= step <= high]
+    return around
 
 
 def tunable(name: str) -> bool:
@@ -191,11 +191,11 @@ class Tuner:
         resources: dict[str, int | None] = {}
         try:
             built = replica.Replica(self._subject.kernel, configuration)
-            found = replica.fresh(self._arguments, built)
+            result = replica.fresh(self._arguments, built)
             launcher = built.launcher()
             assert launcher is not None
             resources = {name: getattr(launcher, name) for name in launcher._fields[1:]}
-            if replica.agree(found, self._expected):
+            if replica.agree(result, self._expected):
                 self._calls[key] = launches(self._subject, built, self._bench.device, SETS)
             else:
                 error = "its results differ from the default's"

@@ -138,28 +138,28 @@ def read_inputs(recording: Path) -> tuple[dict[str, Values], list[UserKernel], P
     if not index.is_file() or not data.is_file():
         return {}, [], data
     try:
-        found = msgspec.json.decode(plain_file.content(index), type=Inputs)
+        inputs = msgspec.json.decode(plain_file.content(index), type=Inputs)
     except msgspec.MsgspecError as error:
         raise InputError(f"the kernels' inputs are damaged: {error}", where=str(index)) from error
     size = data.stat().st_size
     values = {
         kernel.kernel: Values(data, tuple(saved for saved in kernel.arguments if 0 <= saved.at <= size))
-        for kernel in found.generated
+        for kernel in inputs.generated
     }
-    return values, list(found.user), data
+    return values, list(inputs.user), data
 
 
 def _generated(module: ModuleSource, calls: Sequence[KernelCall], pattern: str) -> list[Subject]:
-    found: list[Subject] = []
+    subjects: list[Subject] = []
     for name, kernel in module.kernels.items():
-        own = [call for call in calls if call.kernel == name]
-        if not own or not fnmatchcase(name, pattern):
+        its_calls = [call for call in calls if call.kernel == name]
+        if not its_calls or not fnmatchcase(name, pattern):
             continue
         known = facts(kernel)
-        largest = max(own, key=lambda call: least_bytes(known, call.arguments))
+        largest = max(its_calls, key=lambda call: least_bytes(known, call.arguments))
         moved = least_bytes(known, largest.arguments)
-        found.append(Subject(kernel, module, known, largest.arguments, moved, len(own)))
-    return found
+        subjects.append(Subject(kernel, module, known, largest.arguments, moved, len(its_calls)))
+    return subjects
 
 
 def arguments(subject: Subject, device: str, seed: int = 0) -> list[Tensor]:

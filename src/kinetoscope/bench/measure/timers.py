@@ -174,8 +174,8 @@ class ActivityTimer:
         import torch
 
         self._flush = device_flush()
-        one = torch.zeros(1, device="cuda")
-        self._mark: Call = lambda: torch.erfinv(one, out=one)
+        element = torch.zeros(1, device="cuda")
+        self._mark: Call = lambda: torch.erfinv(element, out=element)
 
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
         def run() -> None:

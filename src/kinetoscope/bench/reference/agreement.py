@@ -168,13 +168,13 @@ def check(
     tried: list[Agreement] = []
     for inputs in ways[:MOST_ORDERS]:
         try:
-            found = _compare(fragment, inputs, outputs, device)
+            agreement = _compare(fragment, inputs, outputs, device)
         except expected.UnknownOperationError as error:
             return not_checked(str(error))
-        if found.status == "agrees" and found.checked == found.outputs:
-            return found
-        tried.append(found)
-    best = max(tried, key=lambda found: (found.status == "agrees", found.checked))
+        if agreement.status == "agrees" and agreement.checked == agreement.outputs:
+            return agreement
+        tried.append(agreement)
+    best = max(tried, key=lambda agreement: (agreement.status == "agrees", agreement.checked))
     if best.status == "differs" and len(ways) > MOST_ORDERS:
         return not_checked(
             f"the order of its like arguments is unknown, and none of {MOST_ORDERS} tried agrees"
@@ -238,13 +238,13 @@ def _judgement(good: Sequence[OutputError], bad: Sequence[OutputError], outputs:
 
 def _parts(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by name; the parts of a split are called ``split[0]``, ``split[1]``, …"""
-    found: dict[str, Tensor] = {}
+    parts: dict[str, Tensor] = {}
     for name, value in values.items():
         if hasattr(value, "numel"):
-            found[name] = value
+            parts[name] = value
         elif isinstance(value, list | tuple):
-            found |= {f"{name}[{place}]": part for place, part in enumerate(value) if hasattr(part, "numel")}
-    return found
+            parts |= {f"{name}[{place}]": part for place, part in enumerate(value) if hasattr(part, "numel")}
+    return parts
 
 
 def _gap(tensor: Tensor, eager: Tensor, exact: Tensor) -> OutputError | None:
@@ -303,9 +303,9 @@ def output_error(result: Tensor, eager: Tensor, exact: Tensor) -> OutputError:
     import torch
 
     if not result.is_floating_point() and not result.is_complex():
-        own = float((result.double() != exact.double()).double().mean())
+        compiled = float((result.double() != exact.double()).double().mean())
         other = float((eager.double() != exact.double()).double().mean())
-        return OutputError(own <= MULTIPLIER * other + BEYOND, own, other)
+        return OutputError(compiled <= MULTIPLIER * other + BEYOND, compiled, other)
     tolerance = TOLERANCES.get(str(result.dtype).removeprefix("torch."), 1e-4)
     result, eager, exact = (x.double() for x in (result, eager.to(result.dtype), exact))
     usable = torch.isfinite(exact) & torch.isfinite(eager)
@@ -325,6 +325,7 @@ def output_error(result: Tensor, eager: Tensor, exact: Tensor) -> OutputError:
         spread = torch.sqrt((off * off).sum() / count) / scale
         return float(spread), float((off > limit).sum() / count), float(off.max() / scale)
 
-    own, honest = errors(result), errors(eager)
-    agrees = own[0] <= MULTIPLIER * honest[0] + tolerance / 10 and own[1] <= MULTIPLIER * honest[1] + BEYOND
-    return OutputError(agrees, own[2], honest[2])
+    compiled, uncompiled = errors(result), errors(eager)
+    close = compiled[0] <= MULTIPLIER * uncompiled[0] + tolerance / 10
+    few = compiled[1] <= MULTIPLIER * uncompiled[1] + BEYOND
+    return OutputError(close and few, compiled[2], uncompiled[2])

@@ -76,10 +76,10 @@ def run(
                     values[name] = variance
                     missing.remove(name)
             if missing or _is_library(node):
-                found = _second_half(node, loose, values)
-                if found is None:
+                partial = _second_half(node, loose, values)
+                if partial is None:
                     continue
-                values[node.name] = found
+                values[node.name] = partial
             else:
                 values[node.name] = _apply(torch, node, values, device, exact)
             for name in node.inputs():
@@ -98,25 +98,25 @@ def stand_ins(fragment: Fragment, outside: Sequence[str]) -> dict[str, str]:
     """
     known = {*fragment.placeholders, *fragment.nodes, *_elements(fragment)}
     named = list(dict.fromkeys(name for node in fragment.nodes.values() for name in node.inputs()))
-    found: dict[str, str] = {}
+    carriers: dict[str, str] = {}
     for name in outside:
         node = fragment.nodes.get(name)
         if node is not None and node.target.split(".")[-2].endswith("_") and isinstance(node.args[0], Ref):
-            found[node.args[0].name] = name
-    missing = [name for name in named if name not in known and name not in found]
+            carriers[node.args[0].name] = name
+    missing = [name for name in named if name not in known and name not in carriers]
     loose = [
-        name for name in outside if name not in named and name not in found.values() and name[:3] != "buf"
+        name for name in outside if name not in named and name not in carriers.values() and name[:3] != "buf"
     ]
     if len(missing) == len(loose):
-        return found | dict(zip(missing, loose, strict=True))
+        return carriers | dict(zip(missing, loose, strict=True))
     # A buffer without a name of its own, as large as what is made of it: one element of each other.
-    buffers = [name for name in outside if name not in named and name not in found.values()]
+    buffers = [name for name in outside if name not in named and name not in carriers.values()]
     if len(missing) == len(buffers) == 1 and not missing[0].startswith("getitem"):
         kind = fragment.placeholders[buffers[0]]
         users = [node.type for node in fragment.nodes.values() if missing[0] in node.inputs()]
         if kind is not None and all(user is not None and user.shape == kind.shape for user in users):
-            found[missing[0]] = buffers[0]
-    return found
+            carriers[missing[0]] = buffers[0]
+    return carriers
 
 
 def guessed(fragment: Fragment, name: str, inputs: Mapping[str, Tensor]) -> bool:
@@ -216,8 +216,8 @@ def _second_half(node: FragmentNode, loose: list[str], values: Mapping[str, Tens
 
 def _variance(fragment: Fragment, name: str, loose: list[str], values: Mapping[str, Tensor]) -> Tensor | None:
     """A variance that is not here, from the sum of squares that is: the buffer numbered next to the mean."""
-    found = re.fullmatch(r"getitem(?:_(\d+))?", name)
-    mean = values.get(f"getitem_{int(found[1] or 0) + 1}") if found else None
+    match = re.fullmatch(r"getitem(?:_(\d+))?", name)
+    mean = values.get(f"getitem_{int(match[1] or 0) + 1}") if match else None
     node = next(
         (n for n in fragment.nodes.values() if n.target == "torch.ops.aten.var_mean.correction"), None
     )

@@ -110,27 +110,27 @@ def parse(comment: str) -> Fragment:
         if line.startswith("return "):
             names = (name.strip() for name in line.removeprefix("return ").split(","))
             return Fragment(placeholders, nodes, tuple(name.removeprefix("%") for name in names if name))
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise FragmentError(f"not a line of a graph fragment: {line[:120]}")
-        kind = _type(found["type"]) if found["type"] else None
-        if found["target"] is None:
-            placeholders.setdefault(found["name"], kind)
+        kind = _type(match["type"]) if match["type"] else None
+        if match["target"] is None:
+            placeholders.setdefault(match["name"], kind)
             continue
-        args, kwargs = _Reader(found["args"]).whole(), _Reader(found["kwargs"]).whole()
+        args, kwargs = _Reader(match["args"]).whole(), _Reader(match["kwargs"]).whole()
         if not isinstance(args, tuple) or not isinstance(kwargs, dict):
             raise FragmentError(f"arguments of another form: {line[:120]}")
-        nodes[found["name"]] = FragmentNode(
-            found["name"], found["target"], args, kwargs, kind, int(found["users"] or 0)
+        nodes[match["name"]] = FragmentNode(
+            match["name"], match["target"], args, kwargs, kind, int(match["users"] or 0)
         )
     raise FragmentError("the graph fragment has no end")
 
 
 def _type(text: str) -> Type | None:
-    found = _TYPE.fullmatch(text)
-    if found is None:
+    match = _TYPE.fullmatch(text)
+    if match is None:
         return None
-    return Type(found["dtype"], _sizes(found["shape"]), _sizes(found["stride"]), found["device"])
+    return Type(match["dtype"], _sizes(match["shape"]), _sizes(match["stride"]), match["device"])
 
 
 def _sizes(text: str) -> tuple[int | None, ...]:
@@ -158,11 +158,11 @@ class _Reader:
         return value
 
     def _next(self) -> re.Match[str]:
-        found = _TOKEN.match(self._text, self._at)
-        if found is None:
+        token = _TOKEN.match(self._text, self._at)
+        if token is None:
             raise FragmentError(f"not a value: {self._text[self._at : self._at + 40]}")
-        self._at = found.end()
-        return found
+        self._at = token.end()
+        return token
 
     def _peek(self) -> str:
         return self._text[self._at :].lstrip()[:1]

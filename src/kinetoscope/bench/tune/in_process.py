@@ -56,10 +56,10 @@ def tune(
     """
     torch = import_torch()
     of_batch = _by_batch(inputs)
-    found = tensors(list(of_batch.values()))
-    if not found:
+    given = tensors(list(of_batch.values()))
+    if not given:
         raise UsageError("the inputs hold no tensor", hint="kinetoscope.tune(model, (x,))")
-    device = found[0].device.type
+    device = given[0].device.type
     bench = bench_for(device)
     settings = grid(
         modes,

@@ -67,7 +67,7 @@ def recorded_batch(command: Sequence[str], words: Sequence[str]) -> int | None:
     """The number in a recorded command at the place of ``{batch}``; None: the command is of another
     program."""
     tail = command[len(command) - len(words) :]
-    found: int | None = None
+    batch: int | None = None
     if len(words) > len(command) or Path(tail[0]).name != Path(words[0]).name:
         return None
     for given, word in zip(tail[1:], words[1:], strict=True):
@@ -75,8 +75,8 @@ def recorded_batch(command: Sequence[str], words: Sequence[str]) -> int | None:
         value = given.removeprefix(before).removesuffix(after) if mark else ""
         if given != word.replace("{batch}", value) or (mark and not value.isdecimal()):
             return None
-        found = int(value) if mark else found
-    return found or None
+        batch = int(value) if mark else batch
+    return batch or None
 
 
 def search(
@@ -141,24 +141,24 @@ def largest_batch(
                 seconds=seconds,
                 module=module,
             )
-            found = launch(order, [word.replace("{batch}", str(batch)) for word in words], {})
-            if found.error is not None and not ran_out(found.error):
+            result = launch(order, [word.replace("{batch}", str(batch)) for word in words], {})
+            if result.error is not None and not ran_out(result.error):
                 raise ProgramError(
-                    f"the program fails with batch {batch}, and not for want of memory: {found.error}",
+                    f"the program fails with batch {batch}, and not for want of memory: {result.error}",
                     where=words[0],
                     hint="its traceback is above; `--batch N,M` tries batches that it takes",
                 )
-            devices.append(found.device)
+            devices.append(result.device)
             tries.append(
                 Try(
                     batch=batch,
-                    fits=found.error is None,
+                    fits=result.error is None,
                     foreseen_bytes=foreseen.peak_bytes(batch),
-                    peak_bytes=found.peak_memory_bytes,
-                    retries=found.retries,
+                    peak_bytes=result.peak_memory_bytes,
+                    retries=result.retries,
                 )
             )
-            return found.error is None
+            return result.error is None
 
         largest, too_large = search(fits, foreseen.low, foreseen.high)
     return LargestBatch(

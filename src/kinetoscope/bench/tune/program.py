@@ -131,9 +131,9 @@ def tune_program(
                 if not any(report.error for report in reports.get(setting.label, ())):
                     trial(setting, number, compile_module)
         differences = {setting.label: _difference(outputs, setting, settings) for setting in settings}
-    found = conclude(settings, reports, differences, compile_module)
+    tuning = conclude(settings, reports, differences, compile_module)
     return msgspec.structs.replace(
-        found, command=(*(("-m",) if module else ()), *words), tokens_per_sample=tokens_per_sample
+        tuning, command=(*(("-m",) if module else ()), *words), tokens_per_sample=tokens_per_sample
     )
 
 
@@ -167,11 +167,11 @@ def _difference(outputs: Mapping[str, Path], setting: Setting, settings: Sequenc
         return None
     import torch
 
-    found: dict[str, list[Tensor]] = torch.load(own)
+    outputs_here: dict[str, list[Tensor]] = torch.load(own)
     expected: dict[str, list[Tensor]] = torch.load(eager)
-    both = [name for name in expected if name in found]
+    both = [name for name in expected if name in outputs_here]
     # What the program compiled is compared; where it compiles nothing, the modules it calls.
     chosen = [name for name in both if name.startswith("compiled")] or both
     return difference(
-        [t for name in chosen for t in found[name]], [t for name in chosen for t in expected[name]]
+        [t for name in chosen for t in outputs_here[name]], [t for name in chosen for t in expected[name]]
     )

@@ -125,12 +125,12 @@ def with_program(settings: Sequence[Setting], own: Sequence[Setting]) -> list[Se
     """The settings, and after each eager one the program as it is written, unless one of them is that."""
     if any(is_program(setting, own) for setting in settings):
         return list(settings)
-    found: list[Setting] = []
+    both: list[Setting] = []
     for setting in settings:
-        found += (
+        both += (
             [setting, msgspec.structs.replace(setting, as_written=True)] if setting.is_eager else [setting]
         )
-    return found
+    return both
 
 
 def named(
@@ -179,9 +179,9 @@ def grid(
     batches: Sequence[str] = (),
 ) -> list[Setting]:
     """Every combination, eager first. Backends other than Inductor have no modes and come once each."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for batch, precision in itertools.product(batches or (None,), (None, *precisions)):
-        found.append(Setting(matmul_precision=precision, batch=batch))
+        settings.append(Setting(matmul_precision=precision, batch=batch))
         for mode, backend, shape in itertools.product(modes, backends or (None,), dynamic or (None,)):
             setting = Setting(
                 mode=mode if backend in (None, "inductor") else "default",
@@ -190,6 +190,6 @@ def grid(
                 matmul_precision=precision,
                 batch=batch,
             )
-            if setting not in found:
-                found.append(setting)
-    return found
+            if setting not in settings:
+                settings.append(setting)
+    return settings

@@ -140,8 +140,8 @@ def _is_owned(home: Path) -> bool:
 
 
 def _top(folder: Path) -> Path | None:
-    found = _git(folder, "rev-parse", "--show-toplevel")
-    return None if found is None else Path(found).resolve()
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    return None if top is None else Path(top).resolve()
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -61,10 +61,10 @@ def devices(driver: str | None = None) -> tuple[DeviceInfo, ...]:
 
     if not torch.cuda.is_initialized():
         return ()
-    found: list[DeviceInfo] = []
+    listed: list[DeviceInfo] = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        found.append(
+        listed.append(
             DeviceInfo(
                 index=index,
                 name=str(properties.name),
@@ -75,7 +75,7 @@ def devices(driver: str | None = None) -> tuple[DeviceInfo, ...]:
                 driver=driver,
             )
         )
-    return tuple(found)
+    return tuple(listed)
 
 
 def peak_memory_bytes() -> int | None:

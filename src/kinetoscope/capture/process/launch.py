@@ -63,12 +63,12 @@ def program(words: Sequence[str], module: str | None) -> ProgramCommand:
         return ProgramCommand((*interpreter, *words), Path(first).name, False)
     # A console script of this very environment may not be on PATH.
     sibling = os.path.join(os.path.dirname(sys.executable), first)
-    found = shutil.which(first) or (sibling if os.access(sibling, os.X_OK) else None)
-    if found is None:
+    executable = shutil.which(first) or (sibling if os.access(sibling, os.X_OK) else None)
+    if executable is None:
         raise InputError(
             "no such script or program", where=first, hint="name a Python script, or use -m for a module"
         )
-    return ProgramCommand((found, *words[1:]), _script(words[1:]) or Path(first).name, True)
+    return ProgramCommand((executable, *words[1:]), _script(words[1:]) or Path(first).name, True)
 
 
 def _script(words: Sequence[str]) -> str:

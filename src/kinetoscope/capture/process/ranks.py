@@ -58,10 +58,10 @@ def listed(which: str) -> frozenset[int]:
     ranks: set[int] = set()
     for piece in which.split(","):
         first, dash, last = piece.partition("-")
-        own = range(int(first), int(last if dash else first) + 1)
-        if not own:
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span:
             raise ValueError(f"{piece} holds no rank")
-        ranks |= set(own)
+        ranks |= set(span)
     return frozenset(ranks)
 
 
@@ -75,8 +75,8 @@ def is_recorded(which: str, rank: int, variables: "Mapping[str, str]") -> bool:
         case "first":
             return rank == 0
         case "hosts":
-            own = next((variables[name] for name in LOCAL if name in variables), str(rank))
-            return own == "0"
+            local = next((variables[name] for name in LOCAL if name in variables), str(rank))
+            return local == "0"
         case _:
             return rank in listed(which)
 

@@ -101,8 +101,8 @@ def _library(maps: Path) -> str | None:
         lines = maps.read_text().splitlines()
     except OSError:  # no such file but on Linux
         return None
-    found = {line.split(maxsplit=5)[-1] for line in lines if "libcupti.so" in line}
-    return found.pop() if len(found) == 1 else None
+    paths = {line.split(maxsplit=5)[-1] for line in lines if "libcupti.so" in line}
+    return paths.pop() if len(paths) == 1 else None
 
 
 def _alone(variables: Mapping[str, str]) -> bool:
@@ -139,7 +139,7 @@ def _switches(tasks: Path) -> dict[str, str] | None:
     """How often each other thread has been given a processor and has left it; None where that is unknown,
     or one is running."""
     own = str(threading.get_native_id())
-    found: dict[str, str] = {}
+    counted: dict[str, str] = {}
     try:
         for task in tasks.iterdir():
             if task.name != own:
@@ -147,7 +147,7 @@ def _switches(tasks: Path) -> dict[str, str] | None:
                 counts = [line for line in status.splitlines() if "ctxt_switches" in line]
                 if len(counts) != 2 or "State:\tR" in status:
                     return None
-                found[task.name] = " ".join(counts)
+                counted[task.name] = " ".join(counts)
     except OSError:
         return None
-    return found
+    return counted

@@ -44,9 +44,9 @@ class HeldByProgram:
         from torch.nn import Module
         from torch.optim import Optimizer
 
-        found = gc.get_objects()  # hundreds of thousands: looking at their types takes some 50 ms
-        self.modules = [one for one in found if issubclass(type(one), Module)]
-        self.optimizers = [one for one in found if issubclass(type(one), Optimizer)]
+        objects = gc.get_objects()  # hundreds of thousands: looking at their types takes some 50 ms
+        self.modules = [one for one in objects if issubclass(type(one), Module)]
+        self.optimizers = [one for one in objects if issubclass(type(one), Optimizer)]
         self.names: dict[int, str] = {}
         self.parameters: list[Named] = []
         for name, parameter in (*self._of_modules("named_parameters"), *self._of_optimizers()):
@@ -86,14 +86,14 @@ class HeldByProgram:
 
     def tensors(self, frame: FrameType | None) -> tuple[HeldTensor, ...]:
         """All of them; variables of the functions that run, from ``frame`` outwards, and of their modules."""
-        found = (
+        rows = (
             *_rows("parameter", self.parameters),
             *_rows("buffer", self._of_modules("named_buffers")),
             *self.gradients(0),
             *_rows("optimizer state", self._states()),
             *_rows("variable", _variables(frame)),
         )
-        return found[:MOST]
+        return rows[:MOST]
 
 
 def _rows(role: Role, named: Iterator[Named] | list[Named], time_ns: int = 0) -> Iterator[HeldTensor]:

@@ -3,6 +3,12 @@ traces, and profilers that the program starts itself.
 
 There can be one profiling session at a time, and the program's comes first. Its trace, written by the program
 for its own ends, is copied: for a program that profiles itself it is the best recording there is.
+
+The device must be left alone where a CUDA graph is being captured, or a backward pass is running: while a
+stream captures, a call that synchronizes, or that starts or stops a profiler, makes the capture invalid, in
+the default mode (``global``) from any thread. CUDA reports only whether the *current* stream captures, so
+that captures of other threads are noticed where torch begins and ends them. Captures without torch's classes,
+from C++ for instance, are seen in their own thread alone.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -25,9 +32,64 @@ from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
-from kinetoscope.capture.recorder.captures import Captures, Occupied
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.steps.timing import Mark
+
+Occupied = Literal["here", "elsewhere"]
+
+
+# Who has begun to touch the device has done so by then, unless it waits for what the capture is to do.
+PATIENCE_S = 5.0
+
+
+class Captures:
+    """Watches the graph classes of torch; installed until the recording is over.
+
+    Attributes:
+        lock: whoever touches the device has it, and keeps other threads from beginning a capture meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.threads: Counter[int] = Counter()  # captures that each thread has begun and not ended
+        self.watches: list[CallWatch] = []
+
+    def install(self) -> None:
+        for graph in torch_private.graph_classes():
+            self.watches += [
+                CallWatch(graph, "capture_begin", self._began),
+                ReturnWatch(graph, "capture_end", self._ended),
+            ]
+        for watch in self.watches:
+            watch.install()
+
+    def remove(self) -> None:
+        for watch in self.watches:
+            watch.remove()
+        self.watches.clear()
+
+    def occupied(self) -> Occupied | None:
+        """Whether this thread captures or runs a backward pass (``here``), or another one captures."""
+        if (
+            self.threads.get(threading.get_ident())
+            or torch_private.captures_now()
+            or torch_private.in_backward()
+        ):
+            return "here"
+        return "elsewhere" if self.threads else None
+
+    def _began(self, graph: Any) -> None:
+        locked = self.lock.acquire(timeout=PATIENCE_S)
+        self.threads[threading.get_ident()] += 1
+        if locked:
+            self.lock.release()
+
+    def _ended(self, graph: Any) -> None:
+        thread = threading.get_ident()
+        self.threads[thread] -= 1
+        if self.threads[thread] <= 0:
+            del self.threads[thread]
+
 
 # Kineto writes what it says of the whole trace before the events or after them, and no more than this of it.
 SURROUNDINGS = 1 << 16

@@ -12,13 +12,12 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
-from kinetoscope.capture.hooks.main_thread import MainThread
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import TorchDevice
-from kinetoscope.capture.recorder.provisional import Decisions, Provisional, notes
+from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
 from kinetoscope.capture.steps.ledgers import NoLedgers
 from kinetoscope.capture.steps.start import Start, at_once

@@ -61,9 +61,11 @@ def find(view: RankView) -> Findings:
     rare = own.timed.rare
     cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
     us = rare.cause_us if rare.cause else 0.0
-    basis = f"what {rare.count} of {rare.of} timed steps spent in it beyond the others, per step"
+    steps = "steps" if rare.size == 1 else f"rounds of {rare.size} steps"
+    takes = "take" if rare.size == 1 else "take per step"
+    basis = f"what {rare.count} of {rare.of} timed {steps} spent in it beyond the others, per step"
     yield Finding(
-        title=f"{rare.count} of {rare.of} steps take up to {numbers.time(rare.longest_us)}, the others "
+        title=f"{rare.count} of {rare.of} {steps} {takes} up to {numbers.time(rare.longest_us)}, the others "
         f"{numbers.time(own.step_us)}: {cause}",
         saving=savings.rare(view, min(us, rare.extra_us), basis)
         if us > 0

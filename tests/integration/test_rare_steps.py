@@ -1,0 +1,48 @@
+"""A notebook that collects garbage every twentieth batch, recorded on an H200 with and without."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+import kinetoscope
+
+FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "h200_rare_steps"
+
+
+def steps_us(side: str) -> list[float]:
+    """Every step timed without the profiler, from the manifest alone."""
+    (rank,) = json.loads((FOLDER / side / "manifest.json").read_text())["ranks"]
+    return [1e6 * seconds for when in ("before", "after") for seconds in rank["steps"][when]["step_s"]]
+
+
+def test_the_collections_are_the_first_finding_and_save_what_leaving_them_out_saved() -> None:
+    first = kinetoscope.load(FOLDER / "before").findings()[0]
+    saved = statistics.mean(steps_us("before")) - statistics.mean(steps_us("after"))
+    assert first.rule == "rare-long-steps"
+    assert "garbage collector" in first.title
+    assert "gc.collect()" in first.advice
+    assert first.saving_us == pytest.approx(saved, rel=0.1)
+    assert "rare-long-steps" not in {row.rule for row in kinetoscope.load(FOLDER / "after").findings()}
+
+
+def test_the_report_says_the_mean_next_to_the_median() -> None:
+    report = kinetoscope.load(FOLDER / "before").report()
+    times = steps_us("before")
+    assert report.as_it_runs is not None
+    assert report.as_it_runs.mean_us == pytest.approx(statistics.mean(times))
+    assert report.as_it_runs.step_us.median == pytest.approx(statistics.median(times))
+    rare = report.as_it_runs.rare_steps
+    assert rare is not None
+    assert (rare.count, rare.of) == (sum(us > 2 * statistics.median(times) for us in times), len(times))
+    assert "at the mean: 2 of 40 take up to 96.7 ms, garbage collection" in " ".join(
+        kinetoscope.load(FOLDER / "before").to_markdown().split()
+    )
+
+
+def test_no_saving_is_more_than_the_mean_step() -> None:
+    report = kinetoscope.load(FOLDER / "before").report()
+    assert sum(row.saving_us for row in report.findings) <= statistics.mean(steps_us("before"))
