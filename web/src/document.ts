@@ -356,12 +356,12 @@ export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
   device_self_us: number; device_total_us: number;
 }
-/** A rank, or similar ranks, in each step: medians; null where none of them recorded it. */
+/** A rank, or ranks alike, in each step: medians; null where none of them recorded it. */
 export interface PaceRow {
   ranks: string; count: number; took_us: (number | null)[]; own_us: (number | null)[];
   slowest: (number | null)[]; slowest_us: (number | null)[]; blamed_us: number[];
 }
-/** How long every step took, at the median over ranks, and then rank by rank, or by groups of similar ranks, those apart that were waited for most. */
+/** How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike, those apart that were waited for most. */
 export interface Paces {
   steps: string[]; took_us: (number | null)[]; own_us: (number | null)[]; rows: PaceRow[];
 }
@@ -387,7 +387,7 @@ export interface Partitions { cudagraphable: number; others: number; reasons: st
 /** A part of the critical path: ``events`` are the first of the ``count`` that it is made of. */
 export interface PathRow { text: string; us: number; events: number[]; count: number; }
 export interface PhaseKernel { name: string; device_time_us: number; launches: number; }
-/** Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``). */
+/** Similar steps (``of`` is ``step``), or similar parts of requests (``request``). */
 export interface PhaseRow {
   rank: number; phase: string; of: string; count: number; per_step: number; median_us: number; p10_us: number;
   p90_us: number; total_us: number; busy_us: number; launches: number; device_time_us: number;
@@ -489,7 +489,7 @@ export interface SpreadRow {
 export interface StackLine { file: string; line: number; function: string; code: string | null; }
 /** A sentence behind a mark: all is well, or it is not. */
 export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
-/** What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
+/** One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
 }
@@ -539,5 +539,5 @@ export interface TimingRow {
 /** A graph that ran and is not in the log. */
 export interface UnknownGraph { hash: string; device_time_us: number; launches: number; }
 export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
-/** What the host waited for in a step, measured: µs at the median. */
+/** The host's measured waiting in a step: µs at the median. */
 export interface Waiting { data_us: number; sync_us: number; gc_us: number; }

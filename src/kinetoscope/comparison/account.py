@@ -18,8 +18,8 @@ from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.belonging import belonging
-from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
+from kinetoscope.analysis.origins.attribution import belonging
+from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
 from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
@@ -186,7 +186,7 @@ def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     )
 
 
-def _by_cause(own: AsItRuns | None) -> dict[str, float] | None:
+def _by_cause(own: StepAsItRuns | None) -> dict[str, float] | None:
     return None if own is None or own.busy_us is None else own.idle
 
 

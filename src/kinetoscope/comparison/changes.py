@@ -10,7 +10,7 @@ from typing import Literal
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED
 from kinetoscope.comparison.account import LAUNCH_BOUND, OUTSIDE_OF_OPS, Account
 from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.comparison.matching import Block, Pair, match

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kinetoscope.analysis.health.losses import losses
+from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.step_time import samples_us, step_time

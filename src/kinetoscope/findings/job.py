@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.replay import job
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.sources.run import Run
 
-Changes = Mapping[int, Change]  # by rank
+Changes = Mapping[int, ReplayChange]  # by rank
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
 from kinetoscope.findings.job import Changes, Job, both
@@ -298,7 +298,7 @@ def _shared_ns(one: Finding, others: Sequence[Finding]) -> list[float]:
     return shared
 
 
-def _same_device_ns(one: Change, other: Change) -> float:
+def _same_device_ns(one: ReplayChange, other: ReplayChange) -> float:
     if one.device.is_empty() or other.device.is_empty():
         return 0.0
     less = pl.min_horizontal("saved_ns", "saved_ns_right").max()

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 
 Severity = Literal["high", "medium", "low", "info"]
 # root: stands first, whatever it saves, since what follows is its consequence. symptom: what it sees, others
@@ -53,8 +53,8 @@ class Saving:
     on_critical_path: bool
     share: float
     freed_share: float = 0.0
-    change: Change = NOTHING
-    together: Mapping[int, Change] | None = None
+    change: ReplayChange = NOTHING
+    together: Mapping[int, ReplayChange] | None = None
     beside_us: float = 0.0
     most_us: float = 0.0
 

@@ -29,8 +29,8 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import ALLOCATION
-from kinetoscope.analysis.memory.given_back import GivenBack, given_back
-from kinetoscope.analysis.replay.change import Change, no_wait, without_host, without_idle
+from kinetoscope.analysis.memory.growth import GivenBack, given_back
+from kinetoscope.analysis.replay.change import ReplayChange, no_wait, without_host, without_idle
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
 
@@ -74,7 +74,7 @@ def _given_back(view: RankView) -> list[GivenBack]:
     return [time for time in times if time.step and time.again_bytes]
 
 
-def _without(view: RankView, calls: pl.DataFrame, idle: pl.DataFrame) -> Change:
+def _without(view: RankView, calls: pl.DataFrame, idle: pl.DataFrame) -> ReplayChange:
     return no_wait(calls["id"]) | without_host(calls) | without_idle(view.trace, idle)
 
 

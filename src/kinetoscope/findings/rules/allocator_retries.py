@@ -22,7 +22,7 @@ Source
 
 from __future__ import annotations
 
-from kinetoscope.analysis.memory.given_back import given_back
+from kinetoscope.analysis.memory.growth import given_back
 from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, numbers, savings
 
 

@@ -29,7 +29,7 @@ import math
 import polars as pl
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
-from kinetoscope.analysis.passes.as_it_runs import AsItRuns
+from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns
 from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, numbers, savings
 
 ENOUGH = 8  # workers to try where nobody knows how many there are
@@ -65,7 +65,7 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _measured(view: RankView, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
+def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
     """What the program's own steps waited for data, by its ledger."""
     step_us = own.step_us
     saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))

@@ -24,7 +24,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.torch_names import DMA
-from kinetoscope.analysis.events.unanswered import unanswered_launches
+from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, evidence, matching, savings
 
 SHARE = 0.01

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.idle.computing import computing
+from kinetoscope.analysis.idle.causes import computing
 from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.memory.histories import RankHistory
+from kinetoscope.analysis.memory.peak import RankHistory
 from kinetoscope.findings import memory
 from kinetoscope.findings.rule import Findings, RankView, numbers
 
