@@ -159,7 +159,7 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
     found = find([traces])
     killed: list[int] = []
 
-    class KillsFirst(engine.Asked):
+    class KillsFirst(engine.WorkerProcess):
         def ask(self, question: object) -> object:
             if not killed:
                 killed.append(self._process.pid)
