@@ -219,7 +219,7 @@ class Run(runs.Run):
         host: float | None = None,
         no_sync: bool = False,
         fuse: bool = False,
-    ) -> document.WhatIf | None:
+    ) -> document.WhatIfRow | None:
         """Replay the recorded steps as they were and with something changed: the step's time, its critical
         path, and what each change saves. None where nothing was recorded.
 

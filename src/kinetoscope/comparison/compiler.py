@@ -11,7 +11,7 @@ import msgspec
 from kinetoscope import numbers
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural, work_by_name
 from kinetoscope.comparison.counts import Counts
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import Run
 
 COMPILATION = "compilation"
@@ -70,7 +70,7 @@ def _calls(before: Counts, after: Counts) -> Fact | None:
     return Fact("graph_calls", what, f"compiled graphs are called {new:g} times per step, not {base:g}")
 
 
-def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:
+def _counted(kind: str, log: CompiledProgram) -> Counter[tuple[str, str]]:
     """By place and reason."""
     found: Counter[tuple[str, str]] = Counter()
     if kind == "graph_break":

@@ -18,7 +18,7 @@ from kinetoscope.analysis.memory.traced import memory_statistics
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -136,7 +136,7 @@ def _usual(trace: Trace, events: pl.DataFrame, measure: pl.Expr | None = None) -
     return float(median_low([sums.get(step, 0) for step in steps]))
 
 
-_COMPILING: dict[str, Callable[[Compilation], float]] = {
+_COMPILING: dict[str, Callable[[CompiledProgram], float]] = {
     "graph_breaks": lambda log: sum(row.count for row in log.graph_breaks),
     "recompilations": lambda log: sum(row.count for row in log.recompilations),
     "compile_failures": lambda log: sum(frame.status in ("failed", "skipped") for frame in log.frames),

@@ -46,11 +46,11 @@ from kinetoscope.document.ranks import (
     RankVerdict,
     SpreadRow,
 )
-from kinetoscope.document.replay import ChangeRow, PathRow, Replay, WhatIf
+from kinetoscope.document.replay import ChangeRow, PathRow, ReplayRow, WhatIfRow
 from kinetoscope.document.report import Report
-from kinetoscope.document.sources import Environment, Health, Note, SourceRow
+from kinetoscope.document.sources import EnvironmentRow, Health, Note, SourceRow
 from kinetoscope.document.steps import (
-    AsItRuns,
+    AsItRunsRow,
     CauseRow,
     PhaseKernel,
     PhaseRow,
@@ -66,7 +66,7 @@ from kinetoscope.document.steps import (
 __all__ = [
     "AlikeRow",
     "AllocatorRow",
-    "AsItRuns",
+    "AsItRunsRow",
     "CategoryRow",
     "CauseRow",
     "Chain",
@@ -77,7 +77,7 @@ __all__ = [
     "CollectiveRow",
     "Compilation",
     "DeviceRow",
-    "Environment",
+    "EnvironmentRow",
     "Evidence",
     "FindingRow",
     "FindingsListing",
@@ -119,7 +119,7 @@ __all__ = [
     "RankVerdict",
     "Ranks",
     "RanksListing",
-    "Replay",
+    "ReplayRow",
     "Report",
     "SecondRecording",
     "SourceRow",
@@ -131,5 +131,5 @@ __all__ = [
     "StepTimesRow",
     "TimingRow",
     "Waiting",
-    "WhatIf",
+    "WhatIfRow",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is slow, why, and what to change."""
+"""Findings: what is slow, why, and what to change."""
 
 from __future__ import annotations
 

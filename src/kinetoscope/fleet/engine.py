@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from kinetoscope.errors import InputError, MissingDependencyError
 from kinetoscope.fleet.worker import SETTINGS, mapped, settled
 from kinetoscope.sources.paths import TraceFile
-from kinetoscope.trace.workers import Asked, DiedError, cores
+from kinetoscope.trace.workers import DiedError, WorkerProcess, cores
 
 ATTEMPTS = 2  # a trace whose worker died is given to another once
 # A worker's memory grows with the largest trace it has read: after so many it is replaced by a new one.
@@ -52,14 +52,14 @@ class _Worker:
     """A process that maps, started with its first trace, and again when it has died."""
 
     def __init__(self) -> None:
-        self._process: Asked | None = None
+        self._process: WorkerProcess | None = None
         self._done = 0
 
     def ask(self, trace: TraceFile) -> bytes | InputError:
         for _ in range(ATTEMPTS):
             if self._done >= TRACES_A_WORKER:
                 self.close()
-            self._process = self._process or Asked("-c", PROGRAM, env=settled())
+            self._process = self._process or WorkerProcess("-c", PROGRAM, env=settled())
             try:
                 answer: bytes | InputError = self._process.ask((trace.url, trace.rank))
             except DiedError:

@@ -54,7 +54,7 @@ def shown(url: str) -> str:
 
 def serve() -> None:
     """Answer (url, rank) with the part's bytes, or with what is wrong, until the input ends."""
-    from kinetoscope.trace.decoding.worker import receive, send
+    from kinetoscope.trace.decoding.spans import receive, send
 
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:

@@ -27,7 +27,7 @@ from kinetoscope.trace.model import Damage, Source, Trace
 from kinetoscope.trace.schema import whole
 
 if TYPE_CHECKING:
-    from kinetoscope.compilation.model import Compilation
+    from kinetoscope.compilation.model import CompiledProgram
     from kinetoscope.snapshot.model import Snapshot
 
 Progress = Callable[[Path, int, int], None]
@@ -74,7 +74,7 @@ class Run:
 
     traces: tuple[Trace, ...]
     manifest: Manifest | None = None
-    compilation: Compilation | None = None
+    compilation: CompiledProgram | None = None
     folder: Path | None = None
     unread: tuple[str, ...] = ()
     light: tuple[Trace, ...] = ()
@@ -301,7 +301,7 @@ def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
 
 def _no_events(
     inputs: Sequence[str | Path],
-    compilation: Compilation | None,
+    compilation: CompiledProgram | None,
     recordings: Mapping[Path, Manifest],
     memory: Sequence[Path],
     *,

@@ -90,7 +90,7 @@ def build(
 
 
 def _side(run: Run, inputs: Sequence[str], count: int) -> rows.ComparedRun:
-    known: document.Environment = environment(run)
+    known: document.EnvironmentRow = environment(run)
     manifest = run.manifest
     return rows.ComparedRun(
         inputs=list(inputs),

@@ -1,4 +1,4 @@
-"""Findings as rows, with what was measured of them."""
+"""Findings as rows, with the measurements of their savings."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class _Found(msgspec.Struct):
 
 
 class _Report(msgspec.Struct):
-    """The parts used of a report that `report -o x.json` wrote."""
+    """The part of a report (`report -o x.json`) that a history needs."""
 
     schema: str
     as_it_runs: _Own | None = None
@@ -78,8 +78,8 @@ class _Report(msgspec.Struct):
     findings: list[_Found] = []
 
 
-def _reported(path: Path) -> HistoryRow | None:
-    """The row of a report that was written before; None for other files."""
+def _reported(path: Path) -> Point | None:
+    """The point of a kept report; None for other files."""
     if path.suffix != ".json" or not path.is_file() or SCHEMA.encode() not in path.read_bytes()[:200]:
         return None
     try:

@@ -27,8 +27,9 @@ Source
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
-from kinetoscope.compilation.model import Compilation, GraphBreak
-from kinetoscope.findings.rule import *
+from kinetoscope.compilation.model import CompiledProgram, GraphBreak
+from kinetoscope.findings.in_force import blocked
+from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
 
 
 def find(view: RankView) -> Findings:
@@ -69,17 +70,17 @@ def _launches(row: GraphBreak) -> Iterable[str]:
         yield f"{row.extra_launches} extra launches: {', '.join(added)}"
 
 
-def _resumed(view: RankView, compilation: Compilation, row: GraphBreak) -> pl.DataFrame:
+def _resumed(view: RankView, compilation: CompiledProgram, row: GraphBreak) -> pl.DataFrame:
     """The recorded entries of what follows the break, with ``cost_ns``."""
     rests = ((frame.compile_id, RESUMED.match(frame.function or "")) for frame in compilation.frames)
     marks = [compile_id for compile_id, rest in rests if rest and int(rest["line"]) == row.line]
     return view.inside(entry_costs(view.trace)).filter(pl.col("compile_id").is_in(marks))
 
 
-def _calling(view: RankView, compilation: Compilation, resumed: pl.DataFrame) -> pl.DataFrame:
-    """The broken function's own entries from which the resumed pieces were entered, where other compiled code
-    called them: without the break that code would contain the function. All but the first of each call of
-    that code, which is then entered instead."""
+def _calling(view: RankView, compilation: CompiledProgram, resumed: pl.DataFrame) -> pl.DataFrame:
+    """The broken function's own entries, those that what follows was entered from, where other compiled code
+    called them: it would hold the function if that were whole. All but the first of each call of that code,
+    which is then entered for them."""
     around = region_around(view.trace).gather(view.trace.host_events["parent"])
     rests = [frame.compile_id for frame in compilation.frames if RESUMED.match(frame.function or "")]
     own = entry_costs(view.trace).with_columns(caller=around.gather(entry_costs(view.trace)["id"]))
