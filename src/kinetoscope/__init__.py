@@ -61,7 +61,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """What ``%load_ext kinetoscope`` calls."""
+    """Called by ``%load_ext kinetoscope``."""
     importlib.import_module("kinetoscope.integrations.notebook").load(shell)
 
 

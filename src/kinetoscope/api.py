@@ -1,4 +1,4 @@
-"""The public API: ``load`` gives a ``Run``, which answers what the command line's verbs answer."""
+"""The public API: ``load`` gives a ``Run``, whose methods are the command line's verbs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from msgspec import Struct, structs, to_builtins
 
 from kinetoscope import document, numbers
 from kinetoscope.comparison.gates import Judgement
+from kinetoscope.comparison.history import History
 from kinetoscope.document import difference as differences
 from kinetoscope.document.compilation import Compilation
-from kinetoscope.document.history import History
 from kinetoscope.errors import UsageError
 from kinetoscope.sources import run as runs
 
@@ -36,11 +36,11 @@ class Run(runs.Run):
 
     Args:
         traces: the tables as the files have them (``kinetoscope.trace.schema``), in integer nanoseconds.
-        manifest: what a recording says of its program; None for a bare trace.
+        manifest: a recording's account of its program; None for a bare trace.
         compilation: the compile log, None without one. ``compilation.texts[0, "dynamo"].read()`` is a large
             text of frame 0: its graphs, guards, bytecode.
         folder: the recording; None for a bare trace.
-        unread: what stands in a folder of traces and is none, and why.
+        unread: the files of a folder that are no trace, and why.
         snapshots: files of the allocator's state, which ``memory()`` reads.
         inputs: the paths as they were given.
     """
@@ -165,10 +165,10 @@ class Run(runs.Run):
         return _frame(getattr(self.report(), name), tables[name])
 
     def findings(self, after: Run | None = None) -> list[document.FindingRow]:
-        """What is slow, why, and what to change: those that save most first.
+        """Findings, with what to change: those that save most first.
 
         Args:
-            after: a run of the program with a change: what it saved then stands beside what was predicted.
+            after: a run of the program with a change: its saving is given next to the prediction.
 
         Raises:
             InputError: one of them lacks what only recordings have: the time of steps without the profiler.
@@ -178,10 +178,10 @@ class Run(runs.Run):
         return listing(self, after).findings
 
     def graphs(self) -> Compilation | None:
-        """What torch.compile did, each piece with its time on the device; None without a compile log.
+        """The work of torch.compile, each piece with its time on the device; None without a compile log.
 
         Rows: ``frames``, ``graph_breaks``, ``recompilations``, ``failures``, ``graphs``, ``kernels``,
-        ``source_lines``, … Device columns are null where no trace stands beside the log. Without a log,
+        ``source_lines``, … Device columns are null where the log comes without a trace. Without a log,
         ``table("graphs")`` has what the trace shows of compiled graphs.
         """
         if self.compilation is None:
@@ -200,7 +200,7 @@ class Run(runs.Run):
         return chains(self, name, category)
 
     def memory(self) -> document.MemoryPeaks:
-        """What holds each device's memory at its peak, by owner, and what grows: of a recording with
+        """The owners of each device's memory at its peak, and what grows: of a recording with
         ``--memory``, a snapshot of torch's allocator, a memory timeline, or a trace.
 
         Raises:
@@ -219,7 +219,7 @@ class Run(runs.Run):
         host: float | None = None,
         no_sync: bool = False,
         fuse: bool = False,
-    ) -> document.WhatIf | None:
+    ) -> document.WhatIfRow | None:
         """Replay the recorded steps as they were and with something changed: the step's time, its critical
         path, and what each change saves. None where nothing was recorded.
 
@@ -323,7 +323,7 @@ class Run(runs.Run):
         return target
 
 
-class Difference(differences.Difference, frozen=True, kw_only=True):
+class Diff(differences.Difference, frozen=True, kw_only=True):
     """Two runs compared, as ``kinetoscope diff --json`` has them; a notebook shows the comparison's page."""
 
     def __repr__(self) -> str:
@@ -345,7 +345,7 @@ class Difference(differences.Difference, frozen=True, kw_only=True):
         difference.show(self, standard_output())
 
 
-def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str] = ()) -> Difference:
+def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str] = ()) -> Diff:
     """Compare two runs: what changed, by how much, because of what. A notebook shows the comparison's page.
 
     Args:
@@ -362,11 +362,11 @@ def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str
     from kinetoscope.document.collect.difference import compared
 
     found = compared(base, new, [parse(text) for text in fail_on], page=True)
-    return Difference(**structs.asdict(found))
+    return Diff(**structs.asdict(found))
 
 
 def history(folder: str | Path) -> History:
-    """What the step took in the recordings, traces and kept reports of a folder, and where it changed.
+    """The time of the step in the recordings, traces and reports of a folder, and where it changed.
 
     Raises:
         InputError: nothing in it can be read.
@@ -379,7 +379,7 @@ def history(folder: str | Path) -> History:
 def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
     """Read recordings, traces, compile logs or folders of them: together they are one run.
 
-    Compile logs are joined to whatever traces stand beside them; alone they make a run whose trace is empty.
+    Compile logs are joined to the traces next to them; alone they make a run whose trace is empty.
     Several recordings are taken for one run of several hosts: its ranks are those of all of them, its
     command, environment and measurements those of the first.
 
@@ -403,7 +403,7 @@ def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:
 
 
 def _dtype(kind: Any) -> pl.DataType:
-    """What holds values of a type that rows of a document are declared with."""
+    """The column type for values of a type that rows of a document are declared with."""
     import polars as pl
 
     if isinstance(kind, UnionType):

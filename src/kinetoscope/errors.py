@@ -1,7 +1,7 @@
 """Every error that kinetoscope raises on purpose, and the exit status each one means.
 
     KinetoscopeError                3
-    ├── UsageError                  2   the command line asks for something that cannot be
+    ├── UsageError                  2   the command line requests something that cannot be
     ├── InputError                  3   a file cannot be used
     │   ├── NotATraceError          3   it was read, and nothing in it is a trace
     │   └── TooLargeError           3   it unpacks past a limit that can be raised

@@ -1,4 +1,4 @@
-"""How renderers write quantities: three significant digits, the unit beside the number."""
+"""How renderers write quantities: three significant digits, the unit after the number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stderr says while a large trace is read: how far, and how fast."""
+"""Progress on stderr while a large trace is read: how far, and how fast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | No
         InputError: an input cannot be used.
     """
     started = meanwhile is None
-    with Reading(sys.stderr) as shown:
+    with ReadingProgress(sys.stderr) as shown:
 
         def progress(path: Path, done: int, size: int) -> None:
             nonlocal started
@@ -42,7 +42,7 @@ def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | No
     return run
 
 
-class Reading:
+class ReadingProgress:
     """Called with each trace's path, the bytes read of it and its size; silent for the first second.
 
     As a context it shows on ``stream`` what is read inside of the block.
@@ -65,7 +65,7 @@ class Reading:
         self._stream.write(f"\r\x1b[Kreading {names.shorten(path.name, 40)}  {share}  {self._rate(now)}")
         self._stream.flush()
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> ReadingProgress:
         return self
 
     def __exit__(self, *_: object) -> None:

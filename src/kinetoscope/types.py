@@ -2,9 +2,9 @@
 
 from kinetoscope import document
 from kinetoscope.comparison.gates import Judgement
+from kinetoscope.comparison.history import History, HistoryRow
 from kinetoscope.document import *  # noqa: F403
 from kinetoscope.document.difference import Difference
-from kinetoscope.document.history import History, HistoryRow
 
 __all__ = ["Difference", "History", "HistoryRow", "Judgement"]
 __all__ += document.__all__

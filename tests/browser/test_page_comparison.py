@@ -13,7 +13,7 @@ from cases.recorded import recorded
 from kinetoscope import numbers
 from kinetoscope.comparison.difference import difference
 from kinetoscope.comparison.gates import parse
-from kinetoscope.comparison.timelines import Piece
+from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.collect.difference import build
 from kinetoscope.document.difference import Difference
 from kinetoscope.views.page import render_difference
@@ -70,7 +70,7 @@ def test_a_kernel_of_a_change_is_lit_on_both_timelines(opened: Open, found: Diff
 
 
 def test_a_switch_aligns_both_by_compiled_graph(opened: Open, found: Difference) -> None:
-    piece = Piece(
+    piece = DrawnWork(
         name="k", category="copy", start_us=0.0, duration_us=5.0, lane=0, call="0/0", aligned_us=3.0
     )
     other = msgspec.structs.replace(piece, call=None, start_us=6.0, aligned_us=9.0)

@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 # Rules that promise nothing where their case shows what the fix did, and why.
 NOT_PREDICTED = {
     "exposed-communication": "842 µs of collectives were hidden behind products, which took a third longer "
-    "beside them, and buckets are copied in and out; over links of 100 GB/s or more the finding only says "
+    "next to them, and buckets are copied in and out; over links of 100 GB/s or more the finding only says "
     "how much it may be at most",
     "cudagraph-skipped": "a program of one small kernel: copying its inputs and launching the graph costs "
     "more than the graph saves; with ten launches an entry or less nothing is promised",
@@ -34,13 +34,13 @@ INTRODUCTION = """\
 `kinetoscope findings INPUT` reads a recording, a trace or a compile log and says what is slow, why, and what
 to change, ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
 
-A rule says what its fix changes in the recorded steps: device work that is shorter or gone with its
-launches, host time that goes away, waits that do not. What that saves is what [the replay](replay.md) of
+A rule describes how its fix changes the recorded steps: device work that is shorter or gone with its
+launches, host time that goes away, waits that disappear. The saving is what [the replay](replay.md) of
 the steps gains, with the host as fast as it is without the profiler where the recording timed that. Each
 saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
-save together, never more than the step; `saving_alone_us` stands beside it, and `also` names the finding
-above that has most of it. A cause stands before the symptom that it explains half of; advice that has cost
-time somewhere is never first while other advice saves as much. `saving_low_us` and `saving_high_us` are
+save together, never more than the step; `saving_alone_us` is its saving without the others, and `also` names
+the finding above that has most of it. Causes are listed before their symptoms. Advice that once slowed a
+program down is ranked below equally large advice. `saving_low_us` and `saving_high_us` are
 that saving times the least and the most that was measured of the rule's predictions
 (`findings/experience.py`), and up to all device time that the fix frees, which shows where the host turns
 out to be quicker than it seemed. Where a fix may as well save nothing, nothing is promised: the finding says
@@ -48,7 +48,7 @@ that it is not predicted, and `saving_high_us` what it is at most. Severity is t
 remains to be saved: 10 % is high, 3 % medium, 0.5 % low; what the profiler itself did, and what-ifs, are
 information.
 
-Where a command of ours can try the advice, the finding prints it. What it measured stands beside the
+Where a command of kinetoscope can try the advice, the finding prints it. Its measurement is shown next to the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program
 instead ([how, and what was measured](bench.md#proving-a-finding)).
 """
@@ -82,7 +82,7 @@ def _cases() -> Iterator[str]:
         "recorded on one or two NVIDIA H200 with torch 2.11 (`tests/cases/record.py`). The saving is "
         "predicted from the recording before the fix and measured as the difference of both programs' step "
         "times without the profiler, which the prediction is given, as `kinetoscope run` would. Shares that "
-        "the trace cannot tell (three quarters of an `align1` product, 40 % of attention's products, half of "
+        "the trace cannot show (three quarters of an `align1` product, 40 % of attention's products, half of "
         "a kernel of low occupancy) were chosen from these same measurements: for those rules the table "
         "shows that the figures are of the right size on this device, not that they foresee others. The same "
         "holds for what was fixed on the cases that the table shows: `straggler` (shared work: the mean of "

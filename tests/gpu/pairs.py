@@ -179,7 +179,9 @@ def judge(programs: Programs, out: Path) -> None:
                 for rule in rules
                 if rule not in NOT_ITS_ADVICE.get((name, fix), {})
             }
-            promised = sum(one.remaining.us for one in settle(run, [f for f in found if f.rule in wanted]))
+            promised = sum(
+                one.remaining.saving_us for one in settle(run, [f for f in found if f.rule in wanted])
+            )
             print(
                 f"{program} | all of these | {_compared(promised * steps, before, measured[together])[0]} | |"
             )

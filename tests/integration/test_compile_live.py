@@ -25,7 +25,7 @@ import msgspec
 import pytest
 
 from kinetoscope.compilation import partition
-from kinetoscope.compilation.model import DEFAULTS, Compilation
+from kinetoscope.compilation.model import DEFAULTS, CompiledProgram
 from kinetoscope.compilation.sources import load
 from kinetoscope.document import compilation as document
 
@@ -75,11 +75,11 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def compilation(recorded: Path) -> Compilation:
+def compilation(recorded: Path) -> CompiledProgram:
     return load(recorded)
 
 
-def test_attention_forward_and_backward(compilation: Compilation) -> None:
+def test_attention_forward_and_backward(compilation: CompiledProgram) -> None:
     frame = next(f for f in compilation.frames if f.function == "forward")
     assert (frame.status, frame.backend, frame.mode) == ("ok", "inductor", "default")
     assert frame.file == str(PROGRAM)
@@ -129,7 +129,7 @@ def read_by_own(text: str, again: set[str]) -> set[str]:
     return {node.id for statement in own for node in ast.walk(statement) if isinstance(node, ast.Name)}
 
 
-def check_partition(compilation: Compilation) -> set[str]:
+def check_partition(compilation: CompiledProgram) -> set[str]:
     """Both graphs run: what has one value in both was computed again, and a donated one is nobody else's."""
     graph = next(g for g in compilation.graphs if g.direction == "forward")
     texts = [compilation.texts[graph.frame, way].read() for way in ("forward", "backward")]
@@ -159,7 +159,7 @@ def memory(tensor: Any) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def test_what_the_partitioner_chose_is_what_its_graphs_do(compilation: Compilation) -> None:
+def test_what_the_partitioner_chose_is_what_its_graphs_do(compilation: CompiledProgram) -> None:
     assert check_partition(compilation)
 
 
@@ -176,7 +176,7 @@ def test_views_and_defaults_are_torchs() -> None:
     assert msgspec.structs.asdict(DEFAULTS) == {n: getattr(config, n) for n in DEFAULTS.__struct_fields__}
 
 
-def test_each_frame_names_its_backend(recorded: Path, compilation: Compilation) -> None:
+def test_each_frame_names_its_backend(recorded: Path, compilation: CompiledProgram) -> None:
     names = {frame.function: frame.backend for frame in compilation.frames}
     if not (recorded / "manifest.json").is_file():
         assert names["double"].startswith("a Dynamo backend (eager, or another")
@@ -188,7 +188,7 @@ def test_each_frame_names_its_backend(recorded: Path, compilation: Compilation) 
     assert {frame.mode for frame in compilation.frames if frame.backend != "inductor"} == {"none"}
 
 
-def test_a_recompilation_and_its_remedy_are_read_from_a_live_log(compilation: Compilation) -> None:
+def test_a_recompilation_and_its_remedy_are_read_from_a_live_log(compilation: CompiledProgram) -> None:
     (row,) = compilation.recompilations
     (reason,) = row.reasons
     assert (row.function, reason.subject, reason.dimension) == ("double", "x", 0)
@@ -196,7 +196,7 @@ def test_a_recompilation_and_its_remedy_are_read_from_a_live_log(compilation: Co
     assert "mark_dynamic(x, 0)" in row.advice
 
 
-def test_a_graph_break_is_read_from_a_live_log(compilation: Compilation) -> None:
+def test_a_graph_break_is_read_from_a_live_log(compilation: CompiledProgram) -> None:
     (row,) = compilation.graph_breaks
     assert (row.function, row.count) == ("talk", 1)
     assert row.code == 'print("", end="")'
@@ -204,14 +204,14 @@ def test_a_graph_break_is_read_from_a_live_log(compilation: Compilation) -> None
     assert row.hints
 
 
-def test_an_error_of_dynamo_is_read_from_a_live_log(compilation: Compilation) -> None:
+def test_an_error_of_dynamo_is_read_from_a_live_log(compilation: CompiledProgram) -> None:
     (failure,) = compilation.failures
     assert failure.type == "Unsupported"
     assert failure.code == "return x * 2 if x.sum() > 0 else x - 1"
     assert failure.effect == "the call raised this error"
 
 
-def test_bytecode_and_guards_are_there(compilation: Compilation) -> None:
+def test_bytecode_and_guards_are_there(compilation: CompiledProgram) -> None:
     from kinetoscope.compilation import bytecode, guards
 
     frame = next(f for f in compilation.frames if f.function == "forward")
@@ -227,7 +227,7 @@ def test_bytecode_and_guards_are_there(compilation: Compilation) -> None:
 
 
 def test_a_recording_has_fusion_and_the_report_the_compilation(
-    recorded: Path, compilation: Compilation
+    recorded: Path, compilation: CompiledProgram
 ) -> None:
     if not (recorded / "manifest.json").is_file():
         pytest.skip("TORCH_TRACE alone holds no fusion")
@@ -239,5 +239,5 @@ def test_a_recording_has_fusion_and_the_report_the_compilation(
         capture_output=True,
         check=True,
     ).stdout
-    read = msgspec.json.decode(printed, type=dict[str, document.Compilation])
+    read = msgspec.json.decode(printed, type=dict[str, document.CompiledProgram])
     assert read["compilation"].frames == compilation.frames

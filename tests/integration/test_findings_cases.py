@@ -81,12 +81,12 @@ def test_findings_are_whole(case: str) -> None:
             continue
         findings = find(recording)
         step_us = max(view.own_step_us for view in views(recording))
-        assert sum(finding.remaining.us for finding in findings) <= 1.0001 * step_us
+        assert sum(finding.remaining.saving_us for finding in findings) <= 1.0001 * step_us
         for place, finding in enumerate(findings):
-            owner = finding.remaining.owner
+            owner = finding.remaining.also
             assert not owner or owner in {above.rule for above in findings[:place]}
-            assert 0 <= finding.remaining.us <= finding.remaining.high_us
-            assert finding.remaining.low_us <= finding.remaining.us
+            assert 0 <= finding.remaining.saving_us <= finding.remaining.saving_high_us
+            assert finding.remaining.saving_low_us <= finding.remaining.saving_us
             assert finding.rule in rules()
             assert finding.title
             assert finding.advice

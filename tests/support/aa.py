@@ -21,8 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.comparison.step import of_one_run_each
-
+from kinetoscope.comparison.step_change import of_one_run_each
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import Ratio, compare_groups, compare_rounds
 

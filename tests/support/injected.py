@@ -20,7 +20,7 @@ from itertools import chain, combinations
 from pathlib import Path
 
 from kinetoscope.comparison.counts import COUNTED, counts
-from kinetoscope.comparison.difference import Difference, difference
+from kinetoscope.comparison.difference import RunDifference, difference
 from kinetoscope.sources.run import Run, load
 
 SLOWER = (1, 2, 5, 10)
@@ -159,7 +159,7 @@ def _cells(rounds: Rounds, name: str) -> Iterable[str]:
     yield "–" if place is None else str(1 + _rank(whole, place))
 
 
-def _rank(found: Difference, place: str) -> int:
+def _rank(found: RunDifference, place: str) -> int:
     """Where the place stands that really grew, as one that grew; behind all where it does not."""
     names = [change.name if change.delta_us > 0 else "" for change in found.changes]
     return next((row for row, name in enumerate(names) if place in name), len(names))

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from kinetoscope.document import (
-    AsItRuns,
+    AsItRunsRow,
     CategoryRow,
     CauseRow,
     DeviceRow,
-    Environment,
+    EnvironmentRow,
     Evidence,
     FindingRow,
     GraphCategory,
@@ -99,7 +99,7 @@ def report(**changes: Any) -> Report:
         sources=[
             SourceRow(path="runs/trace.json.gz", bytes=123_456, events=9_876, rank=0, complete=True, notes=[])
         ],
-        environment=Environment(device_names=["NVIDIA H200"], torch="2.11.0"),
+        environment=EnvironmentRow(device_names=["NVIDIA H200"], torch="2.11.0"),
         devices=[device()],
         categories=[
             CategoryRow(
@@ -236,9 +236,9 @@ def timing(**changes: Any) -> TimingRow:
     return msgspec.structs.replace(row, **changes)
 
 
-def as_it_runs(**changes: Any) -> AsItRuns:
+def as_it_runs(**changes: Any) -> AsItRunsRow:
     """A step of 8 ms, busy half of it, which takes 10 ms as recorded."""
-    row = AsItRuns(
+    row = AsItRunsRow(
         rank=0,
         step_us=Spread(median=8_000.0, p10=7_900.0, p90=8_300.0, low=7_950.0, high=8_100.0, n=40),
         busy_fraction=0.5,
@@ -264,7 +264,12 @@ def as_it_runs(**changes: Any) -> AsItRuns:
 def host_only() -> Report:
     """The same program on a machine without a GPU."""
     return report(
-        devices=[], categories=[], kernels=[], findings=[], idle=[], environment=Environment(device_names=[])
+        devices=[],
+        categories=[],
+        kernels=[],
+        findings=[],
+        idle=[],
+        environment=EnvironmentRow(device_names=[]),
     )
 
 
@@ -276,7 +281,7 @@ def hostile() -> Report:
             msgspec.structs.replace(base.sources[0], path=f"runs/{name}.json", notes=[name])
             for name in HOSTILE[:-1]
         ],
-        environment=Environment(
+        environment=EnvironmentRow(
             device_names=HOSTILE,
             torch=HOSTILE[0],
             host=HOSTILE[1],

@@ -1,7 +1,7 @@
 // Draws blocks, which terminals and Markdown draw too: words with their links, tables, lists, commands.
 import type { App } from "./app.ts";
 import { code } from "./code.ts";
-import type { Segment, Sentences, Table, TableColumn, Text } from "./document.ts";
+import type { Segment, Sentences, Table, Column as TableColumn, Text } from "./document.ts";
 import { type Child, copyButton, h, list, monoLink, soft } from "./dom.ts";
 import { categoryDoor, format, sourceDoor } from "./links.ts";
 import { shorten } from "./names.ts";

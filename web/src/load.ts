@@ -1,5 +1,5 @@
 // The page's data: base64 of gzip of a JSON text and, behind it, the timeline's columns as planes of bytes.
-import type { Column, Report, Sentences } from "./document.ts";
+import type { PackedColumn, Report, Sentences } from "./document.ts";
 
 export type Numbers = Uint8Array | Uint16Array | Uint32Array | Float64Array;
 export interface Shown {
@@ -35,7 +35,7 @@ async function unzipped(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
 }
 
 /** The numbers of a column whose planes lie at `at`: sums of `byte << 8 * plane`, exact below 2^53. */
-export function unpacked(column: Column, bytes: Uint8Array, at: number): Numbers {
+export function unpacked(column: PackedColumn, bytes: Uint8Array, at: number): Numbers {
   const { length, planes, deltas } = column;
   const values =
     deltas || planes > 4

@@ -11,24 +11,24 @@ from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import Run
 from kinetoscope.trace import schema
-from kinetoscope.trace.schema import Column, Schema
+from kinetoscope.trace.schema import Schema, TableColumn
 
-RANK: Schema = {"rank": Column(pl.Int32, "the trace's rank; row numbers count within one rank")}
+RANK: Schema = {"rank": TableColumn(pl.Int32, "the trace's rank; row numbers count within one rank")}
 WORK: Schema = {
-    "end_ns": Column(pl.Int64, "start + duration"),
-    "category": Column(schema.NAME, "what kind of kernel: pointwise, matmul, communication, …"),
-    "part": Column(schema.TEXT, "compute, copy or communication"),
-    "op_name": Column(schema.NAME, "name of `op`"),
-    "step_name": Column(schema.TEXT, "name of `step`"),
-    "launch_name": Column(schema.NAME, "name of `launch`"),
-    "launch_start_ns": Column(pl.Int64, "start of `launch`"),
+    "end_ns": TableColumn(pl.Int64, "start + duration"),
+    "category": TableColumn(schema.NAME, "what kind of kernel: pointwise, matmul, communication, …"),
+    "part": TableColumn(schema.TEXT, "compute, copy or communication"),
+    "op_name": TableColumn(schema.NAME, "name of `op`"),
+    "step_name": TableColumn(schema.TEXT, "name of `step`"),
+    "launch_name": TableColumn(schema.NAME, "name of `launch`"),
+    "launch_start_ns": TableColumn(pl.Int64, "start of `launch`"),
 }
 
 
 def _shown(columns: Schema) -> Schema:
     """The columns as SQL and Parquet see them: names and categories are plain text."""
     return {
-        name: Column(pl.String, column.meaning)
+        name: TableColumn(pl.String, column.meaning)
         if column.dtype == pl.Categorical or isinstance(column.dtype, pl.Enum)
         else column
         for name, column in columns.items()

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope import hardware
 from kinetoscope.bench import torch_names
 from kinetoscope.bench.autotune.configurations import Tuned, tune_kernel
 from kinetoscope.bench.autotune.winners import promise, winners, write
@@ -31,7 +32,6 @@ from kinetoscope.bench.measure.device import Bench, bench_for, import_torch
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.request import BenchResult, Request, Task, command
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.hardware import spec
 
 # Launches of each kernel that Nsight Compute sees; some kernels' durations scatter by 5 %.
 LAUNCHES_UNDER_NCU = 12
@@ -90,7 +90,7 @@ def _timed(request: Request, subjects: list[Subject], problems: list[str], bench
     names = tuple(result.name for result in timed if result.error is None)
     counted = _with_ncu(request, "launch", names) if request.with_ncu else ()
     bench = benches(subjects[0].device)
-    copied, peak = copies(bench), spec.find(bench.name)
+    copied, peak = copies(bench), hardware.find(bench.name)
     return _result(
         benches,
         kernels=tuple(timed),
@@ -169,7 +169,7 @@ def _rank(
         with contextlib.suppress(ReplayError):
             replay.load(module)
     cold, unusable = time_cold(subjects, benches, _print)
-    copied, peak = copies(bench), spec.find(bench.name)
+    copied, peak = copies(bench), hardware.find(bench.name)
     return copied, choose((worth(kernel, time_ns, copied, peak) for kernel, time_ns in cold), limit), unusable
 
 

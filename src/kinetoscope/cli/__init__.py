@@ -1,7 +1,7 @@
 """The command line: one file a verb, the verb's name is the file's.
 
 Each verb's module has ``add_arguments(parser)`` and ``main(arguments) -> int``. Only the module of the verb
-that was asked for is imported, and heavy imports stay inside its ``main``: profiled processes import this.
+that is typed is imported, and heavy imports stay inside its ``main``: profiled processes import this.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ VERBS: dict[str, str] = {
     "view": "the report with its timeline in a browser, served on this machine alone",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
-    "memory": "what holds a device's memory at its peak, which line asked for it, and what grows",
+    "memory": "what takes a device's memory at its peak, which line allocated it, and what grows",
     "whatif": "what a step would take if something changed, and its critical path",
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
     "bench": "time generated kernels and modules alone, honestly",
     "tune": "which compile mode or setting wins here, measured side by side",
     "diff": "what changed from one recording to another, by how much, because of what",
     "compare": "two versions of a program on this machine, in turn, until the difference is known",
-    "check": "a recording held against a baseline that is kept in the repository",
+    "check": "a recording compared with a baseline that is kept in the repository",
     "history": "what the step took over many recordings, and where it changed",
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",
@@ -50,7 +50,7 @@ ISSUES = "the project's issue tracker"
 EPILOG = """\
 start here:
   kinetoscope run train.py --batch 128      record a program (needs PyTorch)
-  kinetoscope report trace.json.gz          read a trace that somebody else recorded
+  kinetoscope report trace.json.gz          read a trace that was recorded elsewhere
   kinetoscope explain                       the rules and the glossary
 """
 
@@ -77,7 +77,7 @@ def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a verb; those of a program that it runs are in ``program``, word for word.
 
     Raises:
-        SystemExit: they are wrong, which is on stderr by then, or help was asked for.
+        SystemExit: they are wrong, which is on stderr by then, or help was requested.
     """
     parser = _VerbParser(
         prog=f"kinetoscope {verb}",
@@ -208,7 +208,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def _unforeseen(error: Exception) -> KinetoscopeError:
-    """What no code of ours expected: the system's refusals by their own names, anything else as our fault."""
+    """An error that was not expected: the system's refusals by their own names, others as our fault."""
     if isinstance(error, OSError) and error.strerror:
         return KinetoscopeError(
             f"the system refused: {error.strerror}",

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from kinetoscope.cli import _options
+
 
 def report_many(
     inputs: Sequence[str],
@@ -68,9 +70,7 @@ def report_many(
 
         show(ranks.blocks(document), standard_output())
         return
-    text = render(ranks.view(document, lambda: page.render_ranks(document))).encode()
-    destination.write(output, text)
-    print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
+    _options.write(output, render(ranks.view(document, lambda: page.render_ranks(document))).encode())
 
 
 def _kept(stack: ExitStack) -> Path:

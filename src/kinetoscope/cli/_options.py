@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from kinetoscope.render.blocks import Block
 
 T = TypeVar("T")
+
+
+def flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
+    """An option without a value."""
+    parser.add_argument(name, action="store_true", help=what)
 
 
 def inputs(parser: argparse.ArgumentParser, what: str = "a recording, a trace, or a folder of them") -> None:
@@ -15,50 +24,48 @@ def inputs(parser: argparse.ArgumentParser, what: str = "a recording, a trace, o
 
 
 def as_json(parser: argparse.ArgumentParser, note: str = " and nothing else") -> None:
-    parser.add_argument("--json", action="store_true", help=f"print one JSON document{note}")
+    flag(parser, "--json", f"print one JSON document{note}")
 
 
 def limit(parser: argparse.ArgumentParser, rows: int, what: str = "rows") -> None:
-    parser.add_argument(
-        "--limit",
-        type=int,
-        default=rows,
-        metavar="N",
-        help=f"{what} to print (default {rows or 'all'}; 0: all)",
-    )
+    printed = f"{what} to print (default {rows or 'all'}; 0: all)"
+    parser.add_argument("--limit", type=int, default=rows, metavar="N", help=printed)
 
 
 def fail_on(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--fail-on", action="append", default=[], metavar="EXPR", help=what)
 
 
-def output(
-    parser: argparse.ArgumentParser, what: str, *, metavar: str = "FILE", required: bool = False
-) -> None:
+def output(parser: argparse.ArgumentParser, what: str, metavar: str = "FILE", **settings: Any) -> None:
     """Where a result is written: one file or folder."""
-    parser.add_argument(
-        "-o", "--output", "--out", dest="output", type=Path, metavar=metavar, required=required, help=what
-    )
+    names = ("-o", "--output", "--out")
+    parser.add_argument(*names, dest="output", type=Path, metavar=metavar, help=what, **settings)
+
+
+def write(file: Path, content: bytes) -> None:
+    """Write a result, and say so on stderr.
+
+    Raises:
+        UsageError: the system does not let us.
+    """
+    from kinetoscope.render import destination
+
+    destination.write(file, content)
+    print(f"wrote {file} ({len(content):,} bytes)", file=sys.stderr)
 
 
 def program(parser: argparse.ArgumentParser) -> None:
     """The program to run: a script, or with ``-m`` a module, and its arguments."""
-    parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="script.py [arguments]", help="what to run"
-    )
+    add, words = parser.add_argument, "script.py [arguments]"
+    add("-m", dest="module", action="store_true", help="run a module, as python -m does")
+    add("program", nargs=argparse.REMAINDER, metavar=words, help="what to run")
 
 
 def measured_runs(parser: argparse.ArgumentParser, seconds: float) -> None:
     """How long each run of a program is timed."""
+    of_each = f"of each run after its first step (default {seconds:g})"
     parser.add_argument("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=seconds,
-        metavar="S",
-        help=f"of each run after its first step (default {seconds:g})",
-    )
+    parser.add_argument("--seconds", type=float, default=seconds, metavar="S", help=of_each)
 
 
 def first(rows: list[T], limit: int) -> list[T]:
@@ -67,6 +74,28 @@ def first(rows: list[T], limit: int) -> list[T]:
         print(f"{limit:,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
         return rows[:limit]
     return rows
+
+
+def answer(
+    arguments: argparse.Namespace,
+    document: object,
+    blocks: Callable[[], Iterable[Block]],
+    *,
+    as_page: bool = False,
+) -> None:
+    """Print the result of a verb: with ``--json`` the document, otherwise its blocks.
+
+    Args:
+        as_page: as text that is read, of limited width, and not as rows, which use the whole terminal.
+    """
+    if arguments.json:
+        from kinetoscope.render.json import indented
+
+        print(indented(document))
+    else:
+        from kinetoscope.render.terminal import show, standard_output
+
+        show(blocks(), standard_output() if as_page else None)
 
 
 def progress(text: str) -> None:

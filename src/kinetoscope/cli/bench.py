@@ -3,62 +3,44 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kinetoscope.render.blocks import Block
 
 KERNELS, AUTOTUNED = 20, 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "input",
-        metavar="INPUT",
-        help="a recording, Inductor's cache folder, or a module that Inductor generated",
-    )
+    add, flag = parser.add_argument, partial(_options.flag, parser)
+    read = "a recording, Inductor's cache folder, or a module that Inductor generated"
+    add("input", metavar="INPUT", help=read)
     add("--kernel", metavar="GLOB", default="*", help="only kernels whose full name matches")
-    add(
-        "--graph",
-        metavar="HASH",
-        help="replay the modules whose hash or AOT id begins so (with --kernel: only theirs)",
-    )
-    add(
-        "--max-autotune",
-        action="store_true",
-        help="try every configuration, then coordinate descent from the best",
-    )
-    add(
-        "--config", action="append", default=[], metavar="C", help="also try this one: XBLOCK=128,num_warps=8"
-    )
+    graph = "replay the modules whose hash or AOT id begins so (with --kernel: only theirs)"
+    add("--graph", metavar="HASH", help=graph)
+    flag("--max-autotune", "try every configuration, then coordinate descent from the best")
+    config = "also try this one: XBLOCK=128,num_warps=8"
+    add("--config", action="append", default=[], metavar="C", help=config)
     add("--configs", metavar="FILE", help="also try these: one configuration a line")
-    add(
-        "--apply",
-        action="store_true",
-        help="write the winners for Inductor, and replay their graphs with them",
+    flag("--apply", "write the winners for Inductor, and replay their graphs with them")
+    flag("--ncu", "also Nsight Compute's durations and speed-of-light numbers")
+    timer = "how samples are taken (see docs/bench.md)"
+    add("--timer", choices=("activity", "events", "graph", "host"), help=timer)
+    seconds = "of measuring a kernel in one mode, at most (default 1)"
+    add("--seconds", type=float, default=1.0, metavar="S", help=seconds)
+    limit = (
+        f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could "
+        f"win most (default {AUTOTUNED})"
     )
-    add("--ncu", action="store_true", help="also Nsight Compute's durations and speed-of-light numbers")
-    add(
-        "--timer",
-        choices=("activity", "events", "graph", "host"),
-        help="how samples are taken (see docs/bench.md)",
-    )
-    add(
-        "--seconds",
-        type=float,
-        default=1.0,
-        metavar="S",
-        help="of measuring a kernel in one mode, at most (default 1)",
-    )
-    add(
-        "--limit",
-        type=int,
-        metavar="N",
-        help=f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could "
-        f"win most (default {AUTOTUNED})",
-    )
+    add("--limit", type=int, metavar="N", help=limit)
     _options.as_json(parser, ", with every sample")
-    add("--trust", action="store_true", help="run the recording's code, also where somebody else made it")
+    flag("--trust", "run the recording's code, also where another user made it")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -68,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect import measurements
     from kinetoscope.errors import InputError, UsageError
     from kinetoscope.recording.manifest import is_recording
-    from kinetoscope.render.json import indented
+    from kinetoscope.views import bench as view
 
     path = Path(arguments.input)
     if not path.exists():
@@ -100,18 +82,15 @@ def main(arguments: argparse.Namespace) -> int:
     )
     if is_recording(path):
         kept.keep(path, task, result)
-    if arguments.json:
-        print(indented({"measured": result, "in_model": model}))
-        return 0
-    from kinetoscope.render.terminal import show
-    from kinetoscope.views import bench as view
 
-    if task == "autotune":
-        show(view.autotuned(measurements.autotuned(result, model)))
-    elif task == "module":
-        show(view.replays(measurements.replayed(result)))
-    else:
-        show(view.kernels(measurements.benched(result, model)))
+    def blocks() -> Iterable[Block]:
+        if task == "autotune":
+            return view.autotuned(measurements.autotuned(result, model))
+        if task == "module":
+            return view.replays(measurements.replayed(result))
+        return view.kernels(measurements.benched(result, model))
+
+    _options.answer(arguments, {"measured": result, "in_model": model}, blocks)
     return 0
 
 
@@ -119,7 +98,7 @@ def _permit(path: Path, trusted: bool) -> None:
     """Ask, once, before code is run that this user is not known to have made.
 
     Raises:
-        InputError: it may not be run, or there is nobody to ask.
+        InputError: it may not be run, or there is no terminal to ask on.
     """
     import sys
 

@@ -1,4 +1,4 @@
-"""``kinetoscope check``: a recording held against a baseline that is kept in the repository."""
+"""``kinetoscope check``: a recording compared with a baseline that is kept in the repository."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser)
     parser.add_argument("--against", type=Path, required=True, metavar="FILE", help="the baseline, JSON")
-    parser.add_argument("--update", action="store_true", help="write the baseline instead")
+    _options.flag(parser, "--update", "write the baseline instead")
     _options.fail_on(
         parser,
         "only on this, as `kinetoscope diff --help` names it (otherwise: any growth of exact counts, "
@@ -29,27 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    import sys
 
     from kinetoscope.comparison import baseline
     from kinetoscope.comparison.gates import parse
     from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views import gates as view
 
     file: Path = arguments.against
     gates = [parse(text) for text in arguments.fail_on]
     if arguments.update:
         destination.check(file, arguments.inputs)
-        destination.write(file, baseline.render(baseline.of(load_shown(arguments.inputs))).encode())
-        print(f"wrote {file}", file=sys.stderr)
+        _options.write(file, baseline.render(baseline.of(load_shown(arguments.inputs))).encode())
         return 0
     kept = baseline.read(file)
     rows = baseline.checked(load_shown(arguments.inputs), kept, gates)
-    if arguments.json:
-        print(indented(view.document(rows)))
-    else:
-        show(view.listing(_options.first(rows, arguments.limit)))
+    _options.answer(
+        arguments, view.document(rows), lambda: view.listing(_options.first(rows, arguments.limit))
+    )
     return 1 if any(row.failed for row in rows) else 0

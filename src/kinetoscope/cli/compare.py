@@ -17,23 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kinetoscope compare --base REF [options] [--] script.py [arguments]"
     parser.epilog = EPILOG
     add = parser.add_argument
-    add(
-        "--base",
-        required=True,
-        metavar="REF",
-        help="git:BRANCH (a commit, a tag), or the other version's folder",
-    )
+    base = "git:BRANCH (a commit, a tag), or the other version's folder"
+    add("--base", required=True, metavar="REF", help=base)
     _options.measured_runs(parser, seconds=30.0)
-    add(
-        "--budget", type=float, default=300.0, metavar="S", help="seconds for all runs together (default 300)"
-    )
-    add(
-        "--precision",
-        type=float,
-        default=1.0,
-        metavar="P",
-        help="stop once the interval is ± P %% (default 1)",
-    )
+    budget = "seconds for all runs together (default 300)"
+    add("--budget", type=float, default=300.0, metavar="S", help=budget)
+    precision = "stop once the interval is ± P %% (default 1)"
+    add("--precision", type=float, default=1.0, metavar="P", help=precision)
     _options.fail_on(parser, "end with 1 if so: 'step_time > 3%%'")
     _options.output(parser, "keep the result, with every run, in DIR/bench/", metavar="DIR")
     _options.as_json(parser)
@@ -46,8 +36,6 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
     from kinetoscope.errors import UsageError
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views import tune as view
 
     words: list[str] = arguments.program
@@ -73,8 +61,5 @@ def main(arguments: argparse.Namespace) -> int:
         kept.keep(arguments.output, "compare", found)
     step = found.base.step_s * 1e6, found.interval
     rows = [judge(gate, nothing_counted(), step) for gate in gates]
-    if arguments.json:
-        print(indented(view.versions_document(found, rows)))
-    else:
-        show(view.versions(found, rows))
+    _options.answer(arguments, view.versions_document(found, rows), lambda: view.versions(found, rows))
     return 1 if any(row.failed for row in rows) else 0

@@ -32,22 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "end with 1 if it grew by more: 'launches > 0', 'graph_breaks > 0', 'peak_memory > 5%%', "
         "'step_time > 3%%' (names below)",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        "--out",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="write a file instead: .html .json .md .txt (may be given several times)",
-    )
+    written = "write a file instead: .html .json .md .txt (may be given several times)"
+    _options.output(parser, written, action="append", default=[])
     _options.as_json(parser)
-    parser.add_argument(
-        "--github",
-        action="store_true",
-        help="in a workflow of GitHub: also a summary of the job, and annotations of lines",
-    )
+    github = "in a workflow of GitHub: also a summary of the job, and annotations of lines"
+    _options.flag(parser, "--github", github)
     parser.add_argument("-v", "--verbose", action="store_true", help="on the terminal: all of it")
 
 
@@ -72,8 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
     view = difference.view(found, lambda: render_difference(found))
     for file, render in zip(files, renderers, strict=True):
-        destination.write(file, render(view).encode())
-        print(f"wrote {file}", file=sys.stderr)
+        _options.write(file, render(view).encode())
     if arguments.json:
         print(indented(found))
     elif not files:

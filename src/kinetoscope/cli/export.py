@@ -41,7 +41,5 @@ def main(arguments: argparse.Namespace) -> int:
     destination.check(output, arguments.inputs)
     from kinetoscope.export.write import rendered
 
-    content = rendered(load_shown(arguments.inputs), arguments.to, output)
-    destination.write(output, content)
-    print(f"wrote {output} ({len(content):,} bytes)", file=sys.stderr)
+    _options.write(output, rendered(load_shown(arguments.inputs), arguments.to, output))
     return 0

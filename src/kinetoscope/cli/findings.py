@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from kinetoscope.render.blocks import Block
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proof",
         metavar="AFTER",
-        help="a recording of the program after a change: what it saved, beside what was promised",
+        help="a recording of the program after a change: what it saved, next to what was promised",
     )
     _options.as_json(parser)
     _options.limit(parser, 0, "findings")
@@ -23,15 +28,14 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.document.collect.findings import listing
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show, standard_output
     from kinetoscope.views import findings as view
 
     run = load_shown(arguments.inputs)
     found = listing(run, load_shown([arguments.proof]) if arguments.proof else None)
-    if arguments.json:
-        print(indented(view.document(found)))
-    else:
-        shown = structs.replace(found, findings=_options.first(found.findings, arguments.limit))
-        show(view.listing(shown), standard_output())
+
+    def blocks() -> Iterable[Block]:
+        shown = _options.first(found.findings, arguments.limit)
+        return view.listing(structs.replace(found, findings=shown))
+
+    _options.answer(arguments, view.document(found), blocks, as_page=True)
     return 0

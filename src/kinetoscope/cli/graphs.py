@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from kinetoscope.cli import _options
 
@@ -11,25 +12,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(
         parser,
         "a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "
-        "text; and, beside a log, the trace of the same program",
+        "text; and, with a log, the trace of the same program",
     )
     _options.as_json(parser)
-    parser.add_argument(
-        "--texts", action="store_true", help="with --json: guards, bytecode, graphs and code as well"
-    )
-    parser.add_argument(
-        "--frame", metavar="ID", help="one compilation, closely: 0/0, or its number in the JSON"
-    )
-    parser.add_argument("--guards", action="store_true", help="its guards, in plain words")
-    parser.add_argument("--bytecode", action="store_true", help="its bytecode before and after Dynamo")
-    parser.add_argument(
-        "--graph", metavar="NAME", help="one of its graphs: dynamo, joint, forward, post_grad_backward, …"
-    )
-    parser.add_argument("--fusion", action="store_true", help="what was fused with what, and why not")
-    parser.add_argument("--kernel", metavar="NAME", help="one generated kernel: its lines, cost and source")
-    parser.add_argument(
-        "--against", metavar="INPUT", help="another log of the same program: what changed in the cache keys"
-    )
+    add, flag = parser.add_argument, partial(_options.flag, parser)
+    flag("--texts", "with --json: guards, bytecode, graphs and code as well")
+    add("--frame", metavar="ID", help="one compilation, closely: 0/0, or its number in the JSON")
+    flag("--guards", "its guards, in plain words")
+    flag("--bytecode", "its bytecode before and after Dynamo")
+    add("--graph", metavar="NAME", help="one of its graphs: dynamo, joint, forward, post_grad_backward, …")
+    flag("--fusion", "what was fused with what, and why not")
+    add("--kernel", metavar="NAME", help="one generated kernel: its lines, cost and source")
+    add("--against", metavar="INPUT", help="another log of the same program: what changed in the cache keys")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -46,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "there is no compile log in it",
             where=" ".join(arguments.inputs),
-            hint="name the log beside the trace, or record with `kinetoscope run`",
+            hint="name the log and the trace, or record with `kinetoscope run`",
         )
     # A log alone has an empty trace: nothing to join with.
     joined = join(run) if any(trace.source.events for trace in run.traces) else None

@@ -21,14 +21,9 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.document.collect.history import gathered
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views import history as view
 
     found = gathered(arguments.folder, load_shown)
-    if arguments.json:
-        print(indented(found))
-    else:
-        rows = found.rows[-arguments.limit :] if arguments.limit else found.rows
-        show(view.listing(structs.replace(found, rows=rows)))
+    shown = structs.replace(found, rows=found.rows[-arguments.limit :])  # -0: all of them
+    _options.answer(arguments, found, lambda: view.listing(shown))
     return 0

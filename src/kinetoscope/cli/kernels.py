@@ -34,8 +34,6 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.kernels import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views import kernels as view
 
     run, limit = load_shown(arguments.inputs), arguments.limit
@@ -47,14 +45,9 @@ def main(arguments: argparse.Namespace) -> int:
         )
     if arguments.chain:
         found = chains(run, arguments.chain, arguments.category)
-        if arguments.json:
-            print(indented(view.chains_document(found)))
-        else:
-            show(view.chains(found, CHAINS if limit is None else limit))
+        most = CHAINS if limit is None else limit
+        _options.answer(arguments, view.chains_document(found), lambda: view.chains(found, most))
         return 0
-    shown = listing(run, arguments.by, arguments.category)
-    if arguments.json:
-        print(indented(view.document(shown)))
-    else:
-        show(view.listing(shown, ROWS if limit is None else limit))
+    shown, rows = listing(run, arguments.by, arguments.category), ROWS if limit is None else limit
+    _options.answer(arguments, view.document(shown), lambda: view.listing(shown, rows))
     return 0

@@ -1,4 +1,4 @@
-"""``kinetoscope memory``: what holds a device's memory at its peak, and what grows."""
+"""``kinetoscope memory``: what takes a device's memory at its peak, and what grows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.memory import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views import memory as view
 
     run = load_shown(arguments.inputs)
@@ -35,8 +33,5 @@ def main(arguments: argparse.Namespace) -> int:
             where=" ".join(arguments.inputs),
             hint="kinetoscope run --memory script.py",
         )
-    if arguments.json:
-        print(indented(found))
-    else:
-        show(view.listing(found, arguments.limit))
+    _options.answer(arguments, found, lambda: view.listing(found, arguments.limit))
     return 0

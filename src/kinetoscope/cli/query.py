@@ -24,10 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("input", metavar="INPUT", nargs="?", help="a recording, a trace, or a folder of them")
     parser.add_argument("sql", metavar="SQL", nargs="?", help="one SELECT (Polars' SQL)")
-    parser.add_argument("--tables", action="store_true", help="list the tables, their columns and meanings")
-    parser.add_argument(
-        "--allow-files", action="store_true", help="let the query read files and addresses (read_csv, …)"
-    )
+    _options.flag(parser, "--tables", "list the tables, their columns and meanings")
+    _options.flag(parser, "--allow-files", "let the query read files and addresses (read_csv, …)")
     _options.as_json(parser, ": the rows as a list of objects")
     _options.limit(parser, ROWS)
 

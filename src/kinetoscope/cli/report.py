@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import glob
 import os
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="keep there what is kept of each trace for that (some 10 KB); `report DIR` needs no traces then",
     )
-    parser.add_argument("--every-rank", action="store_true", help="with a row for every rank")
+    _options.flag(parser, "--every-rank", "with a row for every rank")
     parser.add_argument(
         "-v",
         "--verbose",
@@ -79,9 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.views import overview, page
 
     view = overview.view(report, arguments.inputs, lambda: page.render(report, arguments.inputs))
-    text = render(view).encode()
-    destination.write(output, text)
-    print(f"wrote {output} ({len(text):,} bytes)", file=sys.stderr)
+    _options.write(output, render(view).encode())
     return 0
 
 
@@ -96,7 +93,7 @@ def _matching(text: str) -> list[str]:
 
 
 def _many(arguments: argparse.Namespace) -> int | None:
-    """Compare many ranks, where that was asked for or there are many; None: it is an ordinary report."""
+    """Compare many ranks, where that is requested or there are many; None: it is an ordinary report."""
     from kinetoscope.sources import paths as fleet_inputs
 
     output: Path | None = arguments.output

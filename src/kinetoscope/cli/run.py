@@ -22,23 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if default is True:
             add(f"--no-{flag[2:]}", dest=name, action="store_false", help=f"do not {text}")
         elif default is False:
-            add(flag, action="store_true", help=text)
+            _options.flag(parser, flag, text)
         else:
             kind, metavar = KINDS[name]
             add(flag, dest=name, type=kind, metavar=metavar, default=default, help=text)
     add("-o", "--out", type=Path, metavar="DIR", help="the recording's folder (recordings/<script>-<time>)")
-    add(
+    _options.flag(
+        parser,
         "--stop",
-        action="store_true",
-        help="end the program once everything is recorded, with status 0: SIGINT, SIGTERM after 10 s, "
+        "end the program once everything is recorded, with status 0: SIGINT, SIGTERM after 10 s, "
         "SIGKILL after 30 s",
     )
-    add(
-        "--exit-code",
-        action="store_true",
-        help="changes nothing: the exit status is always the program's own",
-    )
-    add("--no-report", action="store_true", help="do not print the summary at the end")
+    _options.flag(parser, "--exit-code", "changes nothing: the exit status is always the program's own")
+    _options.flag(parser, "--no-report", "do not print the summary at the end")
     _options.program(parser)
 
 

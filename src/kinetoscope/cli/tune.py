@@ -20,35 +20,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The program is run unedited, once a setting and round. {batch} in its arguments becomes --batch."
     )
     add = parser.add_argument
-    add(
-        "--modes",
-        type=_words,
-        default=[],
-        metavar="M,…",
-        help="modes of torch.compile (default: all four); eager, the base, always runs",
-    )
-    add(
-        "--backends",
-        type=_words,
-        default=[],
-        metavar="B,…",
-        help="backends of torch.compile (default: inductor); `kinetoscope doctor` says which are here",
-    )
-    add("--dynamic", type=_words, default=[], metavar="B,…", help="true, false: what dynamic= is set to")
-    add(
-        "--matmul-precision",
-        type=_words,
-        default=[],
-        metavar="P,…",
-        help="also with these: highest, high, medium",
-    )
-    add(
-        "--batch",
-        type=_words,
-        default=[],
-        metavar="N,…",
-        help="values for {batch} among the program's arguments",
-    )
+    listed = {
+        "--modes M,…": "modes of torch.compile (default: all four); eager, the base, always runs",
+        "--backends B,…": "backends of torch.compile (default: inductor); "
+        "`kinetoscope doctor` says which are here",
+        "--dynamic B,…": "true, false: what dynamic= is set to",
+        "--matmul-precision P,…": "also with these: highest, high, medium",
+        "--batch N,…": "values for {batch} among the program's arguments",
+    }
+    for option, what in listed.items():
+        name, metavar = option.split()
+        add(name, type=_words, default=[], metavar=metavar, help=what)
     add(
         "--fits",
         metavar="REC",
@@ -71,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune import settings
     from kinetoscope.bench.tune.program import check, tune_program
-    from kinetoscope.render.json import indented
+    from kinetoscope.views import tune as view
 
     words: list[str] = arguments.program
     check(words, module=arguments.module, batches=arguments.batch, tokens=arguments.tokens)
@@ -95,13 +77,7 @@ def main(arguments: argparse.Namespace) -> int:
     )
     if arguments.output:
         kept.keep(arguments.output, "tune", tuning)
-    if arguments.json:
-        print(indented(tuning))
-        return 0
-    from kinetoscope.render.terminal import show
-    from kinetoscope.views.tune import settings as view
-
-    show(view(tuning))
+    _options.answer(arguments, tuning, lambda: view.settings(tuning))
     return 0
 
 
@@ -109,8 +85,6 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
     """The largest batch that fits, by what a recording foresees."""
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune.largest import largest_batch
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views.tune import largest
 
     found = largest_batch(
@@ -123,15 +97,12 @@ def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
     )
     if arguments.output:
         kept.keep(arguments.output, "largest", found)
-    if arguments.json:
-        print(indented(found))
-    else:
-        show(largest(found))
+    _options.answer(arguments, found, lambda: largest(found))
     return 0
 
 
 def _foreseen(recording: str, words: list[str], batches: list[str]) -> Foreseen:
-    """Of the recorded moments the one that leaves the least room."""
+    """The recorded moment that leaves the least room."""
     from kinetoscope.bench.tune.largest import Foreseen, recorded_batch
     from kinetoscope.document.collect.memory import peaks
     from kinetoscope.errors import InputError, UsageError

@@ -8,9 +8,9 @@ import sys
 from kinetoscope.cli import _options
 
 EPILOG = """\
-The page is served on 127.0.0.1 until this command is interrupted (Ctrl-C), under an address that nobody can
-guess. On a click it hands the trace to Perfetto, in a window of your own browser, at the range that it shows;
-nothing else leaves. `kinetoscope report INPUT -o report.html` writes the same page as a file.
+The page is served on 127.0.0.1 until this command is interrupted (Ctrl-C), under an address that cannot be
+guessed. On a click it hands the trace to Perfetto, in a window of your own browser, at the range that it
+shows; nothing else leaves. `kinetoscope report INPUT -o report.html` writes the same page as a file.
 """
 
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser, "a recording, a trace, a compile log, or a folder of them")
     parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; any that is free, if not named")
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    _options.flag(parser, "--no-browser", "only print the address")
 
 
 def main(arguments: argparse.Namespace) -> int:

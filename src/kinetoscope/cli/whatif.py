@@ -24,18 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser)
     for of, what in SCALED.items():
-        parser.add_argument(
-            f"--{of}",
-            action="append",
-            default=[],
-            metavar="GLOB=F",
-            help=f"{what} take F (0 to 1) of their time",
-        )
+        what = f"{what} take F (0 to 1) of their time"
+        parser.add_argument(f"--{of}", action="append", default=[], metavar="GLOB=F", help=what)
     parser.add_argument("--host", type=float, metavar="F", help="host time is F (0 to 1) of what it was")
-    parser.add_argument("--no-sync", action="store_true", help="no call waits for the device")
-    parser.add_argument(
-        "--fuse", action="store_true", help="chains of eager elementwise kernels are one kernel each"
-    )
+    _options.flag(parser, "--no-sync", "no call waits for the device")
+    _options.flag(parser, "--fuse", "chains of eager elementwise kernels are one kernel each")
     _options.as_json(parser, ", with the whole path")
     _options.limit(parser, ROWS, "parts of the path")
 
@@ -44,18 +37,13 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.replay import what_if
     from kinetoscope.document.collect.replay import what_if_listing
     from kinetoscope.progress import load_shown
-    from kinetoscope.render.json import indented
-    from kinetoscope.render.terminal import show
     from kinetoscope.views import whatif as view
 
     named = {of: dict(_factor(f"--{of}", text) for text in getattr(arguments, of)) for of in SCALED}
     factor = None if arguments.host is None else _factor("--host", f"*={arguments.host}")[1]
-    asked = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
-    listing = what_if_listing(load_shown(arguments.inputs), asked)
-    if arguments.json:
-        print(indented(listing))
-    else:
-        show(view.listing(listing, arguments.limit))
+    changes = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
+    listing = what_if_listing(load_shown(arguments.inputs), changes)
+    _options.answer(arguments, listing, lambda: view.listing(listing, arguments.limit))
     return 0
 
 

@@ -1,1 +1,1 @@
-"""Two or more runs beside each other: what changed in the step, by how much, because of what."""
+"""Two or more runs compared: what changed in the step, by how much, because of what."""

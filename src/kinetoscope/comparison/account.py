@@ -1,8 +1,9 @@
-"""One run's step as an account: every microsecond of it has one owner, so that accounts can be subtracted.
+"""The step of one run as an account: every microsecond has one owner, so that accounts can be subtracted.
 
-The device's busy time goes to launches: where streams overlap, an instant is its who began first. Its idle
-time goes to causes; what the host was late with (``launch-bound``) stands with the launch that ended the gap,
-since it goes when that launch goes. Without a device the step is the host's: ops, and what is around them.
+The device's busy time goes to launches: where streams overlap, an instant belongs to the launch that began
+first. Its idle time goes to causes; where the host was late (``launch-bound``), it goes to the launch that
+ended the gap, since it disappears with that launch. Without a device the step is the host's: ops, and the
+time around them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import belonging
-from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
@@ -28,7 +29,7 @@ from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
-WHOLE = 0  # the step that all work is of where none were recorded
+WHOLE = 0  # the step of all work where none were recorded
 
 FRAME = r"^(.*\.py)\(\d+\): (.*)$"  # the line moves with every edit above it: names leave it out
 
@@ -47,7 +48,7 @@ def host_ops(trace: Trace, steps: pl.Series) -> pl.DataFrame:
 
 
 def functions(trace: Trace, steps: pl.Series) -> pl.DataFrame:
-    """The same threads' time outside of ops by the innermost of the program's own functions: ``who`` (""
+    """The time of these threads outside of ops by the innermost of the program's own functions: ``who`` (""
     where none is known), ``host_event`` (one of its frames) and ``ns``. Empty without Python stacks."""
     host = trace.host_events
     is_frame = matching(host, "category", "^python_function$") & matching(host, "name", FRAME)
@@ -64,8 +65,8 @@ def functions(trace: Trace, steps: pl.Series) -> pl.DataFrame:
 
 
 def _inside(trace: Trace, steps: pl.Series, events: pl.DataFrame) -> pl.DataFrame:
-    """Those that begin in one of the steps, on its thread, with the ``step``; of all steps where there are
-    none, on the thread with most of them."""
+    """The events that begin in one of the steps, on its thread, with the ``step``; without steps, all of the
+    thread with most of them."""
     if not len(trace.steps):
         return events.filter(pl.col("lane") == events["lane"].mode().min()).with_columns(
             step=pl.lit(WHOLE, pl.UInt32)
@@ -105,7 +106,7 @@ class Account:
         launches: one row a place in the step, in order: ``name``, ``op`` (a row of ``host_events``),
             ``op_name``, ``category``, ``module``, ``graph``, ``shape``, ``us`` (busy time that is its own),
             ``idle_us`` (launch-bound time before it), ``duration_us`` (of one launch), ``launches`` (a step).
-        idle: what is left, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``.
+        idle: the rest of the step, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``.
     """
 
     run: Run
@@ -124,14 +125,14 @@ class Account:
 
 @remembered
 def account(run: Run) -> Account | None:
-    """None where nothing ran: of compile logs alone."""
+    """The account of the program as it runs; None where nothing ran, as with compile logs alone."""
     traces = [trace for trace in run.traces if trace.source.events]
     return _account(run, max(traces, key=lambda trace: step_us(run, trace))) if traces else None
 
 
 @remembered
 def recorded_account(run: Run) -> Account | None:
-    """The same of the recorded steps, whatever was timed beside them: to compare with a bare trace."""
+    """The account of the recorded steps, even where others were timed: to compare with a bare trace."""
     traces = [trace for trace in run.traces if trace.source.events]
     return _account(run, max(traces, key=recorded_us), recorded=True) if traces else None
 
@@ -150,6 +151,7 @@ def recorded_us(trace: Trace) -> float:
 def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     own = None if recorded else as_it_runs(run).get(trace.rank)
     length_us = recorded_us(trace) if own is None else own.step_us
+    by_cause = None if own is None or own.busy_us is None else own.idle
     steps = leading_of(trace)["step"] if len(trace.steps) else pl.Series([WHOLE], dtype=pl.UInt32)
     device = _device(trace, steps)
     on_host = device is None and not trace.devices
@@ -167,27 +169,16 @@ def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
     places = places.with_columns(pl.col("us") * factor)
     idle_us = max(0.0, length_us - float(places["us"].sum()))
     if device is None:
-        idle = _by_function(trace, steps, idle_us) if on_host else _unasked(NOTHING_RAN, idle_us)
+        idle = _by_function(trace, steps, idle_us) if on_host else _all_idle(NOTHING_RAN, idle_us)
         before = pl.DataFrame(schema={"place": pl.UInt32, "idle_us": pl.Float64})
     else:
-        idle, before = _idle(run, trace, device, placed, _by_cause(own), idle_us)
+        idle, before = _idle(run, trace, device, placed, by_cause, idle_us)
     places = places.join(before, on="place", how="left", maintain_order="left").with_columns(
         pl.col("idle_us").fill_null(0.0)
     )
-    return Account(
-        run,
-        trace,
-        length_us,
-        "step" if len(trace.steps) else "recording",
-        "as recorded" if own is None else "as it runs",
-        not on_host,
-        places,
-        idle,
-    )
-
-
-def _by_cause(own: StepAsItRuns | None) -> dict[str, float] | None:
-    return None if own is None or own.busy_us is None else own.idle
+    unit = "step" if len(trace.steps) else "recording"
+    basis = "as recorded" if own is None else "as it runs"
+    return Account(run, trace, length_us, unit, basis, not on_host, places, idle)
 
 
 def _device(trace: Trace, steps: pl.Series) -> int | None:
@@ -200,7 +191,7 @@ def _device(trace: Trace, steps: pl.Series) -> int | None:
 
 
 def _pieces(run: Run, trace: Trace, steps: pl.Series, device: int | None) -> pl.DataFrame:
-    """What these steps launched, in launch order, with the busy time that is each one's own."""
+    """The launches of these steps, in order, with the busy time that is each one's own."""
     host = trace.host_events
     table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
     if len(trace.steps):
@@ -222,15 +213,15 @@ def _pieces(run: Run, trace: Trace, steps: pl.Series, device: int | None) -> pl.
     return table.sort("step", "at_ns", "start_ns", "id")
 
 
-def _unasked(cause: str, idle_us: float) -> pl.DataFrame:
+def _all_idle(cause: str, idle_us: float) -> pl.DataFrame:
     return pl.DataFrame({"cause": [cause], "who": [""], "host_event": [None], "us": [idle_us]}, IDLE)
 
 
 def _by_function(trace: Trace, steps: pl.Series, idle_us: float) -> pl.DataFrame:
-    """What is left of a host's step by the program's functions, where Python stacks tell them."""
+    """The rest of a host's step by the program's functions, where Python stacks name them."""
     found = functions(trace, steps)
     if found.is_empty():
-        return _unasked(OUTSIDE_OF_OPS, idle_us)
+        return _all_idle(OUTSIDE_OF_OPS, idle_us)
     found = found.with_columns(cause=pl.lit(OUTSIDE_OF_OPS), us=pl.col("ns") / pl.col("ns").sum() * idle_us)
     return found.select(typed(IDLE))
 
@@ -238,11 +229,11 @@ def _by_function(trace: Trace, steps: pl.Series, idle_us: float) -> pl.DataFrame
 def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
     """The pieces with their ``place`` in the step: that of the step whose launches most others repeat.
 
-    What other steps have beside those has places behind them.
+    Additional launches of other steps have places behind those.
     """
-    like = ["name", "op_name", "shape"]
-    codes = pieces.select(like).unique(maintain_order=True).with_row_index("code")
-    pieces = pieces.join(codes, on=like, how="left", maintain_order="left")
+    same = ["name", "op_name", "shape"]
+    codes = pieces.select(same).unique(maintain_order=True).with_row_index("code")
+    pieces = pieces.join(codes, on=same, how="left", maintain_order="left")
     by_step = {
         step: (ids, tuple(found))
         for step, ids, found in pieces.group_by("step", maintain_order=True).agg("id", "code").iter_rows()
@@ -256,8 +247,8 @@ def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
         places |= {ids[i]: j for i, j in aligned(found, usual)}
     known = pl.DataFrame(list(places.items()), {"id": pl.UInt32, "place": pl.UInt32}, orient="row")
     pieces = pieces.join(known, on="id", how="left", maintain_order="left")
-    beside = pl.col("code") + len(usual)  # alike ones of several steps are one place
-    return pieces.with_columns(pl.coalesce("place", beside).alias("place"))
+    additional = pl.col("code") + len(usual)  # equal ones of several steps are one place
+    return pieces.with_columns(pl.coalesce("place", additional).alias("place"))
 
 
 def _places(placed: pl.DataFrame, steps: int) -> pl.DataFrame:
@@ -285,7 +276,7 @@ def _idle(
     """Idle time by cause and who, and the launch-bound part by place, together ``idle_us``.
 
     Args:
-        by_cause: what each cause has of the step as it runs; None: as recorded.
+        by_cause: the idle time of each cause in the step as it runs; None: as recorded.
     """
     found = gaps(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
     found = found.join(placed.select(next="id", place="place"), on="next", how="left", maintain_order="left")
@@ -296,7 +287,7 @@ def _idle(
         "host_event",
         pl.when(pl.col("cause") == "unexplained")
         .then(pl.col("text").cast(pl.String))
-        .otherwise(_asked_by(trace, found.filter(~other_steps)["host_event"]))
+        .otherwise(_callers(trace, found.filter(~other_steps)["host_event"]))
         .alias("who"),
         ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
     )
@@ -325,7 +316,7 @@ def _idle(
     return idle, before
 
 
-def _asked_by(trace: Trace, events: pl.Series) -> pl.Series:
+def _callers(trace: Trace, events: pl.Series) -> pl.Series:
     """The op around each of these calls, or the call where none is."""
     host = trace.host_events
     around = host["name"].gather(host["parent"].gather(events)).cast(pl.String)

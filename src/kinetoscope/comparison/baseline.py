@@ -1,4 +1,4 @@
-"""What a run is held against, small enough to be kept in a repository and read in a review."""
+"""Baselines that a run is checked against, small enough for a repository and to be read in a review."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge, parse
 from kinetoscope.comparison.places import source
-from kinetoscope.comparison.step_time import of_one_run_each, samples_us
+from kinetoscope.comparison.step_change import of_one_run_each, samples_us
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
@@ -32,7 +32,7 @@ MOST = 16 << 20  # bytes of the file: it is read in reviews
 # A step's time (µs) that a clock can show: from a picosecond to thirty years.
 PLAUSIBLE_US = (1e-6, 1e15)
 BASES = ("as it runs", "as recorded")
-# What a check fails on where nothing else is asked for: growth of what is exact, time beyond doubt.
+# The gates of a check where none are given: growth of exact counts, and of time beyond doubt.
 EXACT = (
     "launches", "eager_kernels", "graph_calls", "syncs", "copies", "pageable_copies", "copied_bytes",
     "graph_breaks", "recompilations", "compile_failures", "generated_kernels",
@@ -62,10 +62,10 @@ class _Versioned(msgspec.Struct):
 
 
 def of(run: Run) -> Baseline:
-    """What is kept of a run.
+    """The baseline of a run.
 
     Raises:
-        InputError: something of its recording was lost, or it has nothing that a baseline keeps.
+        InputError: parts of its recording were lost, or it has nothing that a baseline keeps.
     """
     if lost := losses(run):
         raise InputError(
@@ -132,7 +132,7 @@ def read(path: Path) -> Baseline:
     """The baseline in a file.
 
     Raises:
-        InputError: there is none, or it is not one that a run may be held against.
+        InputError: there is none, or a run cannot be checked against it.
     """
     try:
         content = plain_file.content(path, MOST)
@@ -155,7 +155,7 @@ def read(path: Path) -> Baseline:
 
 
 def _wrong(baseline: Baseline) -> Iterator[str]:
-    """What no run has, by name."""
+    """Values that no run has, by name."""
     if not baseline.counts and not baseline.steps_us:
         yield "it has neither counts nor steps"
     for name, count in baseline.counts.items():
@@ -171,27 +171,26 @@ def _wrong(baseline: Baseline) -> Iterator[str]:
     if baseline.step_basis not in (None, *BASES):
         yield f"step_basis is {baseline.step_basis!r}, which is none of {', '.join(BASES)}"
     if bool(baseline.steps_us) != (baseline.step_basis is not None):
-        yield "of steps_us and step_basis it has one alone"
+        yield "it has only one of steps_us and step_basis"
 
 
 def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
-    """A run held to a baseline; of what neither counts nothing is said where no gate was asked for.
+    """A run judged by a baseline; without ``gates``, by the usual ones on what either counts.
 
-    What cannot be judged has failed: all of a baseline of another device, and times taken in another way.
+    A gate that cannot be judged has failed: all gates of a baseline of another device, and times that were
+    measured otherwise.
     """
     now, lost = _of(run), tuple(f"the recording is incomplete: {what}" for what in losses(run))
-    asked = gates or [
-        parse(text) for text in (GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST))
-    ]
+    usual = GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST)
+    judged = gates or [parse(text) for text in usual]
     known = dict.fromkeys(COUNTED)
     both = {**known, **baseline.counts}, {**known, **now.counts}
     if not gates:
-        asked = [gate for gate in asked if _is_there(gate, both, baseline, now)]
+        judged = [gate for gate in judged if _is_there(gate, both, baseline, now)]
     unlike = _unlike(baseline, now)
     step, apart = _step(baseline, now), _timed_apart(baseline, now)
-    judgements = [
-        judge(gate, both, step, lost or unlike or (apart if gate.name == STEP_TIME else ())) for gate in asked
-    ]
+    why = {gate: lost or unlike or (apart if gate.name == STEP_TIME else ()) for gate in judged}
+    judgements = [judge(gate, both, step, why[gate]) for gate in judged]
     return [_named(one, baseline, now, run) if one.failed and one.known else one for one in judgements]
 
 
@@ -202,7 +201,7 @@ def _is_there(gate: Gate, both: tuple[Counts, Counts], baseline: Baseline, now: 
 
 
 def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
-    """Why nothing of two may be held against each other."""
+    """Why a run cannot be compared with a baseline."""
     if baseline.devices == now.devices:
         return ()
     own, kept = (", ".join(one.devices) or "no device" for one in (now, baseline))
@@ -210,7 +209,7 @@ def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
 
 
 def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
-    """Why their times may not."""
+    """Why their times cannot be compared."""
     if None not in (baseline.cpu, now.cpu) and baseline.cpu != now.cpu:
         return (f"the baseline's time is of another processor ({baseline.cpu}; here {now.cpu})",)
     if baseline.steps_us and now.steps_us and baseline.step_basis != now.step_basis:
@@ -225,7 +224,8 @@ def _step(baseline: Baseline, now: Baseline) -> tuple[float, Ratio] | None:
 
 
 def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: Run) -> Judgement:
-    """With the kernel that is launched more often by most, its op and line; of several, the step's first."""
+    """The judgement with the kernel whose launches grew most, its op and line; of several, the step's
+    first."""
     own = account(run)
     more = {name: count - baseline.kernels.get(name, 0.0) for name, count in now.kernels.items()}
     most = max(more.values(), default=0.0)

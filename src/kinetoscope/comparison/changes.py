@@ -1,19 +1,20 @@
-"""What changed in the step: rows that sum to the difference of the two accounts."""
+"""Changes of the step between two runs: rows that sum to the difference of the two accounts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED
 from kinetoscope.comparison.account import LAUNCH_BOUND, OUTSIDE_OF_OPS, Account
 from kinetoscope.comparison.comparability import has_stacks
-from kinetoscope.comparison.matching import Block, Pair, match
+from kinetoscope.comparison.matching import Pair, Unmatched, match
 
 What = Literal["replaced", "added", "removed", "slower", "faster", "more often", "less often", "more", "less"]
 
@@ -26,31 +27,32 @@ OPTIMIZER = "optimizer"
 EXCHANGED = ("exchange", OPTIMIZER, OPTIMIZER)
 
 
-@dataclass(frozen=True)
-class Work:
-    """Kernels (or ops) of one name in a change: launches and busy µs, per step."""
+class Work(msgspec.Struct, frozen=True):
+    """Kernels (or ops) of one name in a change: launches and busy time (µs), per step."""
 
     name: str
+    short_name: str
     launches: float
     us: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """One thing that changed, and its part of the step's difference.
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that changed, and its part of the step's difference: all changes sum to it.
 
     Args:
-        kind: kernel, op, idle, sync, layout, or what the compiler did (compiled, graph_break, …).
-        name: what it is, in one line.
-        delta_us: of a step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
+        kind: kernel, op, idle, sync, layout, compiled, graph_break, recompilation, compile_failure,
+            cudagraphs, graph_calls, or runs (how the runs that are shown differ from the mean of all).
+        name: the change in one line.
+        delta_us: per step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
             host before the launches in it.
-        base, new: what ran before, what runs now, most time first.
-        ops: what called them.
+        base, new: the work before and now, most time first.
+        ops: the callers of that work.
         launches: how many per step, before and now.
         per_launch_us: time of one launch before and now, where the same work was done.
-        cause, who: why the device idled, and for what, of idle time.
         source: ``file.py:12``, where it is known.
-        parts: what a change stands for that a log or a count tells of.
+        parts: the changes that a log or a count explains, where this one stands for them.
+        cause, who: why the device idled, and for what, of idle time.
+        calls: the first call before and now, as ``id`` of the table ``host_events``.
     """
 
     kind: str
@@ -65,24 +67,34 @@ class Change:
     graphs: tuple[str, ...] = ()
     launches: tuple[float, float] = (0.0, 0.0)
     per_launch_us: tuple[float, float] | None = None
-    cause: str = ""
-    who: str = ""
     source: str | None = None
     parts: tuple[Change, ...] = ()
-    events: tuple[int | None, int | None] = field(default=(None, None), repr=False)
+    cause: str = ""
+    who: str = ""
+    calls: tuple[int | None, int | None] = (None, None)
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether compiled graphs have a part in it."""
-        return bool(self.graphs)
+
+class SumChange(msgspec.Struct, frozen=True):
+    """Time under one name before and now, µs per step."""
+
+    name: str
+    base_us: float
+    new_us: float
+    delta_us: float
+
+
+def summed(sums: Mapping[str, Sequence[float]]) -> list[SumChange]:
+    """Times before and now by name, the largest difference first."""
+    rows = [SumChange(name, base_us, new_us, new_us - base_us) for name, (base_us, new_us) in sums.items()]
+    return sorted(rows, key=lambda row: -abs(row.delta_us))
 
 
 def changes(base: Account, new: Account) -> list[Change]:
     """Everything that differs between two steps, largest first: their sum is the steps' difference."""
-    pairs, blocks = match(base.launches, new.launches)
+    pairs, unmatched = match(base.launches, new.launches)
     steps = Steps(base, new)
-    found = [*_of_launches(steps, pairs, blocks), *_of_idle(steps, pairs)]
-    return ranked([change for change in found if abs(change.delta_us) > NOTHING_DIFFERS_US])
+    every = [*_of_launches(steps, pairs, unmatched), *_of_idle(steps, pairs)]
+    return ranked([change for change in every if abs(change.delta_us) > NOTHING_DIFFERS_US])
 
 
 def is_structural(change: Change) -> bool:
@@ -93,11 +105,11 @@ def is_structural(change: Change) -> bool:
 
 
 def ranked(found: Sequence[Change], *, time_known: bool = True) -> list[Change]:
-    """Largest first; but what stands first goes the way that the step went.
+    """Largest first; but the first one has the sign of the step's difference.
 
     Args:
         time_known: whether the step's time is known to differ. If not, what is known stands first: the
-            changes that a count or a log tells of, then those of what ran, and last those of times alone.
+            changes that a count or a log explains, then those of what ran, and last those of times alone.
     """
     if not time_known:
         return sorted(
@@ -115,21 +127,7 @@ class Steps:
     def __init__(self, base: Account, new: Account) -> None:
         self.accounts = base, new
         self.on_device = base.on_device or new.on_device
-        columns = (
-            "name",
-            "op_name",
-            "category",
-            "graph",
-            "shape",
-            "us",
-            "idle_us",
-            "duration_us",
-            "launches",
-            "op",
-        )
-        self.columns = tuple(
-            {name: account.launches[name].to_list() for name in columns} for account in self.accounts
-        )
+        self.columns = tuple(account.launches.to_dict(as_series=False) for account in self.accounts)
         self.names = tuple(set(columns["name"]) for columns in self.columns)
 
     def sum(self, side: int, column: str, rows: Iterable[int]) -> float:
@@ -148,7 +146,7 @@ class Steps:
 
 
 @dataclass
-class _Group:
+class _Changed:
     """Rows of both sides that are one change; ``pairs`` are launches that are in both."""
 
     what: What
@@ -157,14 +155,14 @@ class _Group:
     pairs: list[Pair] = field(default_factory=list[Pair])
 
 
-def _of_launches(steps: Steps, pairs: Sequence[Pair], blocks: Sequence[Block]) -> Iterable[Change]:
-    groups: dict[tuple[object, ...], _Group] = {}
+def _of_launches(steps: Steps, pairs: Sequence[Pair], unmatched: Sequence[Unmatched]) -> Iterable[Change]:
+    groups: dict[tuple[object, ...], _Changed] = {}
     for pair in pairs:
         name = steps.columns[0]["name"][pair.base]
-        groups.setdefault(("same", name), _Group("slower")).pairs.append(pair)
-    for block in sorted(blocks, key=lambda block: not (block.base and block.new)):
+        groups.setdefault(("same", name), _Changed("slower")).pairs.append(pair)
+    for block in sorted(unmatched, key=lambda block: not (block.base and block.new)):
         if block.base and block.new:
-            group = groups.setdefault(_exchange(steps, block.base, block.new), _Group("replaced"))
+            group = groups.setdefault(_exchange(steps, block.base, block.new), _Changed("replaced"))
             group.base += block.base
             group.new += block.new
         else:
@@ -175,10 +173,10 @@ def _of_launches(steps: Steps, pairs: Sequence[Pair], blocks: Sequence[Block]) -
 
 
 def _group_by_name(
-    steps: Steps, groups: dict[tuple[object, ...], _Group], side: int, rows: Iterable[int]
+    steps: Steps, groups: dict[tuple[object, ...], _Changed], side: int, rows: Iterable[int]
 ) -> None:
-    """What is gone or new: with those of its name, if both sides have it. An optimizer's step that is made
-    otherwise is one change."""
+    """Put launches that are gone or new to those of their name, if both sides have it. An optimizer's step
+    with other kernels is one change."""
     for row in rows:
         name = steps.columns[side]["name"][row]
         if steps.columns[side]["category"][row] == OPTIMIZER and EXCHANGED in groups:
@@ -186,13 +184,14 @@ def _group_by_name(
             continue
         key = "same" if name in steps.names[1 - side] else "other"
         group = groups.setdefault(
-            (key, name), _Group("slower" if key == "same" else ("removed", "added")[side])
+            (key, name), _Changed("slower" if key == "same" else ("removed", "added")[side])
         )
         (group.base, group.new)[side].append(row)
 
 
 def _exchange(steps: Steps, base: tuple[int, ...], new: tuple[int, ...]) -> tuple[object, ...]:
-    """Exchanges of one sort are one change: of eager code for a compiled graph, of one kind of kernels."""
+    """The key of exchanges that are one change: of eager code for a compiled graph, of one kind of
+    kernels."""
     compiled = bool(steps.graphs(0, base)), bool(steps.graphs(1, new))
     if compiled[0] != compiled[1]:
         return ("exchange", compiled)
@@ -200,18 +199,18 @@ def _exchange(steps: Steps, base: tuple[int, ...], new: tuple[int, ...]) -> tupl
 
 
 def _category(steps: Steps, side: int, rows: Iterable[int]) -> str:
-    """What most of their time is."""
+    """The category of the launch that takes most time."""
     columns = steps.columns[side]
     return columns["category"][max(rows, key=lambda row: columns["us"][row])]
 
 
-def _change(steps: Steps, group: _Group) -> Change:
-    beside = (group.base, group.new)
+def _change(steps: Steps, group: _Changed) -> Change:
+    unpaired = (group.base, group.new)
     sides = ([pair.base for pair in group.pairs] + group.base, [pair.new for pair in group.pairs] + group.new)
     us = [steps.sum(side, "us", rows) for side, rows in enumerate(sides)]
     launches = [steps.sum(side, "launches", rows) for side, rows in enumerate(sides)]
-    # What unchanged launches wait for the host is no change of theirs: it is counted with the idle time.
-    idle = [steps.sum(side, "idle_us", rows) for side, rows in enumerate(beside)]
+    # The waiting for the host of unchanged launches is no change of theirs: it is counted with the idle time.
+    idle = [steps.sum(side, "idle_us", rows) for side, rows in enumerate(unpaired)]
     busy, waiting = us[1] - us[0], idle[1] - idle[0]
     work = [_work(steps, side, rows) for side, rows in enumerate(sides)]
     ops = chain(steps.values(1, "op_name", sides[1]), steps.values(0, "op_name", sides[0]))
@@ -230,7 +229,7 @@ def _change(steps: Steps, group: _Group) -> Change:
         graphs=tuple(dict.fromkeys([*steps.graphs(0, sides[0]), *steps.graphs(1, sides[1])])),
         launches=(launches[0], launches[1]),
         per_launch_us=(each[0], each[1]) if group.pairs and _same_shapes(steps, group.pairs) else None,
-        events=(first[0], first[1]),
+        calls=(first[0], first[1]),
     )
 
 
@@ -249,23 +248,29 @@ def _same_shapes(steps: Steps, pairs: Iterable[Pair]) -> bool:
 
 
 def _work(steps: Steps, side: int, rows: Sequence[int]) -> list[Work]:
-    found: dict[str, list[float]] = {}
     columns = steps.columns[side]
-    for row in rows:
-        sums = found.setdefault(columns["name"][row], [0.0, 0.0])
-        sums[0] += columns["launches"][row]
-        sums[1] += columns["us"][row]
-    return sorted((Work(name, *sums) for name, sums in found.items()), key=lambda one: -one.us)
+    return work_by_name((columns["name"][row], columns["launches"][row], columns["us"][row]) for row in rows)
+
+
+def work_by_name(works: Iterable[tuple[str, float, float]]) -> list[Work]:
+    """Launches and busy time (µs) summed by name, most time first."""
+    sums: dict[str, list[float]] = {}
+    for name, launches, us in works:
+        of_name = sums.setdefault(name, [0.0, 0.0])
+        of_name[0] += launches
+        of_name[1] += us
+    rows = (Work(name, short_name(name), launches, us) for name, (launches, us) in sums.items())
+    return sorted(rows, key=lambda work: -work.us)
 
 
 def _named(base: Sequence[Work], new: Sequence[Work]) -> str:
     if base and new and [work.name for work in base] == [work.name for work in new]:
-        return short_name(base[0].name)
+        return base[0].short_name
     return " → ".join(_some(works) for works in (base, new) if works)
 
 
 def _some(works: Sequence[Work]) -> str:
-    first = short_name(works[0].name)
+    first = works[0].short_name
     return first if len(works) == 1 else f"{first} and {len(works) - 1} more"
 
 
@@ -300,12 +305,15 @@ def _idle(
         waiting_us=new_us - base_us,
         cause=cause,
         who=who,
-        events=(events[0], events[1]),
+        calls=(events[0], events[1]),
     )
 
 
-def by(base: Account, new: Account, key: str) -> list[tuple[str, float, float]]:
+def by(base: Account, new: Account, key: str) -> list[SumChange]:
     """Busy µs per step under each value of a column of ``launches``, before and now; differing most first."""
-    sums = [dict(a.launches.group_by(key).agg(pl.col("us").sum()).iter_rows()) for a in (base, new)]
-    rows = [(str(name), sums[0].get(name, 0.0), sums[1].get(name, 0.0)) for name in {**sums[0], **sums[1]}]
-    return sorted(rows, key=lambda row: (-abs(row[2] - row[1]), row[0]))
+    sums = [
+        {str(name): us for name, us in a.launches.group_by(key).agg(pl.col("us").sum()).iter_rows()}
+        for a in (base, new)
+    ]
+    names = sorted({**sums[0], **sums[1]})
+    return summed({name: [side.get(name, 0.0) for side in sums] for name in names})

@@ -1,4 +1,4 @@
-"""Whether two runs may be compared at all: the same device, the same software, the same power."""
+"""Whether two runs can be compared: the same device, the same software, the same power."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Comparability = Literal["good", "limited", "none"]
 
 # Median SM clocks that differ by so much of either are no accident.
 CLOCKS = 0.03
-IDLE = "idle"  # a clock that is low since nothing is asked of it
+IDLE = "idle"  # a clock that is low since there is nothing to do
 
-# Inductor sets these for itself when it is imported: that only one side has them tells that it compiled.
+# Inductor sets these for itself when it is imported: if only one side has them, only that one compiled.
 INDUCTORS = {"TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TORCHINDUCTOR_CACHE_DIR"}
 
-# What the device was allowed, by whoever administers it.
+# Limits of the device, as its administrator set them.
 LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
     ("a power cap of", "W", lambda clock: clock.power_limit_w),
     ("application clocks of", "MHz", lambda clock: clock.application_clock_mhz),
@@ -34,11 +34,11 @@ LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What stands first in a comparison.
+    """Whether two runs can be compared, and why not.
 
-    ``why`` has a sentence for everything that differs beside the program. Unlike devices: their times say
-    nothing of the program (``none``). Unlike software, settings, clocks: their part cannot be distinguished
-    (``limited``).
+    ``why`` has a sentence for everything that differs except the program. With different devices, times mean
+    nothing for the program (``none``). With different software, settings or clocks, their part of the
+    difference cannot be separated (``limited``).
     """
 
     comparability: Comparability
@@ -46,17 +46,17 @@ class Surroundings:
 
 
 def incomplete(base: Sequence[Run], new: Sequence[Run]) -> tuple[str, ...]:
-    """A sentence on each recording of two versions that has lost something, with how many events of it are
-    left, as a part of the other version's."""
-    found: list[str] = []
+    """A sentence on each recording of two versions that has lost something, with the share of events that is
+    left, compared with the other version."""
+    sentences: list[str] = []
     for which, runs, other, others in (("base", base, "new run", new), ("new run", new, "base", base)):
         whole = max(map(_events, others))
         for run in runs:
             if lost := losses(run):
                 less = 0 < _events(run) < whole
                 share = f", with {_events(run) / whole:.0%} as many events as the {other}" if less else ""
-                found.append(f"the {which} is incomplete{share}: {'; '.join(lost)}")
-    return tuple(found)
+                sentences.append(f"the {which} is incomplete{share}: {'; '.join(lost)}")
+    return tuple(sentences)
 
 
 def _events(run: Run) -> int:
@@ -64,7 +64,7 @@ def _events(run: Run) -> int:
 
 
 def surroundings(base: Run, new: Run) -> Surroundings:
-    """Compare where two runs ran."""
+    """Compare the devices, software and settings of two runs."""
     devices = [_devices(run) for run in (base, new)]
     if devices[0] != devices[1]:
         words = " and ".join(", ".join(names) or "no GPU" for names in devices)
@@ -75,7 +75,7 @@ def surroundings(base: Run, new: Run) -> Surroundings:
 
 @remembered
 def has_stacks(trace: Trace) -> bool:
-    """Whether the recording tells of Python lines at all."""
+    """Whether the recording has lines of Python."""
     host = trace.host_events
     return host["call_stack"].null_count() < len(host) or bool(
         matching(host, "category", "^python_function$").any()
@@ -112,7 +112,7 @@ def _limits(base: Run, new: Run) -> Iterable[str]:
     for name in sorted({*variables[0], *variables[1]}):
         values = [found.get(name) for found in variables]
         if values[0] != values[1] and not (name in INDUCTORS and None in values):
-            yield f"{name} is {_said(values[0])} and {_said(values[1])}"
+            yield f"{name} is {_shown(values[0])} and {_shown(values[1])}"
     yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
     yield from _clocks(*([*_samples(run)] for run in (base, new)))
 
@@ -125,7 +125,7 @@ def _program(command: Sequence[str]) -> str:
     return next((PurePath(word).name for word in words if word.endswith(".py")), "")
 
 
-def _said(value: str | None) -> str:
+def _shown(value: str | None) -> str:
     return "not set" if value is None else repr(value)
 
 
@@ -146,20 +146,16 @@ def _of_trace(run: Run) -> dict[str, object]:
 def _of_environment(environment: Environment) -> dict[str, object]:
     drivers = ", ".join(sorted({device.driver for device in environment.devices if device.driver}))
     return {
-        "torch": environment.torch,
-        "triton": environment.triton,
-        "CUDA": environment.cuda,
-        "ROCm": environment.rocm,
-        "driver": drivers or None,
-        "Python": environment.python or None,
-        "CPU": environment.cpu or None,
-        "CPU cores": environment.cpu_count or None,
+        "torch": environment.torch, "triton": environment.triton, "CUDA": environment.cuda,
+        "ROCm": environment.rocm, "driver": drivers or None, "Python": environment.python or None,
+        "CPU": environment.cpu or None, "CPU cores": environment.cpu_count or None,
         "host": environment.host or None,
-    }
+    }  # fmt: skip
 
 
 def _busy(base: Environment, new: Environment) -> Iterable[str]:
-    """Where more wanted to run than there are cores, steps are late for what is no part of the program."""
+    """Sentences on a machine with more load than cores: steps are then late for reasons outside the
+    program."""
     for which, environment in (("base", base), ("new one", new)):
         load, cores = environment.load_average, environment.cpu_count
         if load is not None and cores and load > cores:
@@ -167,7 +163,7 @@ def _busy(base: Environment, new: Environment) -> Iterable[str]:
 
 
 def _recorded(options: dict[str, object]) -> dict[str, object]:
-    """What slows a recording down."""
+    """Options that slow a recording down."""
     words = ("shapes", "memory", "flops", "whole")
     return {f"recorded with {name}:": options[name] for name in words if name in options}
 
@@ -192,4 +188,4 @@ def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:
         {reason for clock in found for reason in clock.throttle_reasons} - {IDLE} for found in (base, new)
     ]
     for reason in sorted(reasons[0] ^ reasons[1]):
-        yield f"the device was held back in one of them: {reason}"
+        yield f"the device was throttled in one of them: {reason}"

@@ -1,18 +1,17 @@
-"""What torch.compile did otherwise, and what of the step's difference that stands for."""
+"""Differences in what torch.compile did, and the part of the step's difference that they explain."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural
+from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural, work_by_name
 from kinetoscope.comparison.counts import Counts
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import Run
 
 COMPILATION = "compilation"
@@ -35,41 +34,43 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 def facts(base: Run, new: Run, before: Counts, after: Counts) -> list[Fact]:
-    """How compiling differs, what weighs most first."""
+    """Differences in compiling, the most important first."""
     calls = _calls(before, after)
     entered = [] if calls is None else [calls]
     if base.compilation is None or new.compilation is None:
         return entered
-    found: list[Fact] = []
+    logged: list[Fact] = []
     for kind, word in WORDS.items():
         counted = [_counted(kind, run) for run in (base.compilation, new.compilation)]
-        for what, more in (("added", counted[1] - counted[0]), ("removed", counted[0] - counted[1])):
+        differences: tuple[tuple[What, Counter[tuple[str, str]]], ...] = (
+            ("added", counted[1] - counted[0]),
+            ("removed", counted[0] - counted[1]),
+        )
+        for what, more in differences:
             for (place, why), count in more.most_common():
                 name = f"{numbers.count(count, word)} {what}" + (f": {why}" if why else "")
-                found.append(Fact(kind, "added" if what == "added" else "removed", name, place or None))
-    # The logs say why code is compiled or not, where they know; how often graphs are entered follows from it.
-    return [*found, *(fact for fact in entered if fact.kind == COMPILED)]
+                logged.append(Fact(kind, what, name, place or None))
+    # The logs know why code is compiled or not; how often graphs are entered follows from it.
+    return [*logged, *(fact for fact in entered if fact.kind == COMPILED)]
 
 
 def _calls(before: Counts, after: Counts) -> Fact | None:
-    """How often compiled graphs are entered: where nothing was compiled, that is the change; else, without
-    logs, it tells of breaks."""
+    """The difference in how often compiled graphs are entered: where nothing was compiled, that is the
+    change; else, without logs, it is a sign of graph breaks."""
     base, new = before["graph_calls"] or 0.0, after["graph_calls"] or 0.0
     if base == new:
         return None
     if not base:
-        return Fact(
-            COMPILED, "added", f"compiled graphs, called {new:g} times per step, in place of eager code"
-        )
+        name = f"compiled graphs, called {new:g} times per step, in place of eager code"
+        return Fact(COMPILED, "added", name)
     if not new:
-        return Fact(
-            COMPILED, "removed", f"eager code in place of compiled graphs, called {base:g} times per step"
-        )
+        name = f"eager code in place of compiled graphs, called {base:g} times per step"
+        return Fact(COMPILED, "removed", name)
     what: What = "more often" if new > base else "less often"
     return Fact("graph_calls", what, f"compiled graphs are called {new:g} times per step, not {base:g}")
 
 
-def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:
+def _counted(kind: str, log: CompiledProgram) -> Counter[tuple[str, str]]:
     """By place and reason."""
     found: Counter[tuple[str, str]] = Counter()
     if kind == "graph_break":
@@ -88,12 +89,12 @@ def _counted(kind: str, log: Compilation) -> Counter[tuple[str, str]]:
 
 
 def _place(file: str | None, line: int | None) -> str:
-    """Without its folder: the two versions need not lie in the same one."""
+    """``file.py:12`` without its folder: the two versions need not be in the same one."""
     return "" if file is None else f"{PurePath(file).name}:{line}" if line else PurePath(file).name
 
 
 def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
-    """The changes, with those that a fact of the compiler's explains as its parts.
+    """The changes, where those that a fact of the compiler explains are parts of one.
 
     Breaks, failures and skipped CUDA graphs change which kernels compiled code has and how long the device
     waits before them; compiling again is idle time of its own. The sum stays.
@@ -104,7 +105,7 @@ def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
     moved = {work.name for change in left if _is_of_graphs(change) for work in (*change.base, *change.new)}
 
     def of_graphs(change: Change) -> bool:
-        """Also kernels that are in a graph on one side, and beside it on the other."""
+        """Also kernels that are in a graph on one side, and outside of it on the other."""
         if whole or _is_of_graphs(change):
             return is_structural(change)
         names = {work.name for work in (*change.base, *change.new)}
@@ -132,31 +133,24 @@ def _is_of_compiling(change: Change) -> bool:
 
 def standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:
     """One change in place of its parts, named by the facts."""
-    first, *others = found
-    name = "; ".join(fact.name for fact in [first, *others][:3])
+    first = found[0]
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-    whole = Change(
+    before, after = (sum(part.launches[side] for part in parts) for side in (0, 1))
+    return Change(
         kind=first.kind,
         what=first.what,
-        name=name + more,
+        name="; ".join(fact.name for fact in found[:3]) + more,
         delta_us=sum(part.delta_us for part in parts),
         busy_us=sum(part.busy_us for part in parts),
         waiting_us=sum(part.waiting_us for part in parts),
         base=_together(work for part in parts for work in part.base),
         new=_together(work for part in parts for work in part.new),
+        launches=(before, after),
         graphs=tuple(dict.fromkeys(graph for part in parts for graph in part.graphs)),
         source=first.source,
         parts=parts,
     )
-    launches = [sum(part.launches[side] for part in parts) for side in (0, 1)]
-    return replace(whole, launches=(launches[0], launches[1]))
 
 
 def _together(works: Iterable[Work]) -> tuple[Work, ...]:
-    """By name, most time first."""
-    sums: dict[str, list[float]] = {}
-    for work in works:
-        found = sums.setdefault(work.name, [0.0, 0.0])
-        found[0] += work.launches
-        found[1] += work.us
-    return tuple(sorted((Work(name, *found) for name, found in sums.items()), key=lambda one: -one.us))
+    return tuple(work_by_name((work.name, work.launches, work.us) for work in works))

@@ -1,5 +1,5 @@
-"""What a step does, counted: these figures are the same in every run of one program, so that gates on them
-cannot flake."""
+"""Counts of what a step does: they are the same in every run of one program, so that gates on them cannot
+flake."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kinetoscope.analysis.memory.traced import memory_statistics
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 
 @dataclass(frozen=True)
 class Countable:
-    """Something that is counted; ``exact`` where every run of one program has as many."""
+    """A quantity that is counted; ``exact`` where every run of one program has as many."""
 
     words: str
     per_step: bool = True
@@ -59,7 +59,7 @@ Counts = dict[str, float | None]
 
 @remembered
 def counts(run: Run) -> Counts:
-    """What there is to count, of the rank with most launches; None where the recording cannot tell."""
+    """All counts, of the rank with most launches; None where the recording does not have them."""
     found: Counts = dict.fromkeys(COUNTED)
     traces = [trace for trace in run.traces if trace.source.events]
     if traces:
@@ -71,7 +71,8 @@ def counts(run: Run) -> Counts:
 
 
 def _of_steps(run: Run, trace: Trace) -> Counts:
-    """Of the usual step: a sum over steps would differ with what some of them do beside (logging, saving)."""
+    """The counts of the usual step: a sum over steps would differ with extra work of some of them
+    (logging)."""
     device, host = work(trace), trace.host_events
     kind = pl.col("kind").cast(pl.String)
     copies = device.filter(kind == "memcpy")
@@ -93,7 +94,8 @@ def _of_steps(run: Run, trace: Trace) -> Counts:
 
 
 def waits(trace: Trace) -> dict[str, tuple[float, int]]:
-    """How often a step each op (or, outside of any, each call) waits for the device, and one of its calls."""
+    """How many times per step each op (or, outside of any, each call) waits for the device, and one of its
+    calls."""
     host = trace.host_events
     calls = _marked(
         trace, host.filter(matching(host, "name", SYNCHRONIZATION)).select("id", "parent", "name", "start_ns")
@@ -134,7 +136,7 @@ def _usual(trace: Trace, events: pl.DataFrame, measure: pl.Expr | None = None) -
     return float(median_low([sums.get(step, 0) for step in steps]))
 
 
-_COMPILING: dict[str, Callable[[Compilation], float]] = {
+_COMPILING: dict[str, Callable[[CompiledProgram], float]] = {
     "graph_breaks": lambda log: sum(row.count for row in log.graph_breaks),
     "recompilations": lambda log: sum(row.count for row in log.recompilations),
     "compile_failures": lambda log: sum(frame.status in ("failed", "skipped") for frame in log.frames),
@@ -148,7 +150,8 @@ _COMPILING: dict[str, Callable[[Compilation], float]] = {
 
 
 def _of_compiling(run: Run) -> Counts:
-    """None where nobody wrote it down; nothing was compiled where it was to be and there is no log."""
+    """The counts of a compile log; None where none was to be written. A run that was to write one and did not
+    has compiled nothing."""
     if run.compilation is not None:
         return {name: float(count(run.compilation)) for name, count in _COMPILING.items()}
     watched = run.manifest is not None and run.manifest.options.get("compile_log") is True
@@ -156,7 +159,7 @@ def _of_compiling(run: Run) -> Counts:
 
 
 def _peak_memory(run: Run) -> float | None:
-    """Of a device: what a process takes on the host differs from run to run."""
+    """The peak of a device's memory; a process' memory on the host differs from run to run."""
     if run.manifest is not None and run.manifest.environment.devices:
         peaks = [record.peak_memory_bytes for record in run.manifest.ranks if record.peak_memory_bytes]
         if peaks:

@@ -1,24 +1,37 @@
-"""Two versions of a program beside each other: by how much the step differs, and because of what."""
+"""Two versions of a program compared: by how much the step differs, because of what, and by which gates."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.idle.gaps import SILENT
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison import changes as parts
 from kinetoscope.comparison.account import LAUNCH_BOUND, Account, account, recorded_account
-from kinetoscope.comparison.changes import IDLE, KERNEL, OFTEN, SYNC, Change, is_structural, ranked
+from kinetoscope.comparison.changes import (
+    IDLE,
+    KERNEL,
+    OFTEN,
+    OP,
+    SYNC,
+    Change,
+    SumChange,
+    is_structural,
+    ranked,
+    summed,
+)  # fmt: skip
 from kinetoscope.comparison.comparability import Surroundings, incomplete, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
 from kinetoscope.comparison.counts import Counts, counts, waits
-from kinetoscope.comparison.places import by_line, code_difference, source_of_change
-from kinetoscope.comparison.step_time import StepTime, step_time
+from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge
+from kinetoscope.comparison.places import by_line, code_difference, source, source_of_change
+from kinetoscope.comparison.step_change import StepChange, step_change
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules.layout_conversion import CONVERTS
@@ -31,16 +44,16 @@ Belongs = Callable[[Change], bool]
 
 
 def gathered(changes: Sequence[Change], base: Account, new: Account) -> list[Change]:
-    """The changes, with those that have one cause as its parts: the program waits for the device more often,
-    or its tensors lie in memory in another order. Counts tell it, which no noise moves. The sum stays."""
+    """The changes, where those with one cause are parts of one: the program waits for the device more often,
+    or its tensors have another memory format. Counts show it, which noise does not change. The sum stays."""
     left = list(changes)
     for cause in (_layouts, _waits):
-        if (found := cause(base, new)) is None:
+        if (known := cause(base, new)) is None:
             continue
-        fact, belongs = found
+        fact, belongs = known
         parts = tuple(sorted(filter(belongs, left), key=lambda change: -abs(change.delta_us)))
         if parts:
-            whole = replace(standing_for([fact], parts), events=parts[0].events)
+            whole = replace(standing_for([fact], parts), calls=parts[0].calls)
             left = [whole, *(change for change in left if change not in parts)]
     return left
 
@@ -56,55 +69,59 @@ def _layouts(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
     often = numbers.count(round(abs(now - before)), "layout conversion")
     name = f"memory format: {often} per step {'added' if now > before else 'removed'}"
     fact = Fact(LAYOUT, "added" if now > before else "removed", name)
-    return (
-        fact,
-        lambda change: (
-            is_structural(change) and any(BY_FORMAT.search(work.name) for work in (*change.base, *change.new))
-        ),
-    )
+
+    def belongs(change: Change) -> bool:
+        works = (*change.base, *change.new)
+        return is_structural(change) and any(BY_FORMAT.search(work.name) for work in works)
+
+    return fact, belongs
 
 
 def _waits(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
     """The host waits for the device more or less often. A wait empties the queue: until the host is ahead
-    again the device waits for it, whatever the host does; and what is waited for is mostly a copy."""
+    again the device waits for it, whatever the host does; and the host mostly waits for a copy."""
     before, now = (counts(one.run)["syncs"] for one in (base, new))
     if before is None or now is None or before == now:
         return None
-    asked = [waits(one.trace) for one in (base, new)]
-    more = {
-        who: sum(sign * side.get(who, (0.0, 0))[0] for sign, side in zip((-1, 1), asked, strict=True))
-        for who in {**asked[0], **asked[1]}
-    }
+    more = _more_waits(base, new)
     added = now > before
-    askers = sorted((who for who in more if more[who] * (now - before) > 0), key=lambda who: -abs(more[who]))
-    if not askers:
+    callers = sorted((who for who in more if more[who] * (now - before) > 0), key=lambda who: -abs(more[who]))
+    if not callers:
         return None
     often = numbers.count(round(abs(now - before)), "synchronization")
-    name = f"{often} per step {'added' if added else 'removed'}: {', '.join(map(short_name, askers[:3]))}"
+    name = f"{often} per step {'added' if added else 'removed'}: {', '.join(map(short_name, callers[:3]))}"
 
     def belongs(change: Change) -> bool:
         if change.kind == SYNC:
-            return change.who in askers
+            return change.who in callers
         if (change.delta_us > 0) != added:
             return False
         if change.kind == IDLE:
             return change.cause == LAUNCH_BOUND or (change.cause == "unexplained" and change.who == SILENT)
-        exchanged = change.what == "replaced"  # by what waits no more: a change of its own
-        return change.kind == KERNEL and not exchanged and bool(change.ops) and set(change.ops) <= set(askers)
+        exchanged = change.what == "replaced"  # by kernels without a wait: a change of its own
+        return (
+            change.kind == KERNEL and not exchanged and bool(change.ops) and set(change.ops) <= set(callers)
+        )
 
     return Fact(SYNC, "added" if added else "removed", name), belongs
+
+
+def _more_waits(base: Account, new: Account) -> dict[str, float]:
+    """How many times more per step each op, or call outside of any, waits for the device in the new run."""
+    before, after = waits(base.trace), waits(new.trace)
+    return {who: after.get(who, NONE)[0] - before.get(who, NONE)[0] for who in {**before, **after}}
 
 
 RUNS = "runs"
 LOCATED = 40  # changes whose line is looked up
 BY = {"category": "category", "op": "op_name", "module": "module", "graph": "graph"}
 
-Sums = list[tuple[str, float, float]]
+NONE = (0.0, None)
 
 
 @dataclass(frozen=True, eq=False)
-class Difference:
-    """What changed from ``base`` to ``new``; times are µs per step.
+class RunDifference:
+    """All that changed from ``base`` to ``new``, and the accounts that show it; times are µs per step.
 
     Args:
         step: None where one of them recorded nothing but its compiling.
@@ -113,19 +130,18 @@ class Difference:
         by: busy time by category, op, module, graph, line; ``idle`` time by cause. All sums of busy time
             differ by as much, and with the idle time's by ``step.delta_us``.
         gone, come: findings that only the base, or only the new run has.
-        code: what became of the generated kernel of the first change that has one.
-        lost: sentences on what is missing of either recording: nothing can be judged by them.
+        code: the unified diff of the generated kernel of the first change that has one.
+        lost: sentences on missing parts of either recording: nothing can be judged by them.
         accounts: the runs whose parts are shown: of repeated ones, those nearest to the mean.
     """
 
     surroundings: Surroundings
-    step: StepTime | None
-    unit: str
+    step: StepChange | None
     changes: tuple[Change, ...]
     facts: tuple[Fact, ...]
     counts: tuple[Counts, Counts]
-    by: dict[str, Sums]
-    idle: Sums
+    by: dict[str, list[SumChange]]
+    idle: list[SumChange]
     gone: tuple[Finding, ...]
     come: tuple[Finding, ...]
     code: str
@@ -134,22 +150,21 @@ class Difference:
     lost: tuple[str, ...] = ()
 
 
-def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
+def difference(base: Sequence[Run], new: Sequence[Run]) -> RunDifference:
     """Compare the runs of two versions; several of one are repetitions."""
     sides = _accounts(base, new)
     chosen = None if sides is None else (_middle(sides[0]), _middle(sides[1]))
     runs = (base[0], new[0]) if chosen is None else (chosen[0].run, chosen[1].run)
     counted = counts(runs[0]), counts(runs[1])
     compiled = tuple(facts(*runs, *counted))
-    step = None if sides is None else step_time(*sides)
+    step = None if sides is None else step_change(*sides)
     changed = [] if chosen is None or step is None else _changes(chosen, compiled, step)
     found = _findings(runs)
     code = (code_difference(change, *runs) for one in changed for change in (one.parts or (one,)))
     lost = incomplete(base, new)
-    return Difference(
+    return RunDifference(
         surroundings=_around(runs, chosen, lost),
         step=step,
-        unit=chosen[0].unit if chosen else "step",
         changes=tuple(changed),
         facts=compiled,
         counts=counted,
@@ -167,19 +182,20 @@ def difference(base: Sequence[Run], new: Sequence[Run]) -> Difference:
 def _around(
     runs: tuple[Run, Run], chosen: tuple[Account, Account] | None, lost: tuple[str, ...]
 ) -> Surroundings:
-    """Where they ran; and neither what is incomplete nor a whole recording is held against steps."""
-    found = surroundings(*runs)
+    """The surroundings of both runs; neither an incomplete nor a whole recording is compared with steps."""
+    known = surroundings(*runs)
     if lost:
-        found = Surroundings("none", (*lost, *found.why))
+        known = Surroundings("none", (*lost, *known.why))
     if chosen is None or chosen[0].unit == chosen[1].unit:
-        return found
+        return known
     which = "base" if chosen[1].unit == "step" else "new one"
     why = f"in the {which} no steps are marked: all of its recording stands for one"
-    return Surroundings("none", (why, *found.why))
+    return Surroundings("none", (why, *known.why))
 
 
 def _accounts(base: Sequence[Run], new: Sequence[Run]) -> tuple[list[Account], list[Account]] | None:
-    """Of the program as it runs where all runs tell it; else as recorded. None where nothing ran."""
+    """The accounts of the program as it runs where all runs have them; else as recorded. None where nothing
+    ran."""
     for find_account in (account, recorded_account):
         sides = [[found for run in runs if (found := find_account(run))] for runs in (base, new)]
         if not all(sides):
@@ -194,44 +210,117 @@ def _middle(accounts: Sequence[Account]) -> Account:
     return min(accounts, key=lambda one: abs(one.step_us - mean))
 
 
-def _changes(chosen: tuple[Account, Account], compiled: Sequence[Fact], step: StepTime) -> list[Change]:
+def _changes(chosen: tuple[Account, Account], compiled: Sequence[Fact], step: StepChange) -> list[Change]:
     of_program = gathered(claimed(parts.changes(*chosen), compiled), *chosen)
     found = ranked(of_program, time_known=step.verdict in ("faster", "slower"))
     located = [
         replace(change, source=source_of_change(change, *chosen)) if place < LOCATED else change
         for place, change in enumerate(found)
     ]
-    shown = chosen[1].step_us - chosen[0].step_us
-    beside = step.delta_us - shown
-    if abs(beside) <= parts.NOTHING_DIFFERS_US:
+    other_us = step.delta_us - (chosen[1].step_us - chosen[0].step_us)
+    if abs(other_us) <= parts.NOTHING_DIFFERS_US:
         return located
     words = "how the shown runs differ from the mean"
-    rest = Change(kind=RUNS, what="more" if beside > 0 else "less", name=words, delta_us=beside)
+    rest = Change(kind=RUNS, what="more" if other_us > 0 else "less", name=words, delta_us=other_us)
     return [*located, rest]
 
 
-def _sums(base: Account, new: Account) -> dict[str, Sums]:
-    found = {key: parts.by(base, new, column) for key, column in BY.items()}
-    return {**found, "line": by_line(base, new)}
+def _sums(base: Account, new: Account) -> dict[str, list[SumChange]]:
+    sums = {key: parts.by(base, new, column) for key, column in BY.items()}
+    return {**sums, "line": by_line(base, new)}
 
 
-def _idle(base: Account, new: Account) -> Sums:
+def _idle(base: Account, new: Account) -> list[SumChange]:
     sums: dict[str, list[float]] = {}
     for side, one in enumerate((base, new)):
         for cause, us in one.idle.select("cause", "us").iter_rows():
             sums.setdefault(cause, [0.0, 0.0])[side] += us
         sums.setdefault(parts.LAUNCH_BOUND, [0.0, 0.0])[side] += float(one.launches["idle_us"].sum())
-    rows = [(cause, us[0], us[1]) for cause, us in sums.items() if any(us)]
-    return sorted(rows, key=lambda row: -abs(row[2] - row[1]))
+    return summed({cause: us for cause, us in sums.items() if any(us)})
 
 
 def _findings(runs: tuple[Run, Run]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Those of either run alone, by rule and subject; numbers inside of a subject are not distinguished."""
-    found = [[one for one in find(run) if one.severity != "info"] for run in runs]
-    known = [{_key(one) for one in side} for side in found]
-    gone = tuple(one for one in found[0] if _key(one) not in known[1])
-    return gone, tuple(one for one in found[1] if _key(one) not in known[0])
+    """The findings of either run alone, by rule and subject; numbers in a subject are not distinguished."""
+    base, new = ([finding for finding in find(run) if finding.severity != "info"] for run in runs)
+    known = [set(map(_key, side)) for side in (base, new)]
+    gone = tuple(finding for finding in base if _key(finding) not in known[1])
+    return gone, tuple(finding for finding in new if _key(finding) not in known[0])
 
 
 def _key(finding: Finding) -> tuple[str, str]:
     return finding.rule, re.sub(r"\d+", "#", finding.subject)
+
+
+# The kind of facts that explain a count.
+FACTS = {
+    "graph_breaks": "graph_break",
+    "recompilations": "recompilation",
+    "compile_failures": "compile_failure",
+    "graphs": "graph_break",
+    "graph_calls": "graph_break",
+}
+# The changes that may explain a count of launches.
+_WANTED: dict[str, Belongs] = {
+    "launches": lambda change: True,
+    "copies": lambda change: _has_copies(change),
+    "pageable_copies": lambda change: _has_copies(change),
+    "copied_bytes": lambda change: _has_copies(change),
+    "eager_kernels": lambda change: not change.graphs,
+    "generated_kernels": lambda change: bool(change.graphs),
+    "ops": lambda change: change.kind == OP,
+}
+
+
+def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:
+    """The difference judged by every gate; those that failed name the kernel, op, call or line that did
+    it."""
+    step = None if found.step is None else (found.step.base_us, found.step.ratio)
+    judgements = [judge(gate, found.counts, step, found.lost) for gate in gates]
+    return [_with_culprit(found, one) if one.failed and one.known else one for one in judgements]
+
+
+def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
+    culprit, place = _culprit(found, judgement.name) or ("", None)
+    return replace(judgement, culprit=culprit, source=place)
+
+
+def _culprit(found: RunDifference, name: str) -> tuple[str, str | None] | None:
+    """The cause of a gate's failure in words, and its line."""
+    for fact in found.facts:
+        if fact.kind == FACTS.get(name) and fact.what == "added":
+            return fact.name, fact.source
+    if found.accounts is None:
+        return None
+    base, new = found.accounts
+    if name == "syncs":
+        more = _more_waits(base, new)
+        caller = max(waits(new.trace), key=lambda who: more[who], default="")
+        if not caller or more[caller] <= 0:
+            return None
+        times, op = waits(new.trace)[caller]
+        return f"{short_name(caller)} waits for the device {times:g} times per step", source(new, "", op)
+    change = _change_behind(found, name)
+    if change is None:
+        return None
+    before, after = change.launches
+    words = change.name + (f", {before:g} → {after:g} per step" if before != after else "")
+    if callers := [op for op in change.ops if op != change.name]:
+        words += f", called by {', '.join(callers[:3])}"
+    return words, source_of_change(change, base, new)
+
+
+def _change_behind(found: RunDifference, name: str) -> Change | None:
+    """The largest change that is slower; for a count, the one with most launches more: of several, the one
+    that is called first, since it may have called the others."""
+    if name == STEP_TIME:
+        return next((change for change in found.changes if change.delta_us > 0), None)
+    if name not in _WANTED:
+        return None
+    leaves = [part for change in found.changes for part in (change.parts or (change,))]
+    more = [one for one in leaves if one.launches[1] > one.launches[0] and _WANTED[name](one)]
+    more.sort(key=lambda one: one.calls[1] or 0)
+    return max(more, key=lambda one: round(one.launches[1] - one.launches[0], 2), default=None)
+
+
+def _has_copies(change: Change) -> bool:
+    return any(work.name.startswith("Memcpy") for work in change.new)

@@ -1,4 +1,4 @@
-"""``--fail-on``: what may not grow. Counts are exact; time fails only with its whole interval."""
+"""``--fail-on``: limits of growth. Counts are exact; time fails only with its whole interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kinetoscope.statistics.intervals import Ratio
 
 STEP_TIME = "step_time"
 NUMBER = r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}"
-_GATE = re.compile(rf"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>)\s*({NUMBER})\s*(%|[a-zµ]*B?)\s*")
+AMOUNT = rf"\s*({NUMBER})\s*(%|[A-Za-zµ]*)\s*"
+_GATE = re.compile(rf"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>){AMOUNT}")
 LONGEST = 80  # characters of an expression that are repeated
 UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
@@ -23,7 +24,7 @@ _TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
 
 @dataclass(frozen=True)
 class Gate:
-    """One expression: by how much ``name`` may grow; ``share`` says that ``limit`` is of the base."""
+    """One expression: by how much ``name`` may grow; with ``share``, ``limit`` is a fraction of the base."""
 
     text: str
     name: str
@@ -32,14 +33,14 @@ class Gate:
     reaching: bool
 
     def is_passed(self, growth: float, base: float) -> bool:
-        """Whether such a growth is within it."""
+        """Whether such a growth is within the limit."""
         limit = self.limit * base if self.share else self.limit
         return growth < limit if self.reaching else growth <= limit
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What became of a gate: ``words`` says what grew from what to what. ``culprit`` did it, where that is
-    known; ``known`` is False where nothing was there to judge by."""
+    """The result of a gate: ``words`` has the value before and now. ``culprit`` is what caused it, where that
+    is known; ``known`` is False where there was nothing to judge by."""
 
     gate: str
     name: str
@@ -54,7 +55,7 @@ def parse(text: str) -> Gate:
     """``launches > 0``, ``peak_memory > 5%``, ``step_time > 3%``, ``copied_bytes > 1MB``.
 
     Raises:
-        UsageError: it is not so, or nothing is called that.
+        UsageError: the text is no such expression, or nothing has that name.
     """
     match = _GATE.fullmatch(text)
     names = [STEP_TIME, *COUNTED]
@@ -83,14 +84,14 @@ def judge(
     step: tuple[float, Ratio] | None,
     lost: Sequence[str] = (),
 ) -> Judgement:
-    """Hold a gate to what was counted and timed.
+    """Judge what was counted and timed by a gate.
 
     Args:
         counts: before and now.
         step: the base's step (µs), and the ratio of the new one to it with its interval.
         lost: what is missing of the recordings.
 
-    What cannot be judged has failed: a gate that lets through what it has not seen protects nobody.
+    A gate that cannot be judged has failed: one that passes what it has not seen protects from nothing.
     """
     if lost:
         return _unknown(gate, lost[0])
@@ -103,7 +104,7 @@ def judge(
     before, after = (side[gate.name] for side in counts)
     if before is None or after is None:
         which = "base" if before is None else "new run"
-        return _unknown(gate, f"the {which} does not tell its {COUNTED[gate.name].words}")
+        return _unknown(gate, f"the {which} does not have its {COUNTED[gate.name].words}")
     unit = COUNTED[gate.name].unit
     amounts = f"{numbers.quantity(before, unit)} → {numbers.quantity(after, unit)}"
     words = f"{COUNTED[gate.name].words}: {amounts}"
@@ -111,7 +112,7 @@ def judge(
 
 
 def nothing_counted() -> tuple[Counts, Counts]:
-    """The counts of what was only timed."""
+    """The counts of a program that was only timed."""
     return dict.fromkeys(COUNTED), dict.fromkeys(COUNTED)
 
 
@@ -120,7 +121,7 @@ def _unknown(gate: Gate, why: str) -> Judgement:
 
 
 def step_words(base_us: float, ratio: Ratio) -> str:
-    """By how much the step changed, with the interval."""
+    """The change of the step's time, with its interval, in words."""
     change = numbers.percent(abs(ratio.ratio - 1))
     sign = "+" if ratio.ratio >= 1 else "−"
     low, high = (f"{100 * (bound - 1):+.1f}".replace("-", "−") for bound in (ratio.low, ratio.high))
@@ -130,4 +131,4 @@ def step_words(base_us: float, ratio: Ratio) -> str:
 
 def failed(judgements: Sequence[Judgement]) -> list[str]:
     """The expressions that failed, as they were given."""
-    return [one.gate for one in judgements if one.failed]
+    return [judgement.gate for judgement in judgements if judgement.failed]

@@ -1,114 +1,128 @@
-"""Many recordings in order of time: what their steps took, and where that changed."""
+"""Many recordings in order of time: the time of their steps, and where it changed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+import msgspec
 
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
-from kinetoscope.comparison.step_time import samples_us, step_time
+from kinetoscope.comparison.step_change import samples_us, step_change
 from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import Run
 from kinetoscope.statistics.change_points import FEWEST, change_points
 from kinetoscope.statistics.intervals import Ratio
 
 
-@dataclass(frozen=True)
-class Point:
-    """One recording. ``changed`` is set where the step changed from the ones before: new over old.
-
-    ``lost`` says what is missing of it: such a one is in no series."""
+class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording. Where the step changed, ``change`` is the share of the step before by which it did, with
+    its 95 % interval; ``new_findings`` and ``counts_changed`` are against the recording before. ``lost`` has
+    sentences on missing parts: an incomplete recording is in no series."""
 
     name: str
     created: str
-    devices: tuple[str, ...]
+    devices: list[str]
     basis: str | None
     step_us: float | None
     busy_us: float | None
     steps: int
     counts: Counts
-    findings: tuple[str, ...]
-    changed: Ratio | None = None
-    new_findings: tuple[str, ...] = ()
-    counts_changed: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
+    findings: list[str]
+    new_findings: list[str] = []
+    counts_changed: list[str] = []
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    lost: list[str] = []
 
 
-def history(runs: Sequence[tuple[str, Run]], reported: Sequence[Point] = ()) -> list[Point]:
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Recordings, the oldest first, and what could not be read."""
+
+    schema: str = "kinetoscope.history/1"
+    rows: list[HistoryRow]
+    unread: list[str] = []
+
+
+def history(runs: Sequence[tuple[str, Run]], reported: Sequence[HistoryRow] = ()) -> list[HistoryRow]:
     """The runs by the time they were recorded at, with the points at which their steps changed.
 
     Args:
-        reported: what kept reports say of runs that are no longer there; they have no time, and stand by name
+        reported: rows from reports of runs that are no longer there; they have no time, and stand by name
             before the others.
 
-    With six and more, a change is one of level, that shuffled orders hardly ever show; with fewer, each run
-    is held against the one before as ``diff`` does. Runs on other devices, or timed otherwise, are other
+    With six and more, a change is one of level, which shuffled orders hardly ever show; with fewer, each run
+    is compared with the one before as ``diff`` does. Runs on other devices, or timed otherwise, are other
     series.
     """
-    found = [(_point(name, run), account(run)) for name, run in runs]
-    pairs = sorted(
-        [*((point, None) for point in reported), *found], key=lambda one: (one[0].created, one[0].name)
-    )
-    points = [point for point, _ in pairs]
+    pairs = [*((row, None) for row in reported), *((_row(name, run), account(run)) for name, run in runs)]
+    pairs.sort(key=lambda pair: (pair[0].created, pair[0].name))
+    rows = [row for row, _ in pairs]
     changed: dict[int, Ratio] = {}
-    for rows in _series(points):
-        if len(rows) >= FEWEST:
-            steps = [points[row].step_us or 0.0 for row in rows]
-            changed |= {rows[cut.at]: cut.ratio for cut in change_points(steps)}
+    for series in _series(rows):
+        if len(series) >= FEWEST:
+            steps = [rows[place].step_us or 0.0 for place in series]
+            changed |= {series[cut.at]: cut.ratio for cut in change_points(steps)}
         else:
-            changed |= _of_neighbours(rows, [own for _, own in pairs])
-    return [_beside(point, points[:row], changed.get(row)) for row, point in enumerate(points)]
+            changed |= _of_neighbours(series, [own for _, own in pairs])
+    return [_compared(row, rows[:place], changed.get(place)) for place, row in enumerate(rows)]
 
 
-def _point(name: str, run: Run) -> Point:
+def _row(name: str, run: Run) -> HistoryRow:
     own = account(run)
-    devices = sorted({device.name for trace in run.traces for device in trace.devices})
-    return Point(
+    return HistoryRow(
         name=name,
         created=run.manifest.created if run.manifest else "",
-        devices=tuple(devices),
+        devices=sorted({device.name for trace in run.traces for device in trace.devices}),
         basis=None if own is None else own.basis,
         step_us=None if own is None else own.step_us,
         busy_us=own.busy_us if own is not None and own.on_device else None,
         steps=0 if own is None else len(samples_us(own)),
         counts=counts(run),
-        findings=tuple(sorted({one.rule for one in find(run) if one.severity != "info"})),
-        lost=losses(run),
+        findings=sorted({finding.rule for finding in find(run) if finding.severity != "info"}),
+        lost=list(losses(run)),
     )
 
 
-def _series(points: Sequence[Point]) -> list[list[int]]:
-    """Rows that may be compared with each other, in order."""
-    found: dict[tuple[object, ...], list[int]] = {}
-    for row, point in enumerate(points):
-        if point.step_us and not point.lost:
-            found.setdefault((point.devices, point.basis), []).append(row)
-    return list(found.values())
+def _series(rows: Sequence[HistoryRow]) -> list[list[int]]:
+    """Places of rows that may be compared with each other, in order."""
+    series: dict[tuple[object, ...], list[int]] = {}
+    for place, row in enumerate(rows):
+        if row.step_us and not row.lost:
+            series.setdefault((*row.devices, row.basis), []).append(place)
+    return list(series.values())
 
 
-def _of_neighbours(rows: Sequence[int], accounts: Sequence[Account | None]) -> dict[int, Ratio]:
+def _of_neighbours(series: Sequence[int], accounts: Sequence[Account | None]) -> dict[int, Ratio]:
     changed: dict[int, Ratio] = {}
-    for before, row in pairwise(rows):
-        base, new = accounts[before], accounts[row]
+    for before, place in pairwise(series):
+        base, new = accounts[before], accounts[place]
         if base is not None and new is not None:
-            step = step_time([base], [new])
+            step = step_change([base], [new])
             if step.verdict in ("faster", "slower"):
-                changed[row] = step.ratio
+                changed[place] = step.ratio
     return changed
 
 
-def _beside(point: Point, earlier: Sequence[Point], changed: Ratio | None) -> Point:
-    """A point with what it has that the one before had not."""
-    complete = [one for one in earlier if not one.lost]
-    if point.lost or not complete:
-        return point
-    last = complete[-1]
-    counted = tuple(
+def _compared(row: HistoryRow, earlier: Sequence[HistoryRow], changed: Ratio | None) -> HistoryRow:
+    """A row with what it has that the one before had not."""
+    last = next((before for before in reversed(earlier) if not before.lost), None)
+    if row.lost or last is None:
+        return row
+    counted = [
         name for name in ("launches", "graph_breaks", "recompilations", "syncs", "copies")
-        if None not in (point.counts[name], last.counts[name]) and point.counts[name] != last.counts[name]
-    )  # fmt: skip
-    new = tuple(rule for rule in point.findings if rule not in last.findings)
-    return replace(point, changed=changed, new_findings=new, counts_changed=counted)
+        if None not in (row.counts[name], last.counts[name]) and row.counts[name] != last.counts[name]
+    ]  # fmt: skip
+    bounds = [bound - 1 if math.isfinite(bound) else None for bound in changed or ()] or [None] * 3
+    return msgspec.structs.replace(
+        row,
+        new_findings=[rule for rule in row.findings if rule not in last.findings],
+        counts_changed=counted,
+        change=bounds[0],
+        change_low=bounds[1],
+        change_high=bounds[2],
+    )

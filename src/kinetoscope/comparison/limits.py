@@ -1,4 +1,4 @@
-"""What a piece of a program may do at most, and what did more: limits of tests."""
+"""Limits of tests: what a piece of a program may do at most, and what did more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, recorded_account
 from kinetoscope.comparison.counts import COUNTED, counts, waits
-from kinetoscope.comparison.gates import NUMBER, UNITS
+from kinetoscope.comparison.gates import AMOUNT, UNITS
 from kinetoscope.comparison.places import source
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.findings.registry import find
@@ -21,7 +21,6 @@ from kinetoscope.sources.run import Run
 DEVICE_TIME = "device_time"
 PAGEABLE = "no_pageable_copies"
 NAMES = (*(f"max_{name}" for name in COUNTED), f"max_{DEVICE_TIME}", PAGEABLE)
-_AMOUNT = re.compile(rf"\s*({NUMBER})\s*([A-Za-zµ]*)\s*")
 # The rules whose findings say why there are so many, and what to do.
 RULES = {
     "syncs": ("sync-in-step",),
@@ -33,14 +32,14 @@ RULES = {
     "launches": ("many-tiny-kernels", "optimizer-not-fused", "overhead-bound"),
     "eager_kernels": ("unfused-elementwise", "eager-remainder"),
 }
-# Of these, what is launched most is who did it.
+# For these, the work that is launched most is named as the cause.
 LAUNCHED = ("launches", "eager_kernels", "copies", "pageable_copies", "ops", DEVICE_TIME)
 SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A limit that was passed: what there was, and who did it, a line each."""
+    """A limit that was exceeded: the value, and the causes, a line each."""
 
     limit: str
     words: str
@@ -48,14 +47,14 @@ class Broken:
 
 
 def broken(run: Run, wanted: Mapping[str, object]) -> list[Broken]:
-    """The limits that a run passes; those that it cannot tell are passed as well.
+    """The limits that a run exceeds; those that cannot be judged count as exceeded.
 
     Args:
         wanted: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
             ``no_pageable_copies=True``; of the usual step, or of all that was recorded, where no steps were.
 
     Raises:
-        UsageError: there is no such limit, or it is no amount.
+        UsageError: there is no such limit, or its value is no amount.
     """
     counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
     found: list[Broken] = []
@@ -70,7 +69,7 @@ def broken(run: Run, wanted: Mapping[str, object]) -> list[Broken]:
         if there is None:
             found.append(Broken(f"{limit}={given!r}", f"cannot be judged: {_unknown(name)}", ()))
         elif there > most:
-            found.append(Broken(f"{limit}={given!r}", _said(name, there), tuple(_why(run, name))[:SHOWN]))
+            found.append(Broken(f"{limit}={given!r}", _value(name, there), tuple(_why(run, name))[:SHOWN]))
     return found
 
 
@@ -78,9 +77,9 @@ def amount(limit: str, given: object) -> float:
     """A number, or a text with a unit, in bytes or µs.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: ``given`` is neither.
     """
-    match = _AMOUNT.fullmatch(str(given))
+    match = re.fullmatch(AMOUNT, str(given))
     if isinstance(given, bool) or match is None or match[2] not in UNITS:
         raise UsageError(f"{given!r} is no amount", where=limit, hint='a number, or "2GB", "3 ms"')
     return float(match[1]) * UNITS[match[2]]
@@ -92,10 +91,10 @@ def _device_time(run: Run) -> float | None:
 
 
 def _unknown(name: str) -> str:
-    return "no device worked" if name == DEVICE_TIME else f"nothing tells the {COUNTED[name].words}"
+    return "no device worked" if name == DEVICE_TIME else f"nothing counts the {COUNTED[name].words}"
 
 
-def _said(name: str, there: float) -> str:
+def _value(name: str, there: float) -> str:
     if name == DEVICE_TIME:
         return f"the device was busy for {numbers.time(there)}"
     counted = COUNTED[name]
@@ -103,7 +102,7 @@ def _said(name: str, there: float) -> str:
 
 
 def _why(run: Run, name: str) -> Iterable[str]:
-    """Findings where a rule sees it, and then the ops and lines themselves."""
+    """The findings of the rules on it, and then the ops and lines themselves."""
     for finding in find(run):
         if finding.rule in RULES.get(name, ()):
             place = f" ({finding.source})" if finding.source else ""
@@ -113,7 +112,7 @@ def _why(run: Run, name: str) -> Iterable[str]:
             yield f"{row.file}:{row.line}: {row.reason}"
     if run.compilation is not None and name == "recompilations":
         for row in run.compilation.recompilations:
-            reason = row.reasons[0].guard if row.reasons else "no reason was written down"
+            reason = row.reasons[0].guard if row.reasons else "no reason was recorded"
             yield f"{row.file}:{row.line} {row.function}: {reason}"
     own = recorded_account(run)
     if own is not None and name == "syncs":

@@ -1,43 +1,42 @@
-"""Which launch of one step is which of another: by op and place, then by shape, then by name."""
+"""Launches of one step matched with those of another: by op and place, then by shape, then by name."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.analysis.passes.match import MOST_PAIRS, aligned
 
-# What has to be alike, the strictest first; between those that are, the next is tried.
+# Columns that have to be equal, the strictest first; between rows that match, the next is tried.
 LEVELS = (("op_name", "name", "shape"), ("op_name", "name"), ("name",))
-# Last, what one op launched is taken for what launches stand there now: other kernels for the same work.
+# Last, launches of one op match the launches that are there now: other kernels for the same work.
 OP = ("op_name",)
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A launch of the base and the one that it is now, as rows of both accounts' ``launches``."""
 
     base: int
     new: int
 
 
-@dataclass(frozen=True)
-class Block:
-    """Neighbours without their like: what stood there, and what stands there now. Either may be empty."""
+class Unmatched(NamedTuple):
+    """Neighbours without a match: the launches that were there, and those that are there now. Either may be
+    empty."""
 
     base: tuple[int, ...]
     new: tuple[int, ...]
 
 
-def match(base: pl.DataFrame, new: pl.DataFrame) -> tuple[list[Pair], list[Block]]:
-    """Every row of both tables is in exactly one pair or block."""
+def match(base: pl.DataFrame, new: pl.DataFrame) -> tuple[list[Pair], list[Unmatched]]:
+    """Every row of both tables is in exactly one pair or in one of the unmatched."""
     codes = [_coded(base, new, level) for level in (*LEVELS, OP)]
     pairs: list[Pair] = []
-    blocks: list[Block] = []
+    blocks: list[Unmatched] = []
     _refine(codes, 0, range(len(base)), range(len(new)), pairs, blocks)
     return _moved(codes[0], pairs, blocks)
 
@@ -46,26 +45,26 @@ Codes = tuple[Sequence[int], Sequence[int]]
 
 
 def _coded(base: pl.DataFrame, new: pl.DataFrame, level: tuple[str, ...]) -> Codes:
-    """A number a row that is the same for what is alike in both."""
+    """A number for each row, which is the same for equal rows of both."""
     both = pl.concat([base.select(level), new.select(level)])
     codes = both.select(pl.struct(level).rank("dense")).to_series().to_list()
     return codes[: len(base)], codes[len(base) :]
 
 
 def _refine(
-    codes: list[Codes], level: int, ours: range, theirs: range, pairs: list[Pair], blocks: list[Block]
+    codes: list[Codes], level: int, ours: range, theirs: range, pairs: list[Pair], blocks: list[Unmatched]
 ) -> None:
     """Match two intervals at a level, and what lies between the matches at the next."""
     if not ours and not theirs:
         return
     if not ours or not theirs:
-        blocks.append(Block(tuple(ours), tuple(theirs)))
+        blocks.append(Unmatched(tuple(ours), tuple(theirs)))
         return
     if level == len(codes) - 1:
         blocks.extend(_of_ops(codes[level], ours, theirs))
         return
     left, right = codes[level]
-    found = _alike([left[i] for i in ours], [right[j] for j in theirs])
+    found = _same([left[i] for i in ours], [right[j] for j in theirs])
     anchors = [(-1, -1), *found, (len(ours), len(theirs))]
     for (i, j), (next_i, next_j) in pairwise(anchors):
         _refine(codes, level + 1, ours[i + 1 : next_i], theirs[j + 1 : next_j], pairs, blocks)
@@ -73,33 +72,30 @@ def _refine(
             pairs.append(Pair(ours[next_i], theirs[next_j]))
 
 
-def _of_ops(codes: Codes, ours: range, theirs: range) -> Iterable[Block]:
-    """What follows each other from one op, beside what the same op launches there now."""
+def _of_ops(codes: Codes, ours: range, theirs: range) -> Iterable[Unmatched]:
+    """Consecutive launches of one op, each with those that the same op launches there now."""
     runs = [_runs(side, rows) for side, rows in zip(codes, (ours, theirs), strict=True)]
-    found = _alike(*([code for code, _ in side] for side in runs))
+    found = _same(*([code for code, _ in side] for side in runs))
     anchors = [(-1, -1), *found, (len(runs[0]), len(runs[1]))]
     for (i, j), (next_i, next_j) in pairwise(anchors):
-        between = Block(_rows(runs[0][i + 1 : next_i]), _rows(runs[1][j + 1 : next_j]))
+        between = Unmatched(_rows(runs[0][i + 1 : next_i]), _rows(runs[1][j + 1 : next_j]))
         if between.base or between.new:
             yield between
         if next_i < len(runs[0]):
-            yield Block(_rows(runs[0][next_i : next_i + 1]), _rows(runs[1][next_j : next_j + 1]))
+            yield Unmatched(_rows(runs[0][next_i : next_i + 1]), _rows(runs[1][next_j : next_j + 1]))
 
 
-Run = tuple[int, list[int]]
-
-
-def _runs(codes: Sequence[int], rows: range) -> list[Run]:
+def _runs(codes: Sequence[int], rows: range) -> list[tuple[int, list[int]]]:
     """Neighbours of one code: the code and their rows."""
     return [(code, list(group)) for code, group in groupby(rows, key=lambda row: codes[row])]
 
 
-def _rows(runs: Sequence[Run]) -> tuple[int, ...]:
+def _rows(runs: Sequence[tuple[int, list[int]]]) -> tuple[int, ...]:
     return tuple(row for _, rows in runs for row in rows)
 
 
-def _alike(ours: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
-    """Places that hold the same, in order. Of very long intervals: the n-th of a kind is the n-th, as far as
+def _same(ours: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
+    """Places with the same code, in order. In very long intervals the n-th of a kind is the n-th, as far as
     that keeps their order."""
     if len(ours) * len(theirs) <= MOST_PAIRS:
         return aligned(tuple(ours), tuple(theirs))
@@ -115,8 +111,8 @@ def _alike(ours: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _moved(codes: Codes, pairs: list[Pair], blocks: list[Block]) -> tuple[list[Pair], list[Block]]:
-    """What is gone from one place and come at another, alike in all, is matched after all."""
+def _moved(codes: Codes, pairs: list[Pair], blocks: list[Unmatched]) -> tuple[list[Pair], list[Unmatched]]:
+    """Match what is gone from one place and new at another, equal in all columns."""
     gone: dict[int, list[int]] = defaultdict(list)
     for block in blocks:
         if not block.new:
@@ -129,14 +125,11 @@ def _moved(codes: Codes, pairs: list[Pair], blocks: list[Block]) -> tuple[list[P
                 if gone[codes[1][row]]:
                     moved[row] = gone[codes[1][row]].pop()
     left = set(moved.values())
-    kept = [
-        Block(
-            tuple(row for row in block.base if row not in left),
-            tuple(row for row in block.new if row not in moved),
+    kept = (
+        Unmatched(
+            tuple(row for row in base if row not in left), tuple(row for row in new if row not in moved)
         )
-        for block in blocks
-    ]
-    return (
-        pairs + [Pair(base, new) for new, base in moved.items()],
-        [block for block in kept if block.base or block.new],
+        for base, new in blocks
     )
+    pairs = pairs + [Pair(base, new) for new, base in moved.items()]
+    return pairs, [block for block in kept if block.base or block.new]

@@ -1,16 +1,15 @@
-"""Where in the program's own code launches come from, and what became of a kernel's generated code."""
+"""Lines of the program's own code that launches come from, and differences of generated kernels."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import replace
-from functools import partial
 
 import polars as pl
 
 from kinetoscope.analysis.compiled.join import source_of
 from kinetoscope.comparison.account import Account
-from kinetoscope.comparison.changes import Change, by
+from kinetoscope.comparison.changes import Change, SumChange, by
 from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
@@ -30,18 +29,18 @@ def source(account: Account, name: str, op: int | None) -> str | None:
 
 
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:
-    """Where a change is: as the new run tells it, or else the base."""
+    """The line of a change by the new run, or else by the base."""
     if change.source is not None:
         return change.source
-    for account, works, event in ((new, change.new, change.events[1]), (base, change.base, change.events[0])):
-        if found := source(account, works[0].name if works else "", event):
-            return found
+    for account, works, event in ((new, change.new, change.calls[1]), (base, change.base, change.calls[0])):
+        if line := source(account, works[0].name if works else "", event):
+            return line
     return None
 
 
-def by_line(base: Account, new: Account) -> list[tuple[str, float, float]]:
+def by_line(base: Account, new: Account) -> list[SumChange]:
     """Busy µs per step by the line of the program; empty where neither recording knows lines."""
-    before, after = _with_lines(base), _with_lines(new)
+    before, after = _lines(base), _lines(new)
     if {*before, *after} == {NOWHERE}:
         return []
     return by(_lined(base, before), _lined(new, after), "line")
@@ -51,20 +50,14 @@ def _lined(account: Account, lines: list[str]) -> Account:
     return replace(account, launches=account.launches.with_columns(pl.Series("line", lines, pl.String)))
 
 
-def _with_lines(account: Account) -> list[str]:
-    rows = account.launches.select("name", "op").iter_rows()
-    known: dict[tuple[str, int | None], str] = {}
-    find = partial(source, account)
-    lines: list[str] = []
-    for name, op in rows:
-        if (name, op) not in known:
-            known[name, op] = find(name, op) or NOWHERE
-        lines.append(known[name, op])
-    return lines
+def _lines(account: Account) -> list[str]:
+    rows = account.launches.select("name", "op").rows()
+    known = {row: source(account, *row) or NOWHERE for row in dict.fromkeys(rows)}
+    return [known[row] for row in rows]
 
 
 def code_difference(change: Change, base: Run, new: Run, lines: int = 3) -> str:
-    """A unified diff of the generated kernels that took most time before and take most now; empty where
+    """The unified diff of the generated kernels that took most time before and take most now; empty where
     either has none, or nothing differs."""
     if change.kind != "kernel" or not change.base or not change.new:
         return ""

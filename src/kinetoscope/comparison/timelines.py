@@ -1,4 +1,4 @@
-"""One step of each run as it lies on the device, to be drawn one above the other."""
+"""One step of each run as the device worked on it, to be drawn one above the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 1500  # pieces of a step that a page draws: the longest
 CALLS = 400  # of compiled graphs in a step, of which the two are aligned
 
 
-class Piece(msgspec.Struct, frozen=True):
+class DrawnWork(msgspec.Struct, frozen=True):
     """Device work, µs from its step's begin. ``aligned_us``: where it begins once both steps wait for each
     other at every call of a compiled graph that both make, and at its end; null where they share none."""
 
@@ -35,17 +35,17 @@ class Piece(msgspec.Struct, frozen=True):
     aligned_us: float | None = None
 
 
-class Mark(NamedTuple):
-    """Where a call of a graph begins or ends on the device."""
+class CallEdge(NamedTuple):
+    """The begin or the end of a graph's call on the device."""
 
     at_us: float
     what: tuple[str, bool]
 
 
-def timelines(base: Account, new: Account) -> tuple[list[Piece], list[Piece]]:
+def timelines(base: Account, new: Account) -> tuple[list[DrawnWork], list[DrawnWork]]:
     """The work in the middle step of each."""
     tables = _step(base), _step(new)
-    places = _aligned(*map(_marks, tables))
+    places = _aligned(*map(_edges, tables))
     return _pieces(tables[0], places[0]), _pieces(tables[1], places[1])
 
 
@@ -87,26 +87,26 @@ def _named(table: pl.DataFrame) -> pl.Series:
     return table["call"].replace_strict(names, default=None, return_dtype=pl.String)
 
 
-def _marks(table: pl.DataFrame) -> list[Mark]:
+def _edges(table: pl.DataFrame) -> list[CallEdge]:
     end = pl.col("start") + pl.col("duration")
     calls = (
         table.drop_nulls("call")
         .group_by("call", maintain_order=True)
         .agg(pl.col("start").min(), end.max().alias("end"))
     )
-    marks = [
-        mark
+    edges = [
+        edge
         for call, start, end_us in calls.head(CALLS).iter_rows()
-        for mark in (Mark(start, (call, False)), Mark(end_us, (call, True)))
+        for edge in (CallEdge(start, (call, False)), CallEdge(end_us, (call, True)))
     ]
-    return sorted(marks)
+    return sorted(edges)
 
 
 Shift = list[tuple[float, float]]  # from this time on, so much later
 
 
-def _aligned(base: Sequence[Mark], new: Sequence[Mark]) -> tuple[Shift, Shift]:
-    """By how much either is to be drawn later, from each mark on that both have; nothing without any."""
+def _aligned(base: Sequence[CallEdge], new: Sequence[CallEdge]) -> tuple[Shift, Shift]:
+    """By how much either is to be drawn later, from each edge on that both have; nothing without any."""
     shifts: tuple[Shift, Shift] = ([], [])
     before, place = (0.0, 0.0), 0.0
     for i, j in aligned(tuple(mark.what for mark in base), tuple(mark.what for mark in new)):
@@ -118,7 +118,7 @@ def _aligned(base: Sequence[Mark], new: Sequence[Mark]) -> tuple[Shift, Shift]:
     return shifts
 
 
-def _pieces(table: pl.DataFrame, shifts: Shift) -> list[Piece]:
+def _pieces(table: pl.DataFrame, shifts: Shift) -> list[DrawnWork]:
     froms = [at_us for at_us, _ in shifts]
     longest = table.sort("duration", descending=True).head(MOST).sort("start")
 
@@ -127,6 +127,6 @@ def _pieces(table: pl.DataFrame, shifts: Shift) -> list[Piece]:
         return start + (shifts[at][1] if at >= 0 else 0.0) if shifts else None
 
     return [
-        Piece(name, category, start, duration, lane, call, shifted(start))
+        DrawnWork(name, category, start, duration, lane, call, shifted(start))
         for name, category, start, duration, lane, call in longest.iter_rows()
     ]

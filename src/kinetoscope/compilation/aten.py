@@ -1,4 +1,4 @@
-"""What the ops of a graph do, in torch's words or a few of ours (``prims`` are Inductor's decompositions)."""
+"""Meanings of the ops of a graph, in torch's words or in ours (``prims`` are Inductor's decompositions)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FUSED = re.compile(r"^(?:triton_[a-z]{3}|cpp)_fused_(?P<ops>.+?)(?:_\d+)?$")
 
 
 class Words(msgspec.Struct, frozen=True, array_like=True):
-    """What an op does: our own few words, and the first sentence of torch's docstring."""
+    """The meaning of an op: our own few words, and the first sentence of torch's docstring."""
 
     short: str | None = None
     docs: str | None = None
@@ -33,8 +33,8 @@ def glossary() -> dict[str, Words]:
 
 
 def meaning(op: str) -> str | None:
-    """What ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma`` does: the first sentence of torch's docstring,
-    our own words for what torch does not describe; None for an op that neither knows."""
+    """The meaning of ``aten.mul``, ``aten.mul.Tensor`` or ``prims.fma``: the first sentence of torch's
+    docstring, our own words for what torch does not describe; None for an op that neither knows."""
     words = _words(op)
     return words.docs or words.short
 

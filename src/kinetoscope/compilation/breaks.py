@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from kinetoscope.compilation.model import GraphBreak, Row
+from kinetoscope.compilation.model import CompileRow, GraphBreak
 
 PLACE = re.compile(r"^Graph break in user code at (.+):(\d+)$", re.M)
 USER_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)\n\s+(.*)$', re.M)
@@ -23,7 +23,7 @@ WRAPPERS = ("Encountered graph break when attempting to", "Failed to handle grap
 RECOMPILE_LIMIT = re.compile(r"(?:recompile_limit|cache_size_limit|[Rr]ecompile limit|cache size limit)")
 
 
-class Explained(Row, frozen=True, kw_only=True):
+class Explained(CompileRow, frozen=True, kw_only=True):
     reason: str
     explanation: str
     hints: tuple[str, ...]
@@ -31,14 +31,14 @@ class Explained(Row, frozen=True, kw_only=True):
     url: str | None
 
 
-class Place(Row, frozen=True, kw_only=True):
+class Place(CompileRow, frozen=True, kw_only=True):
     file: str | None
     line: int | None
     function: str | None
     code: str | None
 
 
-class Occurrence(Row, frozen=True, kw_only=True):
+class Occurrence(CompileRow, frozen=True, kw_only=True):
     """One mention of one break in one source."""
 
     frame: int | None

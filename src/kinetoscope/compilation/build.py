@@ -16,17 +16,17 @@ from kinetoscope.compilation.generated.graphs import graph_rows
 from kinetoscope.compilation.generated.launchers import Loaded
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
-from kinetoscope.compilation.log.read import Log, Text, held
+from kinetoscope.compilation.log.read import Log, LogText, text_of
 from kinetoscope.compilation.log.records import Metrics
 from kinetoscope.compilation.model import (
     Autotune,
-    Compilation,
+    CompiledGraph,
+    CompiledKernel,
+    CompiledProgram,
     Counts,
     Failure,
     Frame,
     Fusion,
-    Graph,
-    Kernel,
     LogSource,
     PhaseSpan,
     Recompilation,
@@ -36,7 +36,7 @@ from kinetoscope.recording.manifest import UNREADABLE
 NO_SCHEDULER = SchedulerLog((), ())
 
 
-class Bytecode(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedBytecode(msgspec.Struct, frozen=True, kw_only=True):
     """One function before and after Dynamo, as the recording's hook saw it: ``dis`` listings."""
 
     function: str
@@ -47,15 +47,15 @@ class Bytecode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recording keeps beside a rank's log."""
+    """The files that a recording keeps with a rank's log."""
 
     scheduler: SchedulerLog = NO_SCHEDULER
     counters: dict[str, dict[str, int]] = {}
-    bytecode: tuple[Bytecode, ...] = ()
+    bytecode: tuple[RecordedBytecode, ...] = ()
     loaded: tuple[Loaded, ...] = ()
 
 
-def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> Compilation:
+def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> CompiledProgram:
     """One Compilation of all ranks' logs, each with its rank where that is known from outside."""
     rows = _Rows()
     for log, rank, sidecar in logs:
@@ -65,25 +65,24 @@ def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> Compilation:
 
 
 class _Rows:
+    """The rows of all logs so far, as the lists and mappings that ``CompiledProgram`` has of them."""
+
     def __init__(self) -> None:
         self.torch: str | None = None
         self.sources: list[LogSource] = []
         self.frames: list[Frame] = []
         self.stretches: list[tuple[int, str, float, float]] = []
         self.occurrences: list[Occurrence] = []
-        self.counters: Counter[str] = Counter()
         self.recompilations: list[Recompilation] = []
         self.failures: list[Failure] = []
-        self.graphs: list[Graph] = []
-        self.kernels: list[Kernel] = []
+        self.graphs: list[CompiledGraph] = []
+        self.kernels: list[CompiledKernel] = []
         self.autotune: list[Autotune] = []
-        self.fx: Counter[str] = Counter()
-        self.aot: Counter[str] = Counter()
         self.notes: list[str] = []
-        self.texts: dict[tuple[int, str], Text] = {}
-        self.post_grad: dict[int, Text] = {}
-        self.modules: dict[int, Text] = {}
-        self.cache_records: dict[int, Text] = {}
+        self.counters, self.fx, self.aot = Counter[str](), Counter[str](), Counter[str]()
+        self.texts: dict[tuple[int, str], LogText] = {}
+        self.post_grad, self.modules = dict[int, LogText](), dict[int, LogText]()
+        self.cache_records: dict[int, LogText] = {}
 
     def take(self, draft: LogDraft, sidecar: Sidecar) -> None:
         log = draft.log
@@ -135,8 +134,8 @@ class _Rows:
         self.stretches += [(index, *span) for span in ran]
         self.fx.update(draft.fx_cache)
         self.aot.update(draft.aot_cache)
-        self.texts.update({(index, name): Text(draft.log, record) for name, record in draft.texts.items()})
-        self.texts.update({(index, name): held(name, text) for name, text in draft.apart.items()})
+        self.texts.update({(index, name): LogText(draft.log, record) for name, record in draft.texts.items()})
+        self.texts.update({(index, name): text_of(name, text) for name, text in draft.apart.items()})
         if failure := frames.failure_row(draft, frame):
             self.failures.append(failure)
         self.occurrences += _occurrences(draft, frame)
@@ -148,14 +147,14 @@ class _Rows:
             graph, kernels = graph_rows(draft, graph_draft, index=row, frame_index=index, fusion=fusion)
             self.graphs.append(graph)
             self.kernels += kernels
-            self.modules[row] = Text(draft.log, graph_draft.output)
+            self.modules[row] = LogText(draft.log, graph_draft.output)
             if graph_draft.cache_record:
-                self.cache_records[row] = Text(draft.log, graph_draft.cache_record)
+                self.cache_records[row] = LogText(draft.log, graph_draft.cache_record)
             if graph_draft.post_grad:
-                self.post_grad[row] = Text(draft.log, graph_draft.post_grad)
+                self.post_grad[row] = LogText(draft.log, graph_draft.post_grad)
 
-    def compilation(self) -> Compilation:
-        return Compilation(
+    def compilation(self) -> CompiledProgram:
+        return CompiledProgram(
             torch=self.torch,
             sources=tuple(self.sources),
             frames=tuple(self.frames),
@@ -220,9 +219,9 @@ class _Fusions:
         return waiting.pop(0) if waiting else None
 
 
-def _add_bytecode(draft: LogDraft, seen: Iterable[Bytecode]) -> None:
+def _add_bytecode(draft: LogDraft, seen: Iterable[RecordedBytecode]) -> None:
     """Give frames whose records lack it the bytecode that the hook saw, in the order of compilation."""
-    waiting: dict[tuple[str | None, str | None, int | None], list[Bytecode]] = {}
+    waiting: dict[tuple[str | None, str | None, int | None], list[RecordedBytecode]] = {}
     for bytecode in seen:
         waiting.setdefault((bytecode.function, bytecode.file, bytecode.line), []).append(bytecode)
     for frame in draft.frames:

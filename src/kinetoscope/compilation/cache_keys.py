@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from kinetoscope.compilation.log import records
-from kinetoscope.compilation.model import Compilation, ComponentChange, Graph, KeyChange
+from kinetoscope.compilation.model import CompiledGraph, CompiledProgram, ComponentChange, KeyChange
 
 COMPONENT = re.compile(r"^\[(?P<hash>\w+)\] (?P<name>[^:\n]*)(?::\s*(?P<value>.*))?$", re.S)
 
 
-def changed(before: Compilation, after: Compilation) -> tuple[KeyChange, ...]:
+def changed(before: CompiledProgram, after: CompiledProgram) -> tuple[KeyChange, ...]:
     """Graphs whose key differs, matched by compile id, direction and order."""
-    earlier: dict[tuple[str, str], list[Graph]] = {}
+    earlier: dict[tuple[str, str], list[CompiledGraph]] = {}
     for graph in before.graphs:
         earlier.setdefault((graph.compile_id, graph.direction), []).append(graph)
     result: list[KeyChange] = []
@@ -35,7 +35,7 @@ def changed(before: Compilation, after: Compilation) -> tuple[KeyChange, ...]:
     return tuple(result)
 
 
-def _components(compilation: Compilation, graph: Graph) -> dict[str, tuple[str, str]]:
+def _components(compilation: CompiledProgram, graph: CompiledGraph) -> dict[str, tuple[str, str]]:
     """Name to hash and value. A repeated name is distinguished by its position among its like."""
     text = compilation.cache_records.get(graph.index)
     decoded = text.log.json(text.record, records.cache_components) if text else None

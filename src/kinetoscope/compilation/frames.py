@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from kinetoscope.compilation import breaks, guards, phases
 from kinetoscope.compilation.fx import call_count
@@ -41,6 +42,7 @@ def frame_row(
     named = metrics if metrics.co_name else function_of.get(draft.compile_id.rpartition("/")[0], metrics)
     stack = stack_lines(draft.stack, names)
     seconds = _seconds(draft)
+    phase_seconds: dict[str, Any] = {f"{phase}_s": round(spent, 6) for phase, spent in seconds.items()}
     config = inductor_config(draft)
     guard_text = draft.texts.get("guards")
     failure = metrics.fail_reason
@@ -57,14 +59,7 @@ def frame_row(
         attempts=max(draft.attempts, 1),
         restarts=tuple(breaks.explain(r).reason for r in metrics.restart_reasons or ()),
         compile_s=round(sum(seconds.values()), 6),
-        dynamo_s=round(seconds["dynamo"], 6),
-        aot_s=round(seconds["aot"], 6),
-        inductor_s=round(seconds["inductor"], 6),
-        codegen_s=round(seconds["codegen"], 6),
-        triton_s=round(seconds["triton"], 6),
-        autotune_s=round(seconds["autotune"], 6),
-        cudagraphs_s=round(seconds["cudagraphs"], 6),
-        backward_s=round(seconds["backward"], 6),
+        **phase_seconds,
         retraced_s=round(metrics.dynamo_time_before_restart_s or 0.0, 6),
         backend=_backend(draft),
         mode=_mode(draft, config),
@@ -229,8 +224,8 @@ def _cudagraphs(
         on_cpu = b"empty_strided_cpu(" in code
         cpu = ": it works on CPU tensors (seen in the generated module)" if on_cpu else ""
         return "skipped", f"no part of the graph could be captured{cpu}"
-    # A skip that the recording could not tie to a compilation is tied to those that asked and got none.
-    return "skipped", skips.get("") or "asked for, but the log shows no capture"
+    # A skip without a known compilation is taken as that of those which requested graphs and got none.
+    return "skipped", skips.get("") or "requested, but the log shows no capture"
 
 
 def _cudagraphs_in_key(draft: FrameDraft) -> bool:

@@ -1,4 +1,5 @@
-"""What Inductor fused, and why not: from its scheduler's log lines, or its nodes before and after.
+"""Fusion by Inductor, and why nodes were not fused: from its scheduler's lines, or its nodes before and
+after.
 
 Read from any text that ``TORCH_LOGS=fusion,cudagraphs`` printed, ``V1121 01:48:44.7 PID file:line] [0/0_1]
 [__fusion] message``, or from a recording's ``scheduler.log``, ``DEBUG 2026-11-21 01:48:44,700
@@ -29,7 +30,7 @@ CUT = re.compile(r"Created \d+ graph partitions: (\d+) cudagraphable, (\d+) non-
 UNCAPTURED = re.compile(r"^(op\S*): reason=(?P<why>.+?), ir=\w+(?:, fx=(?P<node>.+))?$")
 # One of Inductor's nodes, before or after fusion: op3, or op3_op4 that it was fused into.
 NODE = re.compile(r"^(?P<name>op\w+): (?P<kind>\w+)\(", re.M)
-# Not a reason of the graph's: CUDA graphs were not asked for.
+# Not a reason of the graph's: CUDA graphs were not requested.
 NOT_ASKED = "cudagraphs is disabled"
 EXAMPLES = 5
 
@@ -92,7 +93,7 @@ def parse(lines: Iterable[str]) -> SchedulerLog:
 
 
 def of_debug_folder(folder: Path) -> SchedulerLog:
-    """What was fused in each graph of a TORCH_COMPILE_DEBUG folder, in the order of compilation."""
+    """The fusion of each graph of a TORCH_COMPILE_DEBUG folder, in the order of compilation."""
     fusions = map(_of_nodes, models(folder))
     return SchedulerLog(tuple(("", fusion) for fusion in fusions if fusion), ())
 

@@ -1,4 +1,5 @@
-"""Graphs as torch prints them: code with the user's line above each group of ops."""
+"""Graphs as torch prints them: code with the user's line above each group of ops; and how AOTAutograd's
+partitioner cut a joint graph into a forward and a backward one."""
 
 from __future__ import annotations
 
@@ -7,12 +8,20 @@ from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
-from kinetoscope.compilation.model import Row, SavedTensor, SourceLine
+import msgspec
+
+from kinetoscope.compilation.model import (
+    CompileRow,
+    PartitionerSettings,
+    Rematerialised,
+    SavedForBackward,
+    SourceLine,
+)
 
 FILE_COMMENT = re.compile(
     r"\s+# File: (?P<file>.*?):(?P<line>\d+) in (?P<function>[^,]+), code: ?(?P<code>.*)"
 )
-NODE = re.compile(r'\s+(?P<name>\w+)(?:: "(?P<type>[^"]*)")? = (?P<target>[\w.]+)')
+NODE = re.compile(r'\s+(?P<name>\w+)(?:: "(?P<type>[^"]*)")? = (?P<target>[\w.]+)(?P<arguments>[^;\n]*)')
 OP = re.compile(r"= torch\.ops\.((?:\w+)\.(?:\w+))")
 ANY_CALL = re.compile(r"^\s+\w+(?:: \"[^\"]*\")? = (?!fx_pytree)(?:[\w.]+\(|.+ [-+*/@%&|<>=]+ )", re.M)
 INPUT = re.compile(r'\b(?P<name>\w+): "(?P<type>[^"]*)"')
@@ -25,18 +34,40 @@ PRODUCT = re.compile(
 )
 BITS = re.compile(r"\d+")
 ITEM_BYTES = {"b8": 1, "c64": 8, "c128": 16}
+DONATED = re.compile(r"\bbw_donated_idxs=\[([\d,\s]*)\]")
+# names of nodes among arguments: neither keywords (`dtype = torch.float32`) nor parts of dotted names
+OPERAND = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w.(]| = )")
+# aten's ops that return their first argument's memory
+VIEWS = re.compile(
+    r"torch\.ops\.aten\.(?:_unsafe_view|alias|as_strided|detach|diagonal|expand|permute|select|slice|split"
+    r"|split_with_sizes|squeeze|t|transpose|unbind|unfold|unsqueeze|view)\.\w+"
+)
+
+partitioner_settings = msgspec.json.Decoder(PartitionerSettings)
 
 
-class Node(Row, frozen=True, kw_only=True):
-    """One assignment of a graph: its name, what it calls, and the user's line it came from."""
+class GraphNode(CompileRow, frozen=True, kw_only=True):
+    """One assignment of a graph: its name, what it calls with which arguments, and the user's line it came
+    from. Two graphs' nodes are the same where name, type and target are."""
 
     name: str
     target: str
     type: str | None
+    arguments: str
     source: SourceLine | None
 
+    @property
+    def is_view(self) -> bool:
+        return VIEWS.fullmatch(self.target) is not None
 
-def nodes(text: str) -> Iterator[Node]:
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The nodes that it reads; parts of a tuple read ``getitem = var_mean[0]``: the target is a node."""
+        called = () if "." in self.target else (self.target,)
+        return (*called, *OPERAND.findall(self.arguments))
+
+
+def nodes(text: str) -> Iterator[GraphNode]:
     """The graph's assignments in order."""
     source: SourceLine | None = None
     for line in text.split("\n"):
@@ -50,7 +81,7 @@ def nodes(text: str) -> Iterator[Node]:
         elif "# No stacktrace found" in line:
             source = None
         elif " = " in line and (node := NODE.match(line)):
-            yield Node(name=node["name"], target=node["target"], type=node["type"], source=source)
+            yield GraphNode(**node.groupdict(), source=source)
 
 
 def op_counts(text: str) -> dict[str, int]:
@@ -77,12 +108,12 @@ def _extents(type_: str | None) -> tuple[int, ...]:
 
 
 def call_count(text: str) -> int:
-    """Number of calls in a Dynamo graph (torch functions, methods and operators alike)."""
+    """Number of calls in a Dynamo graph (torch functions, methods and operators)."""
     return len(ANY_CALL.findall(text))
 
 
-def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedTensor, ...]:
-    """What the forward graph keeps for the backward one.
+def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedForBackward, ...]:
+    """The tensors that the forward graph saves for the backward one.
 
     Newer versions mark them in the forward graph's return; before, every input of the backward graph that is
     not a tangent was saved.
@@ -112,7 +143,7 @@ def _types(text: str) -> dict[str, str]:
     return {m["name"]: m["type"] for m in INPUT.finditer(text)}
 
 
-def tensor(name: str, type_: str | None) -> SavedTensor | None:
+def tensor(name: str, type_: str | None) -> SavedForBackward | None:
     """A node by its type, ``f32[4, s0][s0, 1]cuda:0``; None where that is no tensor's."""
     match = TENSOR.match(type_ or "")
     if not match:
@@ -121,7 +152,7 @@ def tensor(name: str, type_: str | None) -> SavedTensor | None:
     size = item_bytes(match["dtype"])
     for extent in shape:
         size = size * int(extent) if size is not None and extent.isdecimal() else None
-    return SavedTensor(name=name, dtype=match["dtype"], shape=shape, device=match["device"], bytes=size)
+    return SavedForBackward(name=name, dtype=match["dtype"], shape=shape, device=match["device"], bytes=size)
 
 
 def item_bytes(dtype: str) -> int | None:
@@ -130,3 +161,65 @@ def item_bytes(dtype: str) -> int | None:
         return ITEM_BYTES[dtype]
     bits = BITS.search(dtype)
     return max(int(bits[0]) // 8, 1) if bits else None
+
+
+def with_donated(
+    saved: tuple[SavedForBackward, ...], backward: str | None, metadata: str | None
+) -> tuple[SavedForBackward, ...]:
+    """Mark which may be written over: AOTAutograd's metadata counts them among the backward's inputs."""
+    found = DONATED.search(metadata or "")
+    if not found or not backward:
+        return saved
+    names = input_names(backward)
+    indices = {int(index) for index in found[1].replace(",", " ").split()}
+    donated = {name for index, name in enumerate(names) if index in indices}
+    return tuple(msgspec.structs.replace(t, donated=t.name in donated) for t in saved)
+
+
+def rematerialised(forward: str, backward: str) -> tuple[Rematerialised, ...]:
+    """The backward's nodes that the forward has too, in the backward's order: names are the joint graph's."""
+    before = {(node.name, node.type, node.target) for node in nodes(forward)}
+    all_nodes = {node.name: node for node in nodes(backward)}
+    again = {name: n for name, n in all_nodes.items() if (n.name, n.type, n.target) in before}
+    not_saved = _not_saved(all_nodes, again, backward)
+    return tuple(
+        Rematerialised(
+            name=name,
+            op=_op(node, all_nodes),
+            dtype=made.dtype,
+            shape=made.shape,
+            device=made.device,
+            bytes=made.bytes,
+            spared_bytes=made.bytes if name in not_saved else 0,
+        )
+        for name, node in again.items()
+        if (made := tensor(name, node.type))
+    )
+
+
+def total_bytes(sizes: list[int | None]) -> int | None:
+    """The sum; None where one of the sizes is a symbol."""
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _not_saved(nodes: dict[str, GraphNode], again: dict[str, GraphNode], backward: str) -> set[str]:
+    """The nodes that would be saved if nothing was computed again: those that the backward's own nodes read,
+    or what these are views of."""
+    read = {name for node in nodes.values() if node.name not in again for name in node.operands}
+    read.update(OPERAND.findall(backward.rpartition("return ")[2]))
+    return {base for name in read & again.keys() if (base := _base(name, again)) in again}
+
+
+def _base(name: str, again: dict[str, GraphNode]) -> str:
+    """The node whose memory this one shows; one that is not computed again is saved, or an input."""
+    while node := again.get(name):
+        tuple_of = again.get(node.target)
+        if not (node.is_view or (tuple_of and tuple_of.is_view)) or not node.operands:
+            return name
+        name = node.operands[0]
+    return name
+
+
+def _op(node: GraphNode, nodes: dict[str, GraphNode]) -> str:
+    maker = nodes.get(node.target, node)
+    return ".".join(maker.target.removeprefix("torch.ops.").split(".")[:2])

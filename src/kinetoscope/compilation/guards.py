@@ -1,4 +1,4 @@
-"""Guards: the tree that torch prints, each guard in plain words with the line that asked for it."""
+"""Guards: the tree that torch prints, each guard in plain words with the line that it comes from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORDS = {
     "SEQUENCE_LENGTH": "the sequence still has as many items",
     "TUPLE_ITERATOR_LEN": "the iterator still has as many items left",
     "SET_CONTAINS": "the set still has this item",
-    "NO_HASATTR": "nobody set this attribute since (mark_dynamic sets _dynamo_dynamic_indices)",
+    "NO_HASATTR": "this attribute was not set since (mark_dynamic sets _dynamo_dynamic_indices)",
     "HASATTR": "the object still has this attribute",
     "NOT_PRESENT_IN_GENERIC_DICT": "the instance does not override this attribute",
     "NO_TENSOR_ALIASING": "these tensors are still different tensors",

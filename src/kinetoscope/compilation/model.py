@@ -1,8 +1,8 @@
-"""What torch.compile did, as inert rows: the contract's ``compilation`` as types.
+"""The work of torch.compile as inert rows: the contract's ``compilation`` as types.
 
 Rows refer to their frame by ``frame``, the row number in ``Compilation.frames``: a compile id alone is not
 unique (``torch.compiler.reset()`` starts again at 0/0, and every rank has its own 0/0). Large texts (graphs,
-guards, bytecode, generated code) stay in the log and are read when asked for.
+guards, bytecode, generated code) stay in the log and are read when they are needed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:  # reports hold these rows: they come without what reads logs
-    from kinetoscope.compilation.log.read import Text
+    from kinetoscope.compilation.log.read import LogText
 
 
-class SavedTensor(msgspec.Struct, frozen=True, kw_only=True):
+class SavedForBackward(msgspec.Struct, frozen=True, kw_only=True):
     """``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which
     nothing else aliases; None where the log does not say."""
 
@@ -47,7 +47,7 @@ class Rematerialised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What min-cut was given: torch._functorch.config as the compilation's log has it, None where silent."""
+    """The settings of min-cut: torch._functorch.config as the compilation's log has it, None where silent."""
 
     activation_memory_budget: float | None = None
     aggressive_recomputation: bool | None = None
@@ -61,7 +61,7 @@ class PartitionerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ban_recompute_reductions: bool | None = None
 
     def changed(self) -> dict[str, bool | float]:
-        """What differs from torch's defaults."""
+        """The settings that differ from torch's defaults."""
         default, given = msgspec.structs.asdict(DEFAULTS), msgspec.structs.asdict(self)
         return {name: value for name, value in given.items() if value is not None and value != default[name]}
 
@@ -80,25 +80,25 @@ DEFAULTS = PartitionerSettings(
 )
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class CompileRow(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all rows: inert, and compared by value."""
 
 
-class StackLine(Row, frozen=True, kw_only=True):
+class StackLine(CompileRow, frozen=True, kw_only=True):
     file: str
     line: int
     function: str
     code: str | None = None
 
 
-class SourceLine(Row, frozen=True, kw_only=True):
+class SourceLine(CompileRow, frozen=True, kw_only=True):
     file: str
     line: int
     code: str
     function: str | None = None
 
 
-class Dimension(Row, frozen=True, kw_only=True):
+class Dimension(CompileRow, frozen=True, kw_only=True):
     """A size or number that became a symbol, and whether it stayed one."""
 
     source: str
@@ -112,12 +112,12 @@ class Dimension(Row, frozen=True, kw_only=True):
     code: str | None = None
 
 
-class CacheState(Row, frozen=True, kw_only=True):
+class CacheState(CompileRow, frozen=True, kw_only=True):
     fx: str = "off"
     aot: str = "off"
 
 
-class Frame(Row, frozen=True, kw_only=True):
+class Frame(CompileRow, frozen=True, kw_only=True):
     """One compilation of one Python frame (all its attempts).
 
     The ``*_s`` phases are seconds, each without the phases inside it, and add up to ``compile_s``;
@@ -151,7 +151,7 @@ class Frame(Row, frozen=True, kw_only=True):
     guard_latency_us: int | None
     dynamo_ops: int | None
     cudagraphs: str
-    cudagraphs_skipped: str | None = None  # why, where they were asked for
+    cudagraphs_skipped: str | None = None  # why, where they were requested
     cache: CacheState
     failure: str | None
     stack: tuple[StackLine, ...]
@@ -164,7 +164,7 @@ class Frame(Row, frozen=True, kw_only=True):
     costed_us: float | None = None
 
 
-class PhaseSpan(Row, frozen=True, kw_only=True):
+class PhaseSpan(CompileRow, frozen=True, kw_only=True):
     """When a phase of a frame ran, without what ran inside of it, from the first such moment of all logs."""
 
     frame: int
@@ -173,7 +173,7 @@ class PhaseSpan(Row, frozen=True, kw_only=True):
     duration_s: float
 
 
-class GraphBreak(Row, frozen=True, kw_only=True):
+class GraphBreak(CompileRow, frozen=True, kw_only=True):
     frame: int | None
     compile_id: str | None
     file: str | None
@@ -199,7 +199,7 @@ class GraphBreak(Row, frozen=True, kw_only=True):
     extra_launches_per_step: float | None = None
 
 
-class Reason(Row, frozen=True, kw_only=True):
+class Reason(CompileRow, frozen=True, kw_only=True):
     """A guard of an earlier compilation (``of``) that this call failed."""
 
     of: str
@@ -214,7 +214,7 @@ class Reason(Row, frozen=True, kw_only=True):
     code: str | None = None
 
 
-class Recompilation(Row, frozen=True, kw_only=True):
+class Recompilation(CompileRow, frozen=True, kw_only=True):
     frame: int
     compile_id: str
     function: str | None
@@ -229,7 +229,7 @@ class Recompilation(Row, frozen=True, kw_only=True):
     """Compilations of one code object that the configuration allows; torch's default where it is silent."""
 
 
-class Failure(Row, frozen=True, kw_only=True):
+class Failure(CompileRow, frozen=True, kw_only=True):
     frame: int
     compile_id: str
     function: str | None
@@ -247,18 +247,18 @@ class Failure(Row, frozen=True, kw_only=True):
     stack: tuple[StackLine, ...] = ()
 
 
-class FusionRound(Row, frozen=True, kw_only=True):
+class FusionRound(CompileRow, frozen=True, kw_only=True):
     before: int
     after: int
 
 
-class NotFused(Row, frozen=True, kw_only=True):
+class NotFused(CompileRow, frozen=True, kw_only=True):
     why: str
     count: int
     examples: tuple[str, ...]
 
 
-class Partitions(Row, frozen=True, kw_only=True):
+class Partitions(CompileRow, frozen=True, kw_only=True):
     """How Inductor cut a graph for CUDA graphs: parts that can be captured, others, and why those cannot."""
 
     cudagraphable: int
@@ -266,8 +266,8 @@ class Partitions(Row, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-class Fusion(Row, frozen=True, kw_only=True):
-    """What Inductor's scheduler did with one graph's nodes."""
+class Fusion(CompileRow, frozen=True, kw_only=True):
+    """Decisions of Inductor's scheduler on one graph's nodes."""
 
     rounds: tuple[FusionRound, ...] = ()
     fused: tuple[str, ...] = ()
@@ -275,7 +275,7 @@ class Fusion(Row, frozen=True, kw_only=True):
     partitions: Partitions | None = None
 
 
-class CallCost(Row, frozen=True, kw_only=True):
+class CallCost(CompileRow, frozen=True, kw_only=True):
     """The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32``
     where the kernel that runs rounds first)."""
 
@@ -284,7 +284,7 @@ class CallCost(Row, frozen=True, kw_only=True):
     dtype: str
 
 
-class ExternCall(Row, frozen=True, kw_only=True):
+class ExternCall(CompileRow, frozen=True, kw_only=True):
     """Calls of a library's kernels (cuBLAS, cuDNN, ATen fallback) in a generated module.
 
     ``op`` is the name that the trace has for them (``aten::mm``); ``source`` holds the lines of all calls,
@@ -303,7 +303,7 @@ class ExternCall(Row, frozen=True, kw_only=True):
     launches: int | None = None
 
 
-class Graph(Row, frozen=True, kw_only=True):
+class CompiledGraph(CompileRow, frozen=True, kw_only=True):
     """One graph that a backend turned into code."""
 
     index: int
@@ -318,7 +318,7 @@ class Graph(Row, frozen=True, kw_only=True):
     cache: str
     kernels: int
     extern: tuple[ExternCall, ...]
-    saved: tuple[SavedTensor, ...]
+    saved: tuple[SavedForBackward, ...]
     saved_bytes: int | None
     fusion: Fusion | None
     calls: int | None = None  # how often the trace shows it called
@@ -334,7 +334,7 @@ class Graph(Row, frozen=True, kw_only=True):
     partitioner: PartitionerSettings | None = None
 
 
-class Kernel(Row, frozen=True, kw_only=True):
+class CompiledKernel(CompileRow, frozen=True, kw_only=True):
     """One generated kernel of one graph."""
 
     name: str
@@ -381,7 +381,7 @@ class Kernel(Row, frozen=True, kw_only=True):
     refused: bool = False
 
 
-class LineTime(Row, frozen=True, kw_only=True):
+class LineTime(CompileRow, frozen=True, kw_only=True):
     """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
 
     A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
@@ -400,7 +400,7 @@ class LineTime(Row, frozen=True, kw_only=True):
     costed_us: float | None = None
 
 
-class Autotune(Row, frozen=True, kw_only=True):
+class Autotune(CompileRow, frozen=True, kw_only=True):
     """A choice among implementations of one matmul or convolution, with times in ms."""
 
     frame: int
@@ -416,7 +416,7 @@ class Autotune(Row, frozen=True, kw_only=True):
     best_triton_config: str | None
 
 
-class Counts(Row, frozen=True, kw_only=True):
+class Counts(CompileRow, frozen=True, kw_only=True):
     hit: int = 0
     miss: int = 0
     bypass: int = 0
@@ -425,7 +425,7 @@ class Counts(Row, frozen=True, kw_only=True):
 NOTHING = Counts()
 
 
-class LogSource(Row, frozen=True, kw_only=True):
+class LogSource(CompileRow, frozen=True, kw_only=True):
     path: str
     bytes: int
     records: int
@@ -434,8 +434,8 @@ class LogSource(Row, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per compilation
-class Compilation:
-    """Everything that the compile logs of one run tell."""
+class CompiledProgram:
+    """The content of the compile logs of one run."""
 
     torch: str | None = None
     sources: tuple[LogSource, ...] = ()
@@ -444,22 +444,22 @@ class Compilation:
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompilations: tuple[Recompilation, ...] = ()
     failures: tuple[Failure, ...] = ()
-    graphs: tuple[Graph, ...] = ()
-    kernels: tuple[Kernel, ...] = ()
+    graphs: tuple[CompiledGraph, ...] = ()
+    kernels: tuple[CompiledKernel, ...] = ()
     autotune: tuple[Autotune, ...] = ()
     fx_cache: Counts = NOTHING
     aot_cache: Counts = NOTHING
     notes: tuple[str, ...] = ()
     # (frame, name): dynamo, joint, forward, backward, inference, guards, bytecode, modified bytecode, …
-    texts: Mapping[tuple[int, str], Text] = field(default_factory=lambda: MappingProxyType({}))
+    texts: Mapping[tuple[int, str], LogText] = field(default_factory=lambda: MappingProxyType({}))
     # graph: its post-grad graph and its generated module
-    post_grad: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
-    modules: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
+    post_grad: Mapping[int, LogText] = field(default_factory=lambda: MappingProxyType({}))
+    modules: Mapping[int, LogText] = field(default_factory=lambda: MappingProxyType({}))
     # graph: the record of its cache key and the key's components
-    cache_records: Mapping[int, Text] = field(default_factory=lambda: MappingProxyType({}))
+    cache_records: Mapping[int, LogText] = field(default_factory=lambda: MappingProxyType({}))
 
 
-class Guard(Row, frozen=True, kw_only=True):
+class Guard(CompileRow, frozen=True, kw_only=True):
     """One check, or one object (``kind`` ends in GuardManager) whose checks are its children."""
 
     depth: int
@@ -477,13 +477,13 @@ class Guard(Row, frozen=True, kw_only=True):
         return not self.kind.endswith("Manager")
 
 
-class GuardTree(Row, frozen=True, kw_only=True):
+class GuardTree(CompileRow, frozen=True, kw_only=True):
     roots: tuple[Guard, ...]
     checks: int
     latency_us: float | None
 
 
-class Instruction(Row, frozen=True, kw_only=True):
+class Instruction(CompileRow, frozen=True, kw_only=True):
     line: int | None
     offset: int | None
     opcode: str
@@ -493,7 +493,7 @@ class Instruction(Row, frozen=True, kw_only=True):
     is_target: bool
 
 
-class ComponentChange(Row, frozen=True, kw_only=True):
+class ComponentChange(CompileRow, frozen=True, kw_only=True):
     """One component of a graph's cache key, in both logs; None: not there."""
 
     component: str
@@ -501,7 +501,7 @@ class ComponentChange(Row, frozen=True, kw_only=True):
     after: str | None
 
 
-class KeyChange(Row, frozen=True, kw_only=True):
+class KeyChange(CompileRow, frozen=True, kw_only=True):
     """Two logs' cache keys of the same graph; no ``changes`` where the log names no components."""
 
     compile_id: str

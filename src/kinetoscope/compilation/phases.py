@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kinetoscope.compilation.log.records import Event
+from kinetoscope.compilation.log.records import RegionEvent
 
 PHASES: tuple[str, ...] = (
     "dynamo",
@@ -59,7 +59,7 @@ class Region(NamedTuple):
         return max(self.end - self.start, 0.0)
 
 
-def regions(events: Iterable[Event]) -> list[Region]:
+def regions(events: Iterable[RegionEvent]) -> list[Region]:
     """All regions of one frame's events, which are in the order they were logged, by their ends.
 
     The log gives every event thread 0. A region that ends while a later one is still open ran on another

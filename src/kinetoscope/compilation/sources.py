@@ -14,12 +14,12 @@ from typing import TypeVar
 import msgspec
 
 from kinetoscope.compilation import build, fusion
-from kinetoscope.compilation.build import Bytecode, Sidecar
+from kinetoscope.compilation.build import RecordedBytecode, Sidecar
 from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log.read import Log
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -27,13 +27,13 @@ from kinetoscope.recording import plain_file
 
 Line = TypeVar("Line")
 RANK = re.compile(r"rank[_-]?(\d+)")
-BYTECODE = msgspec.json.Decoder(Bytecode)
+BYTECODE = msgspec.json.Decoder(RecordedBytecode)
 COUNTERS = msgspec.json.Decoder(dict[str, dict[str, int]])
 SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
 
 
-def load(*inputs: str | Path) -> Compilation:
-    """Everything the compile logs under ``inputs`` tell, all ranks together.
+def load(*inputs: str | Path) -> CompiledProgram:
+    """The compile logs under ``inputs``, read: all ranks together.
 
     Raises:
         InputError: an input does not exist, or nothing under any of them is a compile log.
@@ -47,7 +47,7 @@ def load(*inputs: str | Path) -> Compilation:
         found += logs
         texts += schedulers
     if texts:
-        # TORCH_LOGS text that stands alone belongs to the log beside it, or to nothing but itself.
+        # TORCH_LOGS text that stands alone belongs to the log next to it, or to nothing but itself.
         scheduler = fusion.parse(line for path in texts for line in _lines(path))
         if found:
             first = found[0]
@@ -115,7 +115,7 @@ def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b
 
 
 def _beside(path: Path, name: str) -> Path:
-    """``rank0.NAME`` beside ``rank0.log``."""
+    """``rank0.NAME`` in the folder of ``rank0.log``."""
     stem = re.sub(r"\.log(?:\.gz)?$", "", path.name)
     return path.with_name(f"{stem}.{name}")
 

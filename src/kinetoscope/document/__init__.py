@@ -4,7 +4,7 @@ from kinetoscope.analysis.idle.launches import LaunchRow, QueuePoint
 from kinetoscope.analysis.origins.dispatch import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.compilation import Compilation
 from kinetoscope.document.devices import DeviceRow, IdleRow
-from kinetoscope.document.findings import After, Evidence, FindingRow, FindingsListing
+from kinetoscope.document.findings import Evidence, FindingRow, FindingsListing, SecondRecording
 from kinetoscope.document.kernels import (
     CategoryRow,
     GraphCategory,
@@ -46,11 +46,11 @@ from kinetoscope.document.ranks import (
     RankVerdict,
     SpreadRow,
 )
-from kinetoscope.document.replay import ChangeRow, PathRow, Replay, WhatIf
+from kinetoscope.document.replay import ChangeRow, PathRow, ReplayRow, WhatIfRow
 from kinetoscope.document.report import Report
-from kinetoscope.document.sources import Environment, Health, Note, SourceRow
+from kinetoscope.document.sources import EnvironmentRow, Health, Note, SourceRow
 from kinetoscope.document.steps import (
-    AsItRuns,
+    AsItRunsRow,
     CauseRow,
     PhaseKernel,
     PhaseRow,
@@ -64,10 +64,9 @@ from kinetoscope.document.steps import (
 )
 
 __all__ = [
-    "After",
     "AlikeRow",
     "AllocatorRow",
-    "AsItRuns",
+    "AsItRunsRow",
     "CategoryRow",
     "CauseRow",
     "Chain",
@@ -78,7 +77,7 @@ __all__ = [
     "CollectiveRow",
     "Compilation",
     "DeviceRow",
-    "Environment",
+    "EnvironmentRow",
     "Evidence",
     "FindingRow",
     "FindingsListing",
@@ -120,8 +119,9 @@ __all__ = [
     "RankVerdict",
     "Ranks",
     "RanksListing",
-    "Replay",
+    "ReplayRow",
     "Report",
+    "SecondRecording",
     "SourceRow",
     "Spread",
     "SpreadRow",
@@ -131,5 +131,5 @@ __all__ = [
     "StepTimesRow",
     "TimingRow",
     "Waiting",
-    "WhatIf",
+    "WhatIfRow",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The contract's ``compilation``: what reports embed and ``graphs --json`` prints.
 
 The rows that ``kinetoscope.compilation`` makes of a log are the contract's as they stand. Added here is
-what a trace tells beside them, and what ``graphs`` shows of one frame or kernel. ``UNSET`` has no key.
+what a trace adds to them, and what ``graphs`` shows of one frame or kernel. ``UNSET`` has no key.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from msgspec import UNSET, UnsetType
 
 from kinetoscope.compilation.model import (
     Autotune,
+    CompiledGraph,
+    CompiledKernel,
+    CompileRow,
     Counts,
     Failure,
     Frame,
-    Graph,
     GraphBreak,
     GuardTree,
     Instruction,
-    Kernel,
     LineTime,
     LogSource,
     PhaseSpan,
     Recompilation,
-    Row,
 )
 from kinetoscope.compilation.model import Guard as Guard
 from kinetoscope.compilation.model import KeyChange as KeyChange
 from kinetoscope.compilation.model import Reason as Reason
 from kinetoscope.compilation.model import Rematerialised as Rematerialised
-from kinetoscope.compilation.model import SavedTensor as SavedTensor
+from kinetoscope.compilation.model import SavedForBackward as SavedForBackward
 from kinetoscope.compilation.model import SourceLine as SourceLine
 
 FrameText = int | str | GuardTree | tuple[Instruction, ...]
 
 
-class LimitHit(Row, frozen=True, kw_only=True):
+class LimitHit(CompileRow, frozen=True, kw_only=True):
     """A function that runs eagerly since it was recompiled as often as torch allows."""
 
     compile_id: str
@@ -44,12 +44,12 @@ class LimitHit(Row, frozen=True, kw_only=True):
     advice: str
 
 
-class Caches(Row, frozen=True, kw_only=True):
+class Caches(CompileRow, frozen=True, kw_only=True):
     fx: Counts
     aot: Counts
 
 
-class Coverage(Row, frozen=True, kw_only=True):
+class Coverage(CompileRow, frozen=True, kw_only=True):
     """Null where no device work was recorded."""
 
     compiled_share_of_device_time: float | None = None
@@ -57,13 +57,13 @@ class Coverage(Row, frozen=True, kw_only=True):
     cudagraph_share_of_device_time: float | None = None
 
 
-class UnmatchedKernel(Row, frozen=True, kw_only=True):
+class UnmatchedKernel(CompileRow, frozen=True, kw_only=True):
     name: str
     device_time_us: float
     launches: int
 
 
-class UnknownGraph(Row, frozen=True, kw_only=True):
+class UnknownGraph(CompileRow, frozen=True, kw_only=True):
     """A graph that ran and is not in the log."""
 
     hash: str
@@ -71,7 +71,7 @@ class UnknownGraph(Row, frozen=True, kw_only=True):
     launches: int
 
 
-class Matched(Row, frozen=True, kw_only=True):
+class Matched(CompileRow, frozen=True, kw_only=True):
     """Device time of generated kernels, how far it could be traced back, and on what ground."""
 
     generated_us: float
@@ -83,21 +83,21 @@ class Matched(Row, frozen=True, kw_only=True):
     unknown_graphs: tuple[UnknownGraph, ...]
 
 
-class GraphTexts(Row, frozen=True, kw_only=True):
+class GraphTexts(CompileRow, frozen=True, kw_only=True):
     graph: int
     module: str
     post_grad: str | None
 
 
-class Texts(Row, frozen=True, kw_only=True):
-    """What ``--texts`` adds. Of each frame its number, ``frame``, and its texts by name; guards and bytecode
-    are taken apart."""
+class Texts(CompileRow, frozen=True, kw_only=True):
+    """The texts that ``--texts`` adds: for each frame its number, ``frame``, and its texts by name; guards
+    and bytecode are parsed."""
 
     frames: tuple[dict[str, FrameText], ...]
     graphs: tuple[GraphTexts, ...]
 
 
-class Compilation(Row, frozen=True, kw_only=True):
+class Compilation(CompileRow, frozen=True, kw_only=True):
     """``glossary``: what each op of the graphs does. ``source_lines`` (most device time first) and ``join``
     are there where a trace was joined to the log."""
 
@@ -107,8 +107,8 @@ class Compilation(Row, frozen=True, kw_only=True):
     stretches: tuple[PhaseSpan, ...]
     graph_breaks: tuple[GraphBreak, ...]
     recompilations: tuple[Recompilation, ...]
-    graphs: tuple[Graph, ...]
-    kernels: tuple[Kernel, ...]
+    graphs: tuple[CompiledGraph, ...]
+    kernels: tuple[CompiledKernel, ...]
     failures: tuple[Failure, ...]
     recompile_limit_hits: tuple[LimitHit, ...]
     autotune: tuple[Autotune, ...]
@@ -122,36 +122,36 @@ class Compilation(Row, frozen=True, kw_only=True):
     texts: Texts | UnsetType = UNSET
 
 
-class Bytecode(Row, frozen=True, kw_only=True):
+class FrameBytecode(CompileRow, frozen=True, kw_only=True):
     before: tuple[Instruction, ...]
     after: tuple[Instruction, ...]
 
 
-class NamedTexts(Row, frozen=True, kw_only=True):
+class NamedTexts(CompileRow, frozen=True, kw_only=True):
     """The texts of one name: none where the frame has no such graph, several where it has several."""
 
     name: str
     texts: tuple[str, ...]
 
 
-class FrameDetail(Row, frozen=True, kw_only=True):
-    """One compilation, closely. What was not asked for is unset, what the log does not have is null.
+class FrameDetail(CompileRow, frozen=True, kw_only=True):
+    """One compilation, closely. A part that was not requested is unset; null: the log does not have it.
 
-    ``text_names``: what may be asked for as ``text``. ``meanings``: of its graphs' ops.
+    ``text_names``: the names that ``text`` may be of. ``meanings``: of its graphs' ops.
     """
 
     frame: Frame
-    graphs: tuple[Graph, ...]
+    graphs: tuple[CompiledGraph, ...]
     meanings: dict[str, str]
     text_names: tuple[str, ...]
     guards: GuardTree | UnsetType | None = UNSET
-    bytecode: Bytecode | UnsetType | None = UNSET
+    bytecode: FrameBytecode | UnsetType | None = UNSET
     text: NamedTexts | UnsetType = UNSET
 
 
-class KernelDetail(Row, frozen=True, kw_only=True):
+class KernelDetail(CompileRow, frozen=True, kw_only=True):
     """One generated kernel, what its ops mean in a few words, and its source as Inductor wrote it."""
 
-    kernel: Kernel
+    kernel: CompiledKernel
     meanings: dict[str, str]
     code: str

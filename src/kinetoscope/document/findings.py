@@ -1,11 +1,11 @@
-"""What is slow, why, and what to change."""
+"""Findings: what is slow, why, and what to change."""
 
 from __future__ import annotations
 
 import msgspec
 
 from kinetoscope.findings.model import Evidence
-from kinetoscope.proof.after import After
+from kinetoscope.proof.measured import SecondRecording
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +69,6 @@ class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):
 
     findings: list[FindingRow]
     unread: list[str] = []
-    after: After | None = None
+    after: SecondRecording | None = None
     start_us: float = 0.0
     unit: str = "step"

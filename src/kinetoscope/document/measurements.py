@@ -1,7 +1,7 @@
-"""What `bench` and `tune` show: kernels and graphs measured alone, configurations and settings side by side.
+"""Kernels and graphs that `bench` measured alone, configurations and settings that it and `tune` compared.
 
-Results stand here as they lie on disk, so times are nanoseconds or seconds, as they were measured. Added is
-what else is known of them.
+Results are as they lie on disk, so times are nanoseconds or seconds, as they were measured. Added is what
+else is known of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InModel(msgspec.Struct, frozen=True):
 
 
 class BenchRow(msgspec.Struct, frozen=True):
-    """A kernel measured alone, beside what else is known of it."""
+    """A kernel measured alone, with what else is known of it."""
 
     kernel: KernelResult
     in_model: InModel | None
@@ -58,7 +58,7 @@ class BenchListing(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-class WorkRow(msgspec.Struct, frozen=True):
+class ReplayedWork(msgspec.Struct, frozen=True):
     """Device work of one name, or of one category, in a run of a graph."""
 
     name: str
@@ -71,8 +71,8 @@ class WorkRow(msgspec.Struct, frozen=True):
 
 class ReplayedGraph(msgspec.Struct, frozen=True):
     module: ModuleResult
-    categories: list[WorkRow]
-    kernels: list[WorkRow]
+    categories: list[ReplayedWork]
+    kernels: list[ReplayedWork]
 
 
 class ReplayListing(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class SkippedKernels(msgspec.Struct, frozen=True):
 
 
 class PromiseRow(msgspec.Struct, frozen=True):
-    """What the winners of a graph promise together, and what its replay with and without them says."""
+    """The promised saving of a graph's winners together, and the time of its replay without and with them."""
 
     promise: Promise
     before_ns: float

@@ -1,4 +1,4 @@
-"""What PyTorch's allocator held, and what it asked of the driver."""
+"""Memory of PyTorch's allocator: what was allocated, by whom, and what it requested of the driver."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What lived at a device's peak and one op of one module and line (``file.py(12): function``) allocated;
-    null: not recorded."""
+    """Memory that was allocated at a device's peak, by one op of one module and line (``file.py(12):
+    function``); null: not recorded."""
 
     op: str | None
     module: str | None
@@ -27,7 +27,7 @@ class HeldRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What PyTorch's allocator held of one device."""
+    """PyTorch's allocator on one device over the recording."""
 
     rank: int
     device: int
@@ -60,8 +60,8 @@ class AllocatorRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of what was reserved at the peak: a role of tensors, or what is nobody's (rounding,
-    fragmentation, cached). All parts sum to ``reserved_bytes``, byte by byte."""
+    """A part of what was reserved at the peak: a role of tensors, or memory that no tensor has
+    (rounding, fragmentation, cached). All parts sum to ``reserved_bytes``, byte by byte."""
 
     part: str
     bytes: int
@@ -85,7 +85,7 @@ class HolderRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment of an interval of the history when most was held."""
+    """The moment of an interval of the history when most was allocated."""
 
     time_us: float
     reserved_bytes: int
@@ -141,30 +141,31 @@ class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's memory by the allocator's history, at the moment when most was held. Times are
-    microseconds since the history began."""
+    """One device's memory by the allocator's history, at the moment when most was allocated. Times
+    are microseconds since the history began."""
 
     rank: int
     device: int
     moment: str
     """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
-    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was held)."""
+    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was
+    allocated)."""
     failed_bytes: int | None
     failed_by: str | None = None
-    """What asked for it: a module, a function or autograd; null where no stack tells it."""
+    """The requester: a module, a function or autograd; null where no stack was recorded."""
     failed_line: str | None = None
     failed_stack: list[str] = []
     peak_us: float
     history_us: float
     requested_bytes: int
-    """What tensors asked for."""
+    """The bytes that tensors requested."""
     reserved_bytes: int
     """What the allocator had of the driver."""
     outside_bytes: int | None
     """Of the device, at the snapshot: other processes, the driver, libraries with allocators of their own."""
     total_bytes: int | None
     program_peak_bytes: int | None
-    """The most that tensors asked for since the program began, by the allocator's own count."""
+    """The most that tensors requested since the program began, by the allocator's own count."""
     parts: list[MemoryPart]
     holders: list[HolderRow]
     roles: list[str]
@@ -185,7 +186,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``kinetoscope memory`` shows."""
+    """The document of ``kinetoscope memory``."""
 
     peaks: list[MemoryPeak]
     unread: list[str] = []

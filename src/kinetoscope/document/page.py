@@ -1,4 +1,4 @@
-"""What only the page shows: too large for the JSON, which other tools read."""
+"""Rows of the page alone: too large for the JSON, which other tools read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GeneratedModule(msgspec.Struct, frozen=True, kw_only=True):
-    """What Inductor wrote of one graph (``graph`` is its row in the compilation), and that graph."""
+    """The module that Inductor wrote of one graph (``graph``: its row in the compilation), and that graph."""
 
     graph: int
     code: str
@@ -39,8 +39,8 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What NVML said of a device at a moment of the run."""
+class DeviceClock(msgspec.Struct, frozen=True, kw_only=True):
+    """NVML's reading of a device at a moment of the run."""
 
     rank: int
     device: int
@@ -54,7 +54,7 @@ class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recorded device can do at most, per second; ``peaks`` by dtype."""
+    """The peak rates of a recorded device, per second; ``peaks`` by dtype."""
 
     device: str
     bandwidth: float
@@ -82,7 +82,7 @@ class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page has beside the JSON.
+    """The page's own rows, in addition to the JSON.
 
     Args:
         program: the program's files; none where the recording keeps no source, as a bare trace.
@@ -92,7 +92,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     timeline: Timeline | None
     program: list[SourceFile]
-    clocks: list[ClockRow]
+    clocks: list[DeviceClock]
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]

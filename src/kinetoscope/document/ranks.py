@@ -1,5 +1,5 @@
-"""Ranks compared: who waited for whom, why, and what it cost. Never a row a rank, unless asked or they are
-few.
+"""Ranks compared: who waited for whom, why, and what it cost. Never a row per rank,
+unless they are few or all are requested.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SpreadRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlikeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks that compute alike long, such as those of one pipeline stage, with the medians of their
+    """Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their
     windows.
     """
 
@@ -128,7 +128,7 @@ class CollectiveInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ranks that are blamed most cost the others, by step: a row a rank, a column per step."""
+    """The time that the latest ranks cost the others, by step: a row per rank, a column per step."""
 
     ranks: list[int]
     steps: list[str]
@@ -136,9 +136,8 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
-    """Of ranks that were recorded together. ``incomparable``: those whose collectives end with nobody
-    else's.
-    """
+    """A comparison of ranks that were recorded together. ``incomparable``: those whose collectives end with
+    no other rank's."""
 
     here: str
     count: int
@@ -161,7 +160,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     meetings: list[CollectiveInstance] = []
     """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []
-    """All of them, by rank: where they are few, or were asked for."""
+    """All of them, by rank: where they are few, or all were requested."""
     dumps: list[str] = []
     """What flight-recorder dumps say: who is missing in which collective."""
     inspected: list[CollectiveRow] = []
@@ -170,7 +169,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``report`` gives of many ranks: the comparison alone."""
+    """The document of ``report`` for many ranks: the comparison alone."""
 
     kinetoscope: str
     events: int

@@ -14,8 +14,9 @@ class PathRow(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the rank whose step takes longest; of ranks that meet in collectives the job's, seen from there.
+class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The replay of the rank whose step takes longest; where ranks share collectives, of the job, seen from
+    there.
 
     ``step_us`` is the step replayed, of the program as it runs where that was timed, and ``critical_path``
     sums to it; ``recorded_us`` the step (or the whole recording) as recorded, ``error`` by which share of it
@@ -36,17 +37,17 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One change that was asked for, how many events it concerns, and what it would save alone."""
+    """One requested change, how many events it concerns, and what it would save alone."""
 
     text: str
     events: int
     saving_us: float
 
 
-class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
     """The replay as recorded, and after all changes together; ``after`` is the critical path then."""
 
-    replay: Replay
+    replay: ReplayRow
     unit: str
     changes: list[ChangeRow]
     after_us: float

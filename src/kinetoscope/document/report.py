@@ -16,9 +16,9 @@ from kinetoscope.document.kernels import CategoryRow, GraphRow, KernelRow, OpRow
 from kinetoscope.document.memory import AllocatorRow, MemoryPeak, MemoryRow
 from kinetoscope.document.page import Page
 from kinetoscope.document.ranks import Ranks
-from kinetoscope.document.replay import Replay
-from kinetoscope.document.sources import Environment, Health, SourceRow
-from kinetoscope.document.steps import AsItRuns, PhaseRow, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.document.replay import ReplayRow
+from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
+from kinetoscope.document.steps import AsItRunsRow, PhaseRow, StepOutlierRow, StepRow, StepTimesRow, TimingRow
 
 SCHEMA = "kinetoscope.report/1"
 
@@ -27,7 +27,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     kinetoscope: str
     sources: list[SourceRow]
-    environment: Environment
+    environment: EnvironmentRow
     devices: list[DeviceRow]
     categories: list[CategoryRow]
     kernels: list[KernelRow]
@@ -36,7 +36,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[FindingRow]
     health: Health
     idle: list[IdleRow]
-    as_it_runs: AsItRuns | None = None
+    as_it_runs: AsItRunsRow | None = None
     """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
     phases: list[PhaseRow] = []
@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     allocator: list[AllocatorRow] = []
     memory_peaks: list[MemoryPeak] = []
     graphs: list[GraphRow] = []
-    replay: Replay | None = None
+    replay: ReplayRow | None = None
     """Null where nothing was recorded that could be replayed."""
     ranks: Ranks | None = None
     """Null of one rank."""

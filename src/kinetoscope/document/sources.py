@@ -1,4 +1,4 @@
-"""What was read, where it was recorded, and whether it can be trusted."""
+"""The files that were read, the machine that recorded them, and how far they can be trusted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EnvironmentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where it was recorded. Only what is known has a key: a recording knows most, a bare trace the
     versions of CUDA, as it spells them (its ``torch`` is null)."""
 

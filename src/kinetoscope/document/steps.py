@@ -1,4 +1,4 @@
-"""What steps took, how evenly they ran, and what the slow ones did."""
+"""Steps: their times, their phases, and what the slow ones did."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CauseRow(msgspec.Struct, frozen=True, kw_only=True):
     idle_us: float
 
 
-class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
+class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     """A step of the program without the profiler, on the rank where it takes longest.
 
     ``busy_us`` and the idle times sum to the step; without recorded device work ``busy_us`` and
@@ -64,7 +64,7 @@ class AsItRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of one rank cost without and with the profiler: that of ``as_it_runs``, for each rank.
+    """The time of one rank's step without and with the profiler: that of ``as_it_runs``, for each rank.
 
     ``unprofiled_us`` is its median, ``profiled_us`` the mean of the recorded steps."""
 

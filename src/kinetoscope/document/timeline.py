@@ -22,7 +22,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Name(msgspec.Struct, frozen=True, kw_only=True):
-    """What events are called. ``kind`` is the trace's category, ``category`` that of device work or empty."""
+    """A name of events. ``kind`` is the trace's category, ``category`` that of device work or empty."""
 
     name: str
     kind: str
@@ -42,7 +42,7 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     collective: str | None = None
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class PackedColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of numbers of 0 or more, in ``planes`` of bytes: all lowest bytes first, then all second ones.
 
     Args:
@@ -56,7 +56,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class MarkedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Where an event that evidence points at (its position in the file of a rank) stands in the columns."""
 
     rank: int
@@ -84,8 +84,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     names: list[Name]
     texts: list[str]
     launched: list[Launched]
-    columns: list[Column]
+    columns: list[PackedColumn]
     idle_devices: list[tuple[int, int]]
     causes: list[str]
-    marks: list[Mark]
+    marks: list[MarkedEvent]
     left_out: str | None

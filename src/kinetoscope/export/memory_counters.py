@@ -1,4 +1,4 @@
-"""Device memory as counters beside a trace: by whose it was, where the allocator's history was recorded."""
+"""Device memory as counters of a trace: by its owners, where the allocator's history was recorded."""
 
 from __future__ import annotations
 

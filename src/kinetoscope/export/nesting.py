@@ -13,7 +13,7 @@ def nested(trace: Trace) -> pl.DataFrame:
     """Every event that lasts, on a lane where each two events are disjoint or one inside the other.
 
     Returns:
-        ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: beside it, for what overlaps there),
+        ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: further lanes, for what overlaps there),
         ``start_ns``, ``duration_ns``, ``name``, ``of`` (host, device or annotation) and ``row`` of its table;
         ordered by lane, extra, start, longest first, as nesting viewers want it.
     """

@@ -80,11 +80,11 @@ def _names(trace: Trace, lanes: pl.DataFrame, *, several: bool) -> list[str]:
             f"GPU {device}" if device is not None else lane["process_name"] or f"process {lane['pid_file']}"
         )
         thread = lane["thread_name"] or f"{'stream' if lane['is_device'] else 'thread'} {lane['tid_file']}"
-        beside = f" (overlapping {lane['extra']})" if lane["extra"] else ""
+        overlapping = f" (overlapping {lane['extra']})" if lane["extra"] else ""
         rows += [
             _metadata("process_name", lane, name=f"{prefix}{process}"),
             _metadata("process_sort_index", lane, sort_index=2 * trace.rank + (device is not None)),
-            _metadata("thread_name", lane, name=f"{thread}{beside}"),
+            _metadata("thread_name", lane, name=f"{thread}{overlapping}"),
             _metadata("thread_sort_index", lane, sort_index=lane["tid"]),
         ]
     return [msgspec.json.encode(row).decode() for row in rows]

@@ -169,7 +169,7 @@ def _arrows(trace: Trace, first: int) -> tuple[dict[int, bytes], list[bytes]]:
 
 
 def _arguments(trace: Trace) -> list[bytes]:
-    """How each piece of device work was launched; alike ones are written once."""
+    """How each piece of device work was launched; equal ones are encoded once."""
     rows = work(trace).select(pl.col("category", "grid", "block").cast(pl.String), *ARGUMENTS[3:])
     written = {row: _annotated(row) for row in rows.unique().iter_rows()}
     return [written[row] for row in rows.iter_rows()]

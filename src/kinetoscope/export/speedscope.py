@@ -13,7 +13,7 @@ from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 
-class Event(msgspec.Struct):
+class FrameEvent(msgspec.Struct):
     """A frame opens (``O``) or closes (``C``)."""
 
     type: str
@@ -27,7 +27,7 @@ class Profile(msgspec.Struct):
     unit: str
     startValue: int
     endValue: int
-    events: list[Event]
+    events: list[FrameEvent]
 
 
 def render(run: Run) -> bytes:
@@ -60,24 +60,24 @@ def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[Profi
     rank = f"rank {trace.rank} · " if several else ""
     profiles: list[Profile] = []
     for lane in events.partition_by("lane", "extra", maintain_order=True):
-        beside = f" ({extra})" if (extra := lane["extra"][0]) else ""
+        number = f" ({extra})" if (extra := lane["extra"][0]) else ""
         changes = _events(lane, frames)
-        name = f"{rank}{titles[lane['lane'][0]]}{beside}"
+        name = f"{rank}{titles[lane['lane'][0]]}{number}"
         profiles.append(Profile("evented", name, "nanoseconds", 0, changes[-1].at, changes))
     return profiles
 
 
-def _events(lane: pl.DataFrame, frames: dict[str, int]) -> list[Event]:
+def _events(lane: pl.DataFrame, frames: dict[str, int]) -> list[FrameEvent]:
     """Openings and closings in order; the rows nest and come outermost first."""
-    events: list[Event] = []
+    events: list[FrameEvent] = []
     still_open: list[tuple[int, int]] = []  # end, frame
     for name, start, duration in lane.select("name", "start_ns", "duration_ns").iter_rows():
         while still_open and still_open[-1][0] <= start:
             end, frame = still_open.pop()
-            events.append(Event("C", frame, end))
+            events.append(FrameEvent("C", frame, end))
         frame = frames.setdefault(name, len(frames))
         still_open.append((start + duration, frame))
-        events.append(Event("O", frame, start))
+        events.append(FrameEvent("O", frame, start))
     for end, frame in reversed(still_open):
-        events.append(Event("C", frame, end))
+        events.append(FrameEvent("C", frame, end))
     return events

@@ -1,1 +1,1 @@
-"""What is slow, why, and what to change: one rule a file, ranked by the time that its advice would save."""
+"""Rules that find what is slow, why, and what to change: ranked by the time that their advice would save."""

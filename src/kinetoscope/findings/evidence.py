@@ -1,4 +1,4 @@
-"""What a finding shows: events of the trace, intervals of idle time, lines of the program."""
+"""Evidence of findings: events of the trace, intervals of idle time, lines of the program."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
 
 
 def source(view: RankView, ops: pl.Series) -> str | None:
-    """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that tells it."""
+    """``file.py:12`` of the user's line around the first of these rows of ``host_events`` where it is
+    known."""
     host = view.trace.host_events
     for row in ops.drop_nulls().head(4).to_list():
         stack = host["call_stack"][row]

@@ -1,8 +1,8 @@
-"""How far predictions of a rule were from what following its advice saved, where that was measured."""
+"""Savings predicted and measured: how far a rule's predictions were from what following its advice saved."""
 
 from __future__ import annotations
 
-# Of rules that nobody has measured.
+# Rules that were not measured.
 UNKNOWN = (0.5, 1.5)
 # Measured over predicted saving: the least and the most of the pairs recorded (docs/findings.md), a
 # fifth wider, and with what was predicted. Where it begins below 0, following the advice has cost time.
@@ -52,7 +52,7 @@ MEASURED: dict[str, tuple[float, float]] = {
 
 
 def interval(rule: str) -> tuple[float, float]:
-    """What a saving may turn out to be, as multiples of the prediction."""
+    """The least and the most that a saving may turn out to be, as multiples of the prediction."""
     return MEASURED.get(rule, UNKNOWN)
 
 

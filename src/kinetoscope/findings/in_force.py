@@ -1,4 +1,5 @@
-"""What the program does already: no advice repeats what is in force, or what was tried and failed."""
+"""The measures that are in force in a program already: no advice repeats them, or what was tried and
+failed."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ WITH_GRAPHS = ("NVIDIA", "AMD", None)
 
 @dataclass(frozen=True)
 class Remedy:
-    """``mode`` is the one of torch.compile that `kinetoscope tune` can try of it."""
+    """Advice, and the ``mode`` of torch.compile with which `kinetoscope tune` can try it."""
 
     advice: str
     snippet: str | None = None
@@ -31,24 +32,26 @@ class Remedy:
 
 
 def compiles(view: RankView) -> bool:
-    """Compiled code launches a tenth of the work or more; a library's one compiled helper is none."""
+    """Whether compiled code launches a tenth of the work or more; one compiled helper of a library does
+    not."""
     launches = view.trace.device_events["launch"].drop_nulls().n_unique()
     return len(compiled(view.trace)) >= max(1, A_TENTH * launches)
 
 
 def captures(view: RankView) -> bool:
-    """Some work is launched by replaying a graph."""
+    """Whether some work is launched by replaying a graph."""
     return bool(matching(view.trace.host_events, "name", GRAPH_LAUNCH).any())
 
 
 def trains(view: RankView) -> bool:
-    """A larger batch makes training faster; of what is served it makes the single answer slower."""
+    """Whether the program trains: a larger batch makes that faster, and a single answer of a server
+    slower."""
     return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
 
 
 def blocked(view: RankView) -> tuple[Failure, ...]:
-    """The functions that torch.compile gave up, so that they run eagerly; beyond its limit of recompilations
-    is another matter."""
+    """The functions that torch.compile gave up, so that they run eagerly; not those beyond its limit of
+    recompilations."""
     compilation = view.run.compilation
     if compilation is None:
         return ()
@@ -62,7 +65,8 @@ def blocked(view: RankView) -> tuple[Failure, ...]:
 
 
 def fewer_launches(view: RankView) -> Remedy:
-    """What gives the device more behind each launch, of what the program does not do yet."""
+    """The measures that give the device more work behind each launch, and that the program does not use
+    yet."""
     if gave_up := blocked(view):
         return Remedy(f"torch.compile gave up on {gave_up[0].function}: remove what blocks it first.")
     larger = "larger batches, " if trains(view) else ""
@@ -73,7 +77,7 @@ def fewer_launches(view: RankView) -> Remedy:
     mode = "reduce-overhead"
     snippet = f'model = torch.compile(model, mode="{mode}")'
     if why := _skipped_graphs(view):
-        return Remedy(f"CUDA graphs were asked for and skipped: remove the reason ({why}).")
+        return Remedy(f"CUDA graphs were requested and skipped: remove the reason ({why}).")
     if compiles(view):
         return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, mode)
     waits = view.per_step(_waits(view))
@@ -89,15 +93,15 @@ def fewer_launches(view: RankView) -> Remedy:
 
 
 def _waits(view: RankView) -> int:
-    """The ops that wait for the device, such as ``nonzero``: no graph can hold them."""
+    """The ops that wait for the device, such as ``nonzero``: no graph can contain them."""
     host = view.trace.host_events
     calls = view.inside(view.host(SYNCHRONIZATION))
-    asking = host.select("name")[calls["parent"].drop_nulls()]
-    return int(matching(asking, "name", "^aten::").sum())
+    callers = host.select("name")[calls["parent"].drop_nulls()]
+    return int(matching(callers, "name", "^aten::").sum())
 
 
 def _outside_graphs(view: RankView) -> str:
-    """The ops that launch most of what no graph does."""
+    """The ops that launch most of the work outside of graphs."""
     host = view.trace.host_events
     launched = view.work.drop_nulls("launch")
     by_graph = matching(host, "name", GRAPH_LAUNCH).gather(launched["launch"])

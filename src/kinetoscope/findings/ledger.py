@@ -1,24 +1,26 @@
 """Findings in the order in which to act on them, and what each still saves once those above are followed.
 
-What a fix changes in the recorded steps is counted once: the finding above has it, and others that see the
-same time say so. What is left of each is what the replay gains by its change after all those above, so that
-the findings add up to what all of them save together. What is shortened is the job's step: of ranks that wait
-for each other, a finding saves what all get faster by (see ``job``).
+A fix's change of the recorded steps is counted once: the finding above has it, and others that see the same
+time name that finding. Each keeps what the replay gains by its change after all those above, so that the
+findings add up to what all of them save together. All ranks of a run are one job, whose step gets shorter: of
+ranks that wait for each other, a finding saves what all get faster by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
+from kinetoscope.analysis.replay.replay import job
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
-from kinetoscope.findings.job import Changes, Job, both
-from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
+from kinetoscope.findings.model import SEVERITIES, Changes, Finding, Remaining, Role, combined
+from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import LOW, severity
 from kinetoscope.sources.run import Run
 
@@ -26,8 +28,71 @@ from kinetoscope.sources.run import Run
 EXPLAINS = 0.5
 # … and a finding belongs to another where so much of what it saves by itself is gone after that.
 OWNED = 0.5
-# Gains that are alike are not distinguished by how sums were rounded.
-ALIKE_US = 0.01
+# Gains that differ by less are equal: sums are rounded.
+EQUAL_US = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """All ranks of a run, at least one: what changes of some ranks' steps save of the step that all take."""
+
+    run: Run
+
+    @cached_property
+    def views(self) -> dict[int, RankView]:
+        """By rank."""
+        return {view.rank: view for view in views(self.run)}
+
+    @cached_property
+    def slowest(self) -> RankView:
+        return max(self.views.values(), key=lambda view: view.own_step_us)
+
+    @property
+    def usual_us(self) -> float:
+        """The step of the slowest rank, µs, without rare long steps."""
+        return self.slowest.own_step_us
+
+    @property
+    def step_us(self) -> float:
+        """The mean step that savings are of, µs: it includes what rare long steps add."""
+        return self.usual_us + self.slowest.rare_us
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the ranks have collectives in common, so that they are replayed together."""
+        return job(self.run) is not None
+
+    @cached_property
+    def _critical_us(self) -> dict[int, float]:
+        """By rank, how much of the critical path is its own."""
+        critical = dict.fromkeys(self.views, 0.0)
+        joint = job(self.run)
+        for part in () if joint is None else joint.critical_path():
+            critical[part.rank] += part.us
+        return critical
+
+    def pacing(self, changes: Changes) -> int | None:
+        """The rank that the changed ranks wait for: of the others the one with most of the critical path, or
+        else with the longest step."""
+
+        def slow(rank: int) -> tuple[float, float, int]:
+            return self._critical_us[rank], self.views[rank].own_step_us, -rank
+
+        return max(self.views.keys() - changes.keys(), key=slow, default=None)
+
+    def saves(self, changes: Changes) -> float:
+        """By how much the job's step gets shorter, µs. Ranks without a common collective are replayed each by
+        itself: the one that takes longest then is what the step takes."""
+        if all(change.is_empty for change in changes.values()):
+            return 0.0
+        if (joint := job(self.run)) is not None:
+            saved = joint.step_us - joint.after(changes.get(joint.rank, NOTHING), changes)
+            # Time that a recording takes longer than its ranks do once they go on was paid once.
+            return saved * min(1.0, self.usual_us / max(joint.step_us, 1e-9))
+        return min(
+            view.saves(changes.get(view.rank, NOTHING)) + (self.usual_us - view.own_step_us)
+            for view in self.views.values()
+        )
 
 
 def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
@@ -42,46 +107,48 @@ def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None 
         return []
     job = Job(run)
     settled = _settled(job, _one_for_all_ranks(job, found), roles or {})
-    # What was measured beside the recording no replay knows of.
-    floor_us = _device_floor_us(job, settled) if any(one.saving.beside_us for one in settled) else 0.0
-    return [_graded(job, one) for one in _within(settled, job.step_us - floor_us, job.step_us)]
+    # A replay does not know of what was measured outside of the recorded steps.
+    is_measured = any(finding.saving.unreplayed_us for finding in settled)
+    floor_us = _device_floor_us(job, settled) if is_measured else 0.0
+    return [_graded(job, finding) for finding in _within(settled, job.step_us - floor_us, job.step_us)]
 
 
 def _one_for_all_ranks(job: Job, found: Iterable[Finding]) -> list[Finding]:
-    """Findings that differ only in their rank become one: of the rank that sets the pace, or saves most;
+    """Findings that differ only in their rank become one: of the rank that all wait for, or that saves most;
     ``ranks`` says where it is, ``together`` what changes there."""
-    alike: dict[tuple[str, str], list[Finding]] = {}
+    by_subject: dict[tuple[str, str], list[Finding]] = {}
     for finding in found:
-        alike.setdefault((finding.rule, finding.subject), []).append(finding)
+        by_subject.setdefault((finding.rule, finding.subject), []).append(finding)
     merged: list[Finding] = []
-    pace = job.pacing({})
-    for same in alike.values():
-        worst = max(same, key=lambda finding: (finding.rank == pace, finding.saving.us))
+    slowest = job.pacing({})
+    for same in by_subject.values():
+        worst = max(same, key=lambda finding: (finding.rank == slowest, finding.saving.us))
         ranks = tuple(sorted({finding.rank for finding in same}))
         saving = replace(worst.saving, together=_changes(job, same))
-        one = replace(worst, saving=saving, ranks=ranks if len(ranks) > 1 else worst.ranks)
-        merged.append(_of_job(job, one, worst.saving.together is not None) if len(job.views) > 1 else one)
+        whole = replace(worst, saving=saving, ranks=ranks if len(ranks) > 1 else worst.ranks)
+        merged.append(_of_job(job, whole, worst.saving.together is not None) if len(job.views) > 1 else whole)
     return merged
 
 
 def _changes(job: Job, same: Iterable[Finding]) -> Changes:
-    """What one finding of several ranks changes on each."""
+    """The changes that one finding of several ranks makes on each."""
     changes: Changes = {}
     for finding in same:
-        own = finding.saving.together
-        if own is None or not job.is_joint:
-            own = {finding.rank: finding.saving.change}
-        # What ranks say alike of another is said once.
-        changes = both(changes, {rank: one for rank, one in own.items() if changes.get(rank) is not one})
+        by_rank = finding.saving.together
+        if by_rank is None or not job.is_joint:
+            by_rank = {finding.rank: finding.saving.change}
+        # Several ranks may name the same change of another rank: it is made once.
+        new = {rank: change for rank, change in by_rank.items() if changes.get(rank) is not change}
+        changes = combined(changes, new)
     return changes
 
 
 def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
-    """With what it saves of the job's step. Where that is little since its ranks wait for another, what it
-    saves of its own rank's stands beside who is waited for."""
+    """The finding with what it saves of the job's step. Where that is little since its ranks wait for another
+    one, it keeps what it saves of its own rank's step, and names the rank that is waited for."""
     saving = finding.saving
     changes = saving.together or {}
-    us = min(job.saves(changes) + saving.beside_us, job.step_us)
+    us = min(job.saves(changes) + saving.unreplayed_us, job.step_us)
     pacing = None if is_joint else job.pacing(changes)
     if us < OWNED * saving.us and pacing is not None:
         return replace(finding, paced_by=pacing, saving=replace(saving, most_us=0.0))
@@ -91,56 +158,56 @@ def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
 
 
 class _Book:
-    """What has been claimed of the job's step."""
+    """The time of the job's step that findings have claimed so far."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.changes: Changes = {}
-        self.beside_us = 0.0
+        self.unreplayed_us = 0.0
         self.saved_us = 0.0
         self.owners: list[Finding] = []
-        # As the book stands now:
+        # Valid until the next finding is entered:
         self._after: dict[int, Changes] = {}
         self._gains: dict[int, float] = {}
 
     def gain(self, finding: Finding) -> float:
-        """What the finding saves after those that are in the book."""
+        """The time that the finding saves after those that are in the book."""
         if id(finding) not in self._gains:
-            self._gains[id(finding)] = self._gain(finding)
+            unreplayed_us = self.unreplayed_us + finding.saving.unreplayed_us
+            self._gains[id(finding)] = self._gain(self._changes_after(finding), unreplayed_us)
         return self._gains[id(finding)]
 
-    def _gain(self, finding: Finding) -> float:
-        saved = self.job.saves(self._changes_after(finding))
-        beside = self.beside_us + finding.saving.beside_us
-        return max(0.0, self._bounded(saved + beside) - self.saved_us)
-
     def joint_gain(self, findings: Iterable[Finding]) -> float:
-        """What several save together after those that are in the book: no one of them saves more."""
-        changes, beside = self.changes, self.beside_us
+        """The time that several save together after those that are in the book: none of them saves more."""
+        changes, unreplayed_us = self.changes, self.unreplayed_us
         for finding in findings:
-            changes = both(finding.saving.together or {}, changes)
-            beside += finding.saving.beside_us
-        return max(0.0, self._bounded(self.job.saves(changes) + beside) - self.saved_us)
+            changes = combined(finding.saving.together or {}, changes)
+            unreplayed_us += finding.saving.unreplayed_us
+        return self._gain(changes, unreplayed_us)
+
+    def _gain(self, changes: Changes, unreplayed_us: float) -> float:
+        return max(0.0, self._bounded(self.job.saves(changes) + unreplayed_us) - self.saved_us)
 
     def _changes_after(self, finding: Finding) -> Changes:
-        """All that changes once the finding is in the book. Once: what is found of a change is kept by it."""
+        """All changes once the finding is in the book; the same object each time, since a change remembers
+        what was computed of it."""
         if id(finding) not in self._after:
-            self._after[id(finding)] = both(finding.saving.together or {}, self.changes)
+            self._after[id(finding)] = combined(finding.saving.together or {}, self.changes)
         return self._after[id(finding)]
 
     def enter(self, finding: Finding, gain: float) -> Finding:
         little = gain < OWNED * finding.saving.us
         paced_by = finding.paced_by if little else None
-        owner = self._owner(finding) if little and paced_by is None else ""
+        owner = self._owner(finding) if little and paced_by is None else None
         self.changes = self._changes_after(finding)
-        self.beside_us += finding.saving.beside_us
+        self.unreplayed_us += finding.saving.unreplayed_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
         self._after.clear()
         self._gains.clear()
         low, high = experience.interval(finding.rule)
         most = self.job.step_us
-        # Which of host and device sets the pace is known to some percent: what one hides may show.
+        # Whether host or device is slower is known to some percent: what one hides may show.
         high_us = high * gain if owner else max(high * gain, finding.saving.most_us)
         remaining = Remaining(gain, low * gain, min(high_us, most), gain / most, owner)
         return replace(finding, remaining=remaining, paced_by=paced_by)
@@ -148,14 +215,14 @@ class _Book:
     def _bounded(self, us: float) -> float:
         return min(us, self.job.step_us)
 
-    def _owner(self, finding: Finding) -> str:
-        """The rule that holds most of what the finding claims; of what only got off the critical path, the
-        one that saves most."""
+    def _owner(self, finding: Finding) -> str | None:
+        """The rule that has most of what the finding claims; where it only got off the critical path, the
+        rule that saves most."""
         shared = zip(_shared_ns(finding, self.owners), self.owners, strict=True)
         most, owner = max(shared, key=lambda pair: pair[0], default=(0.0, None))
         if owner is None:
-            return ""
-        return owner.rule if most > 0 else max(self.owners, key=lambda one: one.saving.us).rule
+            return None
+        return owner.rule if most > 0 else max(self.owners, key=lambda entered: entered.saving.us).rule
 
 
 def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> list[Finding]:
@@ -172,9 +239,9 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         if not claims(finding)
     ]
     book, ordered = _Book(job), list[Finding]()
-    of_some = [finding for finding in worth if job.views.keys() - (finding.saving.together or {}).keys()]
+    on_some = [finding for finding in worth if job.views.keys() - (finding.saving.together or {}).keys()]
     gains = {id(finding): finding.saving.us for finding in worth}
-    gains |= {id(finding): book.gain(finding) for finding in of_some}
+    gains |= {id(finding): book.gain(finding) for finding in on_some}
     freeing = [finding for finding in worth if finding.saving.freed_share > 0]
     least = LOW * job.step_us
     while worth:
@@ -182,14 +249,13 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         ordered.append(book.enter(chosen, gains[id(chosen)]))
         worth = [finding for finding in worth if finding is not chosen]
         freeing = [finding for finding in freeing if finding is not chosen]
-        if gains[id(chosen)] >= least:  # then another rank may set the pace
-            gains |= {id(one): job.step_us for one in of_some if one is not chosen}
+        if gains[id(chosen)] >= least:  # then all may wait for another rank
+            gains |= {id(finding): job.step_us for finding in on_some if finding is not chosen}
         if gains[id(chosen)] > chosen.saving.freed_share * job.slowest.own_busy_us:
             # Device time counts for more once the host keeps up, all of it at most; other gains only get
             # smaller.
             most_us = book.joint_gain(freeing) if len(freeing) > 1 else job.step_us
-            gains |= {id(one): max(gains[id(one)], one.saving.most_us) for one in freeing}
-            gains |= {id(one): min(gains[id(one)], most_us) for one in freeing}
+            gains |= {id(f): min(max(gains[id(f)], f.saving.most_us), most_us) for f in freeing}
     kept = [_graded(job, finding) for finding in ordered + others]
     # A program that ran out of memory has to fit before it can be fast. Those that save nothing more come
     # last, the most serious first.
@@ -198,8 +264,8 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
     kept = [finding for finding in kept if finding not in fits]
     first = fits + [finding for finding in kept if roles.get(finding.rule) == "root"]
     others = [finding for finding in kept if roles.get(finding.rule) != "root"]
-    saves = [finding for finding in others if finding.remaining.us >= least]
-    rest = [finding for finding in others if finding.remaining.us < least]
+    saves = [finding for finding in others if finding.remaining.saving_us >= least]
+    rest = [finding for finding in others if finding.remaining.saving_us < least]
     rest.sort(
         key=lambda one: (
             SEVERITIES.index(one.severity), -one.saving.us, -one.saving_bytes, one.rule, one.subject
@@ -211,8 +277,8 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
 def _next(
     book: _Book, worth: list[Finding], gains: dict[int, float], roles: Mapping[str, Role], least: float
 ) -> Finding:
-    """The finding that gains most now; a cause before the symptom that it explains, and what is known to help
-    before what may not."""
+    """The finding that gains most now; a cause before the symptom that it explains, and advice that is known
+    to help before advice that may not."""
     if roots := [one for one in worth if roles.get(one.rule) == "root"]:
         return _greatest(book, roots, gains)
     best = _greatest(book, worth, gains)
@@ -229,37 +295,39 @@ def _next(
 
 
 def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], least: float = 0.0) -> Finding:
-    """The finding that gains most; the one that seemed to, where none gains ``least``. ``gains`` hold what
-    each gained when last asked, and are brought up to date only while that may change the answer: what
-    others claimed seldom makes a change worth more."""
+    """The finding that gains most; the one that seemed to, where none gains ``least``.
+
+    ``gains`` has the gain of each when it was last computed, and is brought up to date only while that may
+    change the answer: claims of others seldom make a change worth more.
+    """
     waiting = sorted(findings, key=lambda finding: -gains[id(finding)])
-    asked, most = waiting[:1], least
+    computed, most = waiting[:1], least
     for finding in waiting:
-        if gains[id(finding)] < least or gains[id(finding)] <= most - ALIKE_US:
+        if gains[id(finding)] < least or gains[id(finding)] <= most - EQUAL_US:
             break
         if book.owners:
             gains[id(finding)] = book.gain(finding)
-        asked.append(finding)
+        computed.append(finding)
         most = max(most, gains[id(finding)])
-    alike = [finding for finding in asked if gains[id(finding)] >= most - ALIKE_US]
-    return min(alike or asked, key=lambda finding: (finding.rule, finding.subject))
+    equal = [finding for finding in computed if gains[id(finding)] >= most - EQUAL_US]
+    return min(equal or computed, key=lambda finding: (finding.rule, finding.subject))
 
 
 def _graded(job: Job, finding: Finding) -> Finding:
-    """With its severity, by what remains."""
-    left = finding.remaining.us
-    freed_share = 0.0 if finding.remaining.owner else finding.saving.freed_share
+    """The finding with its severity, by what remains."""
+    left = finding.remaining.saving_us
+    freed_share = 0.0 if finding.remaining.also else finding.saving.freed_share
     remaining = replace(finding.saving, us=left, share=left / job.step_us, freed_share=freed_share)
     return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
 
 
 def _device_floor_us(job: Job, findings: Iterable[Finding]) -> float:
-    """What a step takes at least, where not all that is saved is replayed. Waiting for each other is no
+    """The least time of a step, where not all that is saved is replayed. Waiting for each other is no
     work."""
     floors = [0.0]
     claimed: Changes = {}
     for finding in findings:
-        claimed = both(claimed, finding.saving.together or {})
+        claimed = combined(claimed, finding.saving.together or {})
     for rank, view in job.views.items():
         device = claimed.get(rank, NOTHING).device
         gone = pl.concat([device, waits(job.run, view.trace).select(device.columns)], how="vertical_relaxed")
@@ -272,19 +340,22 @@ def _within(findings: Iterable[Finding], most_us: float, step_us: float) -> Iter
     """No more than so much of the step can be saved."""
     left = max(0.0, most_us)
     for finding in findings:
-        own, us = finding.remaining, min(finding.remaining.us, left)
-        bounded = replace(own, us=us, low_us=min(own.low_us, left), share=us / max(step_us, 1e-9))
+        us, low_us = (
+            min(bound, left) for bound in (finding.remaining.saving_us, finding.remaining.saving_low_us)
+        )
+        share = us / max(step_us, 1e-9)
+        bounded = replace(finding.remaining, saving_us=us, saving_low_us=low_us, share_of_step=share)
         yield replace(finding, remaining=bounded)
         left -= us
 
 
-def _shared_ns(one: Finding, others: Sequence[Finding]) -> list[float]:
+def _shared_ns(finding: Finding, others: Sequence[Finding]) -> list[float]:
     """By other finding, how much of the time that the changes of both take away is the same."""
     shared = [0.0] * len(others)
     hosts: list[tuple[pl.DataFrame, pl.DataFrame]] = []
     for number, other in enumerate(others):
         theirs = other.saving.together or {}
-        for rank, change in (one.saving.together or {}).items():
+        for rank, change in (finding.saving.together or {}).items():
             their = theirs.get(rank, NOTHING)
             shared[number] += _same_device_ns(change, their)
             if len(change.host) and len(their.host):
@@ -298,9 +369,9 @@ def _shared_ns(one: Finding, others: Sequence[Finding]) -> list[float]:
     return shared
 
 
-def _same_device_ns(one: ReplayChange, other: ReplayChange) -> float:
-    if one.device.is_empty() or other.device.is_empty():
+def _same_device_ns(first: ReplayChange, other: ReplayChange) -> float:
+    if first.device.is_empty() or other.device.is_empty():
         return 0.0
     less = pl.min_horizontal("saved_ns", "saved_ns_right").max()
-    device = one.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(less)
+    device = first.device.join(other.device, on="id").group_by("id", maintain_order=True).agg(less)
     return float(device["saved_ns"].sum())

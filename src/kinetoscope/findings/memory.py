@@ -1,6 +1,8 @@
-"""What findings on memory have alike: bytes that a change frees at the peak, and no time."""
+"""Findings on memory: bytes that a change frees at the peak, and no time."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import polars as pl
 
@@ -12,53 +14,50 @@ from kinetoscope.findings import savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.rank_view import RankView
 
-# Of what was reserved at the peak: less is not worth a line, so much is worth more than information.
+# Shares of the memory that was reserved at the peak: below the first a finding is not worth a line, from the
+# second on it is more than information.
 LEAST, MUCH = 0.02, 0.1
-SEGMENT = 20 << 20  # what PyTorch's allocator takes from the driver at once: less frees nothing
+SEGMENT = 20 << 20  # bytes that PyTorch's allocator takes from the driver at once: less frees nothing
 REPLAYED = "the history of allocations, played again without them"
 
 
 def finding(
-    view: RankView, one: RankHistory, freed: int, *, title: str, advice: str, basis: str = REPLAYED,
-    snippet: str | None = None, source: str | None = None, subject: str = "", seen: str = "",
-) -> Finding | None:  # fmt: skip
-    """The finding that a change frees so many bytes at the peak; None: it is not worth a line."""
-    share = freed / max(1, one.history.reserved)
+    view: RankView, rank: RankHistory, freed: int, *, title: str, advice: str, basis: str = REPLAYED,
+    snippet: str | None = None, source: str | None = None, subject: str = "",
+) -> Iterator[Finding]:  # fmt: skip
+    """The finding that a change frees so many bytes at the peak; none where that is not worth a line."""
+    share = freed / max(1, rank.history.reserved)
     if share < LEAST or freed < SEGMENT:
-        return None
-    moment = "when the allocation failed" if one.history.failed_bytes else "the peak"
-    text = seen or f"{moment}: {numbers.size(one.history.requested)} held of device {one.history.device}"
-    return Finding(
+        return
+    moment = "when the allocation failed" if rank.history.failed_bytes else "the peak"
+    text = f"{moment}: {numbers.size(rank.history.requested)} allocated on device {rank.history.device}"
+    # Memory is no trouble before it runs out: then the largest parts come first.
+    levels: tuple[Severity, Severity] = ("high", "medium") if view.ran_out else ("low", "info")
+    yield Finding(
         title=title,
         saving=savings.nothing(basis),
         saving_bytes=freed,
-        evidence=[Evidence(text, *_moment_us(view, one))],
+        evidence=[Evidence(text, *_moment_us(view, rank))],
         advice=advice,
-        at_least=_severity(view, share),
+        at_least=levels[0] if share >= MUCH else levels[1],
         snippet=snippet,
         source=source,
-        subject=f"{one.history.device} {subject}".strip(),
+        subject=f"{rank.history.device} {subject}".strip(),
     )
 
 
-def _moment_us(view: RankView, one: RankHistory) -> tuple[float, float]:
-    """When that was by the trace's clock; the recorded steps where the trace does not say what its clock
+def without(view: RankView, rank: RankHistory, absent: pl.DataFrame, **words: str) -> Iterator[Finding]:
+    """The same where allocations are not there for a while (see ``peak_without``): ``{freed}`` in the title
+    is what that frees."""
+    freed = saves(rank.history, absent.select("bytes", "start", "end"))
+    words["title"] = words["title"].replace("{freed}", numbers.size(freed))
+    return finding(view, rank, freed, **words)
+
+
+def _moment_us(view: RankView, rank: RankHistory) -> tuple[float, float]:
+    """When that was by the trace's clock; the recorded steps where the trace does not know what its clock
     counts from, or is of another time."""
     start_us, end_us = (ns / 1000 for ns in view.bounds)
     base_ns = view.trace.metadata.get(BASE)
-    at_us = one.history.time_us - base_ns / 1000 if isinstance(base_ns, int) else start_us
+    at_us = rank.history.time_us - base_ns / 1000 if isinstance(base_ns, int) else start_us
     return (at_us, at_us) if start_us <= at_us <= end_us else (start_us, end_us)
-
-
-def without(view: RankView, one: RankHistory, absent: pl.DataFrame, **words: str) -> Finding | None:
-    """Likewise, where allocations are not there for a while (see ``peak_without``)."""
-    freed = saves(one.history, absent.select("bytes", "start", "end"))
-    words["title"] = words["title"].replace("{freed}", numbers.size(freed))
-    return finding(view, one, freed, **words)
-
-
-def _severity(view: RankView, share: float) -> Severity:
-    """Memory is no trouble before it runs out: then the largest parts come first."""
-    if view.ran_out:
-        return "high" if share >= MUCH else "medium"
-    return "low" if share >= MUCH else "info"

@@ -1,4 +1,4 @@
-"""What a rule says when it has found something."""
+"""Findings: evidence, advice, what the advice would save, and how to try it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ import msgspec
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 
 Severity = Literal["high", "medium", "low", "info"]
-# root: stands first, whatever it saves, since what follows is its consequence. symptom: what it sees, others
-# explain.
+# root: stands first, whatever it saves, since what follows is its consequence. symptom: others explain it.
 Role = Literal["root", "cause", "symptom"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+
+Changes = Mapping[int, ReplayChange]  # by rank
+
+
+def combined(first: Changes, second: Changes) -> Changes:
+    """Both changes on every rank; no time is taken away twice."""
+    changes = dict(first)
+    for rank, change in second.items():
+        changes[rank] = changes[rank] | change if rank in changes else change
+    return changes
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -29,7 +38,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Saving:
-    """What following the advice is estimated to save.
+    """The time that following the advice is estimated to save.
 
     Args:
         us: microseconds of step time, per step (per recording where no steps were recorded), if nothing else
@@ -38,12 +47,12 @@ class Saving:
         change: what the fix changes in the recorded steps; ``us`` is what their replay gains by it.
         together: by rank, what the fix changes where all ranks are replayed together and no waiting is a
             rank's own; None: ``change``, on the ranks that show it.
-        beside_us: of ``us``, what no replay of the recorded steps can show: paid once, or measured without
-            the profiler.
+        unreplayed_us: of ``us``, what no replay of the recorded steps can show: paid once, or measured
+            without the profiler.
         most_us: what it may come to where that is more than ``us``: device time off the critical path, or all
             that a fix may save whose gain is not known before.
         on_critical_path: the step gets shorter by it. False: device time is freed, but the step waits for the
-            host (or another rank) and would not end sooner.
+            host (or another rank) and would not end earlier.
         share: of the step's time; what severity is taken from.
         freed_share: of the device's busy time that would be freed, on the critical path or not.
     """
@@ -54,25 +63,27 @@ class Saving:
     share: float
     freed_share: float = 0.0
     change: ReplayChange = NOTHING
-    together: Mapping[int, ReplayChange] | None = None
-    beside_us: float = 0.0
+    together: Changes | None = None
+    unreplayed_us: float = 0.0
     most_us: float = 0.0
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """What a finding still saves once those above it are followed: these add up, to no more than the step.
+    """The time that a finding still saves once those above it are followed: these add up, to no more than the
+    step.
 
     Args:
-        us: of a step, ``share`` of it; ``low_us`` to ``high_us`` by what was measured of the rule's advice.
-        owner: the rule of the finding above that has most of the rest; empty where it keeps what it saves.
+        saving_us: per step, ``share_of_step`` of it; ``saving_low_us`` to ``saving_high_us`` by what was
+            measured of the rule's advice.
+        also: the rule of the finding above that has most of the rest; None where it keeps what it saves.
     """
 
-    us: float
-    low_us: float
-    high_us: float
-    share: float = 0.0
-    owner: str = ""
+    saving_us: float
+    saving_low_us: float
+    saving_high_us: float
+    share_of_step: float = 0.0
+    also: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,18 +113,18 @@ class Finding:
     ``paced_by`` and ``severity`` to the ledger.
 
     Args:
-        saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where that is not
-            what it is about.
-        saving_bytes_at_most: they are a bound: what the allocator once needed is not known.
+        saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where the finding
+            is not about memory.
+        saving_bytes_at_most: ``saving_bytes`` is a bound: the most that the allocator needed is not known.
         paced_by: the rank that sets the pace of all, where this shortens the step of others that wait for it.
-        subject: what tells this finding from others of the same rule (an op, a kernel); findings of several
-            ranks with one subject become one.
+        subject: what distinguishes this finding from others of the same rule (an op, a kernel); findings of
+            several ranks with one subject become one.
         title: one line with its numbers.
         saving: its share of the step is the severity; a finding that saves nothing is dropped, …
         at_least: … unless it is this severe whatever it saves.
         at_most: it is not more severe, however much it saves.
         snippet: the change as code, where there is one.
-        source: ``file.py:12`` of the user's line, where stacks or the compile log tell it.
+        source: ``file.py:12`` of the user's line, where stacks or the compile log contain it.
         proof: the command that tries the advice; None where only an edit of the program can.
     """
 

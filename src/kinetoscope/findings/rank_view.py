@@ -26,8 +26,8 @@ from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace
 from kinetoscope.trace.schema import whole
 
-# Columns of ``work`` that no rule asks for.
-UNASKED = [
+# Columns of ``work`` that no rule uses.
+UNUSED = [
     "rank", "context", "lane", "external_id", "graph", "graph_node",
     "blocks_per_sm", "warps_per_sm", "occupancy_percent",
 ]  # fmt: skip
@@ -36,7 +36,7 @@ FAILED = "out of memory"
 
 @dataclass(frozen=True, eq=False)
 class RankView:
-    """One trace. ``bounds`` (ns) hold its recorded steps by the device's clock; without steps, the whole
+    """One trace. ``bounds`` (ns) enclose its recorded steps by the device's clock; without steps, the whole
     recording."""
 
     run: Run
@@ -48,7 +48,8 @@ class RankView:
 
     @property
     def first(self) -> bool:
-        """Whether this is the run's first rank: it alone tells of what all have alike, such as compiling."""
+        """Whether this is the run's first rank: what all ranks share, such as compiling, is reported
+        there."""
         return self.trace is self.run.traces[0]
 
     @property
@@ -57,7 +58,7 @@ class RankView:
 
     @cached_property
     def record(self) -> RankRecord | None:
-        """What the recording's manifest says of this rank."""
+        """This rank in the recording's manifest."""
         ranks = self.run.manifest.ranks if self.run.manifest else ()
         return next((record for record in ranks if record.rank == self.rank), None)
 
@@ -104,7 +105,7 @@ class RankView:
 
     @property
     def rare_us(self) -> float:
-        """What rare long steps add to a step of the program at the mean, µs."""
+        """The time that rare long steps add to a step of the program at the mean, µs."""
         rare = None if self.as_it_runs is None else self.as_it_runs.timed.rare
         return 0.0 if rare is None else rare.extra_us
 
@@ -116,7 +117,7 @@ class RankView:
 
     @property
     def settled(self) -> bool:
-        """The recording's manifest says that steps were warmed up until their time had settled."""
+        """Whether steps were warmed up until their time had settled, by the recording's manifest."""
         return self.record is not None and self.record.steps.settled and len(self.record.steps.warmup_s) > 0
 
     @property
@@ -136,16 +137,16 @@ class RankView:
         return ns / self.steps / 1000
 
     def us_of(self, events: pl.DataFrame, column: str = "duration_ns") -> float:
-        """The sum of a column of nanoseconds, likewise."""
+        """The sum of a column of nanoseconds as microseconds per step."""
         return self.us(float(events[column].sum()))
 
-    # What the device did, and when it did nothing.
+    # The device: its work and its idle time.
 
     @cached_property
     def work(self) -> pl.DataFrame:
         """Device work that the recorded steps launched (all of it, without steps): ``analysis.work`` with
-        ``op_name``, without the columns that no rule asks for."""
-        table = work(self.trace).drop(UNASKED)
+        ``op_name``, without the columns that no rule uses."""
+        table = work(self.trace).drop(UNUSED)
         if len(self.trace.steps):
             # Work without a launch in the file, before any that has one, was launched before the recording.
             first = table.filter(pl.col("launch").is_not_null())["start_ns"].min()
@@ -164,13 +165,13 @@ class RankView:
 
     @cached_property
     def known(self) -> pl.DataFrame:
-        """The work whose family is known: on the rest no advice is given."""
+        """The work whose category is known: on the rest no advice is given."""
         unknown = matching(self.work, "category", f"^{taxonomy.OTHER}$")
         return self.work.filter(~unknown) if unknown.any() else self.work
 
     @cached_property
     def first_work_ns(self) -> int:
-        """When the device began with what the recorded steps launched."""
+        """The time at which the device began the work that the recorded steps launched."""
         return int(self.work.select(pl.min("start_ns")).item() or 0)
 
     @cached_property
@@ -185,7 +186,8 @@ class RankView:
 
     @property
     def busy_share(self) -> float:
-        """Of the program's own step, where that is known; of the recorded time elsewhere."""
+        """The share of the program's own step in which the device is busy; of the recorded time where the own
+        step is not known."""
         own = self.as_it_runs
         return (
             self.busy_ns / self.length_ns if own is None or own.busy_fraction is None else own.busy_fraction
@@ -198,7 +200,7 @@ class RankView:
 
     @property
     def working_us(self) -> float:
-        """``own_busy_us``, likewise."""
+        """``own_busy_us`` without that waiting."""
         return self.own_busy_us * self._working
 
     @cached_property
@@ -209,8 +211,8 @@ class RankView:
     @cached_property
     def gaps(self) -> pl.DataFrame:
         """The idle time of this rank's devices between the bounds, cut by cause (``analysis.idle.gaps``)."""
-        found = gaps(self.run).filter(pl.col("rank") == self.rank)
-        return found.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+        own = gaps(self.run).filter(pl.col("rank") == self.rank)
+        return own.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
 
     def idle(self, *causes: str) -> pl.DataFrame:
         """The rows of ``gaps`` of these causes."""
@@ -223,23 +225,25 @@ class RankView:
     @cached_property
     def memory(self) -> tuple[RankHistory, ...]:
         """This rank's devices with their allocator's history: where an allocation failed, up to that (it is
-        what has to fit), if the history was kept then; else in the recorded steps."""
-        mine = [one for one in histories(self.run).found if one.rank == self.rank]
-        failed = [one for one in mine if one.history.moment == FAILED and len(one.history.curve.table) > 1]
+        what has to fit), if the history was recorded then; else in the recorded steps."""
+        failed = [one for one in self._histories if _failed(one) and len(one.history.curve.table) > 1]
         known = {one.history.device for one in failed}
         return (*failed, *(one for one in self.memory_in_steps if one.history.device not in known))
 
     @cached_property
     def memory_in_steps(self) -> tuple[RankHistory, ...]:
-        """Likewise in the recorded steps; where an allocation failed before there were any, up to that."""
-        mine = [one for one in histories(self.run).found if one.rank == self.rank]
-        return tuple(one for one in mine if one.history.moment != FAILED) or tuple(mine)
+        """The same histories in the recorded steps; where an allocation failed before there were any, up to
+        that."""
+        return tuple(one for one in self._histories if not _failed(one)) or self._histories
+
+    @cached_property
+    def _histories(self) -> tuple[RankHistory, ...]:
+        return tuple(one for one in histories(self.run).found if one.rank == self.rank)
 
     @property
     def ran_out(self) -> bool:
         """Whether an allocation of this rank failed."""
-        found = histories(self.run).found
-        return any(one.rank == self.rank and one.history.moment == FAILED for one in found)
+        return any(map(_failed, self._histories))
 
     # Events by name.
 
@@ -265,6 +269,10 @@ class RankView:
         return compiler_phases(self.trace, *self.bounds)
 
 
+def _failed(rank: RankHistory) -> bool:
+    return rank.history.moment == FAILED
+
+
 def spans(events: pl.DataFrame) -> pl.DataFrame:
     """Events as intervals: ``start_ns`` and ``end_ns``."""
     return events.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
@@ -278,5 +286,5 @@ def launches(each: pl.Series) -> pl.DataFrame:
 
 @remembered
 def views(run: Run) -> tuple[RankView, ...]:
-    """One a rank."""
+    """The views of all ranks."""
     return tuple(RankView(run, trace) for trace in run.traces)

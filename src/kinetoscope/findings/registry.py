@@ -1,4 +1,4 @@
-"""Finds the rules by their being in the folder and runs them."""
+"""The rules of the folder ``rules``, found by being in it, and run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
     The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own;
-    its ``find(view)`` yields what there is to find on one rank. ``ROLE`` is its place among others.
+    its ``find(view)`` yields the findings of one rank. ``ROLE`` is its place among others.
     """
 
     slug: str

@@ -1,14 +1,30 @@
-"""What rules are written with: the view they look at, what they find, its evidence, savings and commands."""
+"""The vocabulary of rules, which each of them imports whole: the view of a rank that they look at, what they
+find, its evidence, savings and commands, and the changes of a step that a replay understands."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+
+import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.findings import commands, evidence, savings
-from kinetoscope.findings.model import Evidence, Finding, Saving, Severity
-from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.savings import HIGH, LOW, MEDIUM
+from kinetoscope.analysis.replay.change import (
+    ReplayChange,
+    in_a_row,
+    no_wait,
+    shorten,
+    without_host,
+    without_idle,
+)
+from kinetoscope.analysis.time import intervals
+from kinetoscope.findings import commands, evidence, memory, savings
+from kinetoscope.findings.in_force import Remedy, blocked, compiles, fewer_launches
+from kinetoscope.findings.model import Changes, Evidence, Finding, Saving, Severity, combined
+from kinetoscope.findings.rank_view import RankView, spans, views
+from kinetoscope.findings.savings import HIGH, LOW, MEDIUM, finding_of_calls, slow_calls
+from kinetoscope.trace.schema import whole
 
 Findings = Iterable[Finding]
 
@@ -16,16 +32,39 @@ __all__ = [
     "HIGH",
     "LOW",
     "MEDIUM",
+    "Changes",
     "Evidence",
     "Finding",
     "Findings",
+    "Iterable",
     "RankView",
+    "Remedy",
+    "ReplayChange",
     "Saving",
     "Severity",
+    "blocked",
+    "combined",
     "commands",
+    "compiles",
     "evidence",
+    "fewer_launches",
+    "finding_of_calls",
+    "in_a_row",
+    "intervals",
+    "maker",
     "matching",
+    "memory",
+    "no_wait",
     "numbers",
+    "pl",
+    "replace",
     "savings",
     "short_name",
+    "shorten",
+    "slow_calls",
+    "spans",
+    "views",
+    "whole",
+    "without_host",
+    "without_idle",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a change would save of a step by itself, and how serious that makes it."""
+"""The time that a change would save of a step by itself, and how serious that makes it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from kinetoscope.analysis.replay.change import (
     without_host,
     without_idle,
 )
-from kinetoscope.findings.model import SEVERITIES, Saving, Severity
+from kinetoscope.findings import evidence
+from kinetoscope.findings.model import SEVERITIES, Finding, Proof, Saving, Severity
 from kinetoscope.findings.rank_view import RankView, launches
 
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do;
-# below three hundredths it disappears in the noise from run to run; below half a hundredth nobody should read
-# about it.
+# below three hundredths it disappears in the noise from run to run; below half a hundredth it is not worth
+# reading.
 HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 
 # Single launches leave a device 1 to 3 µs between kernels, a CUDA graph hardly anything.
@@ -51,7 +52,7 @@ def nothing(basis: str) -> Saving:
 
 
 def not_predicted(most: Saving, why: str) -> Saving:
-    """What may save as much as ``most``, or nothing: no number is better than a wrong one."""
+    """A change that may save as much as ``most``, or nothing: no number is better than a wrong one."""
     basis = f"not predicted: {why}; at most {numbers.time(most.us)}"
     return Saving(0.0, basis, False, 0.0, most_us=most.us)
 
@@ -60,34 +61,35 @@ OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pa
 
 
 def of(view: RankView, change: ReplayChange, basis: str) -> Saving:
-    """What a change of the recorded steps saves."""
+    """The saving of a change of the recorded steps."""
     us = view.saves(change)
     if view.unprofiled_us is not None:
         basis += "; of the step's time without the profiler"
     return Saving(us, basis, True, us / view.own_step_us, change=change)
 
 
-def beside(view: RankView, us: float, basis: str) -> Saving:
-    """What no replay of the recorded steps can show: paid once, or measured without the profiler."""
+def unreplayed(view: RankView, us: float, basis: str) -> Saving:
+    """A saving that no replay of the recorded steps can show: paid once, or measured without the profiler."""
     us = min(us, view.own_step_us)
-    return Saving(us, basis, us > 0, us / view.own_step_us, beside_us=us)
+    return Saving(us, basis, us > 0, us / view.own_step_us, unreplayed_us=us)
 
 
 def rare(view: RankView, us: float, basis: str) -> Saving:
-    """What rare long steps add to the mean step, or a part of it: no replay of usual steps shows it."""
-    return Saving(us, basis, True, us / (view.own_step_us + view.rare_us), beside_us=us)
+    """The time that rare long steps add to the mean step, or a part of it: no replay of usual steps shows
+    it."""
+    return Saving(us, basis, True, us / (view.own_step_us + view.rare_us), unreplayed_us=us)
 
 
 def once(view: RankView, us: float, basis: str) -> Saving:
-    """What a recording paid once: the program's own steps, where they were timed, do not."""
-    return beside(view, us, basis) if view.unprofiled_us is None else nothing(basis)
+    """A cost that a recording paid once: the program's own steps, where they were timed, do not."""
+    return unreplayed(view, us, basis) if view.unprofiled_us is None else nothing(basis)
 
 
 def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
-    """What is saved if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
+    """The saving if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
     shorter = events.select("id", saved_ns=saved)
     freed = view.us_of(shorter, "saved_ns")
-    if freed < LOW * view.step_us:  # no severity asks for more: the replay is saved
+    if freed < LOW * view.step_us:  # too little for any severity: no replay is needed
         return nothing(basis)
     change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(view, shorter)
     us = view.saves(change)
@@ -101,7 +103,7 @@ def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Exp
 
 
 def _launches(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
-    """Calls that launch nothing but what is gone."""
+    """The host time of calls that launch nothing else than what is removed."""
     device = view.trace.device_events
     gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
     if gone.is_empty():
@@ -111,23 +113,23 @@ def _launches(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
 
 
 def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
-    """What is saved if ``share`` of host events' time goes away; the events' own ``share``, where they have
+    """The saving if ``share`` of host events' time goes away; the events' own ``share``, where they have
     such a column."""
     return of(view, without_host(events, share), basis)
 
 
 def idle(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
-    """What is saved if the host does not keep the device waiting in these intervals of its idle time."""
+    """The saving if the host does not keep the device waiting in these intervals of its idle time."""
     return of(view, without_idle(view.trace, intervals), basis)
 
 
 def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
-    """What is saved if a CUDA graph does the launches of these intervals of idle time."""
+    """The saving if a CUDA graph does the launches of these intervals of idle time."""
     return of(view, without_idle(view.trace, intervals) | at_once(GRAPH_PAUSE_NS), basis)
 
 
 def fused(view: RankView, chains: pl.DataFrame, basis: str) -> Saving:
-    """What is saved if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
+    """The saving if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
     freed = device(view, chains, basis)
     launched = merge_launches(view.trace, chains.select("id", group="chain"))
     return freed if freed.change.is_empty else both(view, freed, of(view, launched, "their launches"))
@@ -146,7 +148,7 @@ def heaviest(
     view: RankView, events: pl.DataFrame, *by: str, basis: str
 ) -> Iterator[tuple[pl.DataFrame, Saving]]:
     """The groups of device events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` at most, and
-    what each saves; one kernel of many, beside the critical path, is left out."""
+    what each saves; one kernel of many, off the critical path, is left out."""
     top = events.group_by(*by, maintain_order=True).agg(pl.col("saved_ns").sum().alias("together_ns"))
     top = top.sort("together_ns", descending=True, maintain_order=True).head(SHOWN_GROUPS)
     kept = events.join(top, on=list(by), maintain_order="left")
@@ -155,3 +157,42 @@ def heaviest(
         saving = device(view, group, basis)
         if severity(saving) not in (None, "info"):
             yield group, saving
+
+
+def slow_calls(
+    view: RankView, calls: pl.DataFrame, share: pl.Expr, *, below: float, possible: float, basis: str
+) -> Iterator[tuple[pl.DataFrame, Saving]]:
+    """Op calls that are far from what the device can do, by kernel and op, where it is worth a line that they
+    would run at ``possible`` of the peak.
+
+    Args:
+        calls: rows of ``analysis.roofline.costed``.
+        share: the part of the device's peak that a call reaches; those ``below`` a limit are slow.
+        basis: ``possible`` in words.
+
+    Returns:
+        The calls with their ``share``, those that would save most first, and what they save.
+    """
+    slow = calls.with_columns(share.alias("share")).filter(pl.col("share") < below)
+    slow = slow.with_columns((pl.col("time_ns") * (1 - pl.col("share") / possible)).alias("saved_ns"))
+    for group, saving in heaviest(view, slow, "name", "op_name", basis=basis):
+        yield group.sort("saved_ns", descending=True), saving
+
+
+def finding_of_calls(
+    view: RankView, calls: pl.DataFrame, saving: Saving, *,
+    title: str, shown: str, advice: str, snippet: str | None, proof: Proof | None,
+) -> Finding:  # fmt: skip
+    """The finding on ``slow_calls`` of one op that one kernel does."""
+    events = view.trace.device_events[calls["id"].sort()]
+    return Finding(
+        subject=f"{calls['name'][0]} {calls['op_name'][0]}",
+        title=title,
+        saving=saving,
+        at_most="medium",
+        evidence=[evidence.of(view, shown, events)],
+        advice=advice,
+        snippet=snippet,
+        source=evidence.source(view, events["op"]),
+        proof=proof,
+    )

@@ -1,1 +1,1 @@
-"""Many ranks at once: each trace mapped to a part by a worker, parts kept, found again and distinguished."""
+"""Many ranks at once: each trace mapped to a part by a worker, parts stored, read again and numbered."""

@@ -14,7 +14,7 @@ import msgspec
 from kinetoscope.analysis.collectives.logs import Issued
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
-from kinetoscope.snapshot.unpickle import Reader, load
+from kinetoscope.snapshot.unpickle import PickleReader, load
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)?$")
 LARGEST = 1 << 30  # bytes
@@ -35,14 +35,14 @@ class _Entry(msgspec.Struct, frozen=True):
     input_sizes: tuple[tuple[int, ...], ...] = ()
 
 
-class _Group(msgspec.Struct, frozen=True):
+class _ProcessGroup(msgspec.Struct, frozen=True):
     name: str = ""
     ranks: str | tuple[int, ...] = ""
 
 
 class _Dump(msgspec.Struct, frozen=True):
     entries: tuple[_Entry, ...]
-    pg_config: dict[str, _Group] = {}
+    pg_config: dict[str, _ProcessGroup] = {}
     rank: int | None = None
 
 
@@ -55,7 +55,7 @@ def read(path: Path) -> tuple[int, list[Issued]]:
     try:
         data = plain_file.content(path, LARGEST)
         content: object = (
-            msgspec.json.decode(data) if data[:1] in (b"{", b"[") else load(data, str(path), Reader())
+            msgspec.json.decode(data) if data[:1] in (b"{", b"[") else load(data, str(path), PickleReader())
         )
         dump = msgspec.convert(content, _Dump, strict=False)
     except InputError as error:
@@ -67,7 +67,7 @@ def read(path: Path) -> tuple[int, list[Issued]]:
     return rank, [_issued(one, dump.pg_config) for one in dump.entries if not one.is_p2p]
 
 
-def _issued(entry: _Entry, groups: Mapping[str, _Group]) -> Issued:
+def _issued(entry: _Entry, groups: Mapping[str, _ProcessGroup]) -> Issued:
     name = entry.process_group[0] if entry.process_group else str(entry.pg_id)
     listed = next((group.ranks for group in groups.values() if group.name == name), "")
     members = tuple(map(int, re.findall(r"\d+", listed))) if isinstance(listed, str) else listed

@@ -1,4 +1,4 @@
-"""Where traces are mapped: processes of this machine, or Ray's."""
+"""Engines that map traces: processes of this machine, or of Ray."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from kinetoscope.errors import InputError, MissingDependencyError
 from kinetoscope.fleet.worker import SETTINGS, mapped, settled
 from kinetoscope.sources.paths import TraceFile
-from kinetoscope.trace.workers import Asked, DiedError, cores
+from kinetoscope.trace.workers import DiedError, WorkerProcess, cores
 
 ATTEMPTS = 2  # a trace whose worker died is given to another once
-# A worker's memory grows with the largest trace it has read: after so many it makes way for a fresh one.
+# A worker's memory grows with the largest trace it has read: after so many it is replaced by a new one.
 TRACES_A_WORKER = 200
 HOME = str(Path(__file__).resolve().parents[2])
 PROGRAM = f"import sys; sys.path.insert(0, {HOME!r}); from kinetoscope.fleet.worker import serve; serve()"
@@ -30,7 +30,7 @@ def local(traces: Sequence[TraceFile]) -> Iterator[Answer]:
     for worker in started:
         idle.put(worker)
 
-    def ask(trace: TraceFile) -> bytes | InputError:
+    def answer(trace: TraceFile) -> bytes | InputError:
         worker = idle.get()
         try:
             return worker.ask(trace)
@@ -39,9 +39,9 @@ def local(traces: Sequence[TraceFile]) -> Iterator[Answer]:
 
     threads = ThreadPoolExecutor(max(1, count))
     try:
-        asked = {threads.submit(ask, trace): trace for trace in traces}
-        for done in as_completed(asked):
-            yield asked.pop(done), done.result()
+        pending = {threads.submit(answer, trace): trace for trace in traces}
+        for done in as_completed(pending):
+            yield pending.pop(done), done.result()
     finally:
         threads.shutdown(cancel_futures=True)
         for worker in started:
@@ -49,17 +49,17 @@ def local(traces: Sequence[TraceFile]) -> Iterator[Answer]:
 
 
 class _Worker:
-    """A process that maps, started when it is first asked and again when it has died."""
+    """A process that maps, started with its first trace, and again when it has died."""
 
     def __init__(self) -> None:
-        self._process: Asked | None = None
+        self._process: WorkerProcess | None = None
         self._done = 0
 
     def ask(self, trace: TraceFile) -> bytes | InputError:
         for _ in range(ATTEMPTS):
             if self._done >= TRACES_A_WORKER:
                 self.close()
-            self._process = self._process or Asked("-c", PROGRAM, env=settled())
+            self._process = self._process or WorkerProcess("-c", PROGRAM, env=settled())
             try:
                 answer: bytes | InputError = self._process.ask((trace.url, trace.rank))
             except DiedError:
@@ -91,11 +91,11 @@ def on_ray(traces: Sequence[TraceFile]) -> Iterator[Answer]:
     if not ray.is_initialized():
         ray.init(log_to_driver=False, runtime_env={"env_vars": SETTINGS})
     task = ray.remote(max_retries=ATTEMPTS, num_cpus=1)(_answered)
-    asked = {task.remote(trace): trace for trace in traces}
-    while asked:
-        done, _ = ray.wait(list(asked), num_returns=1)
+    pending = {task.remote(trace): trace for trace in traces}
+    while pending:
+        done, _ = ray.wait(list(pending), num_returns=1)
         for one in done:
-            trace = asked.pop(one)
+            trace = pending.pop(one)
             try:
                 yield trace, ray.get(one)
             except ray.exceptions.RayError as error:

@@ -1,4 +1,4 @@
-"""Parts of all the ranks of a run, from wherever their traces stand: mapped, recalled, distinguished."""
+"""Parts of all ranks of a run, wherever their traces are: mapped, or read again, and numbered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gather(
 ) -> tuple[list[RankPart], list[str]]:
     """One part a rank, and sentences on what is not among them.
 
-    Parts are kept as they come, so that work that was interrupted goes on where it stopped.
+    Parts are stored as they come, so that interrupted work continues where it stopped.
 
     Args:
         progress: called with how many traces are done, and how many there are.
@@ -59,7 +59,7 @@ def gather(
 
 
 def readable(read: Callable[[str], T], names: Iterable[str]) -> tuple[list[T], list[InputError]]:
-    """What can be read, and what is wrong with the rest."""
+    """The files that can be read, and what is wrong with the rest."""
     answers = [_attempted(read, name) for name in names]
     failures = [answer for answer in answers if isinstance(answer, InputError)]
     return [answer for answer in answers if not isinstance(answer, InputError)], failures
@@ -83,28 +83,27 @@ def _bytes(url: str) -> bytes:
 
 
 def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
-    """Of several windows that each rank recorded the last that most have; of a repeated rank the first trace.
-
-    Parts that do not say their rank take what the others leave free.
+    """One part of each rank: of several windows the last that most ranks have, of a repeated rank the first
+    trace. Parts without a rank take the ranks that the others leave free.
     """
     ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
     windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]
     latest = latest_window(windows)
     found: dict[int, RankPart] = {}
-    said: list[str] = []
+    remarks: list[str] = []
     for part, (rank, window) in zip(ordered, windows, strict=True):
         if latest is not None and window != latest:
             continue
         if rank in found:
-            said.append(f"{part.facts.path} was left out: {found[rank].facts.path} is of rank {rank} too")
+            remarks.append(f"{part.facts.path} was left out: {found[rank].facts.path} is of rank {rank} too")
         else:
             found[rank] = part
     others = sum(window != latest for _, window in windows) if latest is not None else 0
     if others:
-        said.append(
+        remarks.append(
             f"{others} traces of other windows were left out: the one that begins with {latest} is compared"
         )
-    return [found[rank] for rank in sorted(found)], said
+    return [found[rank] for rank in sorted(found)], remarks
 
 
 def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:

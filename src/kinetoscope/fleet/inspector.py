@@ -29,7 +29,7 @@ class _Header(msgspec.Struct, frozen=True):
     comm_name: str = "unknown"  # as the plugin writes where the program gave none
 
 
-class _Collective(msgspec.Struct, frozen=True):
+class _Performance(msgspec.Struct, frozen=True):
     coll: str
     coll_sn: _Count
     coll_msg_size_bytes: _Count
@@ -40,7 +40,7 @@ class _Collective(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct, frozen=True):
     header: _Header
-    coll_perf: _Collective | None = None
+    coll_perf: _Performance | None = None
 
 
 def read(path: Path) -> pl.DataFrame:
@@ -72,7 +72,7 @@ def read(path: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, INSPECTED, orient="row")
 
 
-def _row(header: _Header, one: _Collective) -> tuple[object, ...]:
+def _row(header: _Header, one: _Performance) -> tuple[object, ...]:
     group = header.id if header.comm_name == "unknown" else header.comm_name
     return (
         header.id, group, header.n_ranks, header.rank, one.coll, one.coll_sn, one.coll_msg_size_bytes,

@@ -62,7 +62,7 @@ def decode(data: bytes, where: str) -> RankPart:
     """A part from its bytes.
 
     Raises:
-        InputError: they are none, or of another version.
+        InputError: the bytes are no part, or one of another version.
     """
     try:
         stored = msgspec.msgpack.decode(data, type=_Stored)
@@ -71,8 +71,8 @@ def decode(data: bytes, where: str) -> RankPart:
         raise InputError(
             "it is not a part, or half of one", where=where, hint="map its trace again"
         ) from error
-    alike = all(dict(tables[name].schema) == columns for name, columns in _schemas().items())
-    if stored.format != FORMAT or not alike:
+    same = all(dict(tables[name].schema) == columns for name, columns in _schemas().items())
+    if stored.format != FORMAT or not same:
         raise InputError("the part is of another version", where=where, hint="map its trace again")
     return RankPart(stored.facts, **tables)
 
@@ -82,7 +82,7 @@ def _schemas() -> dict[str, dict[str, pl.DataType]]:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Raises ValueError of what unpacks to more than a part has."""
+    """Raises ValueError where the data unpacks to more than a part has."""
     unpacker = zlib.decompressobj()
     unpacked = unpacker.decompress(data, min(LARGEST, _RATIO * len(data)))
     if not unpacker.eof:
@@ -123,7 +123,7 @@ class Store:
         write_whole(self.path(trace), data)
 
     def forget_unused(self) -> None:
-        """Remove what nobody has asked for in a month."""
+        """Remove parts that were not used for a month."""
         for path in self._folder.glob(f"*{PART}"):
             if path.stat().st_mtime < time.time() - _UNUSED_S:
                 path.unlink(missing_ok=True)

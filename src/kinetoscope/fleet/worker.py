@@ -1,4 +1,4 @@
-"""One trace to the bytes of its part: what a worker does, in a process of its own or on another machine."""
+"""A worker, in a process of its own or on another machine: it maps one trace to the bytes of its part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def mapped(url: str, rank: int | None) -> bytes:
-    """The part of a trace; ``rank`` is what a recording says, where the trace itself does not.
+    """The part of a trace; ``rank`` is from the recording, for a trace that does not have it.
 
     Raises:
         InputError: it is no trace, or cannot be read.
@@ -54,7 +54,7 @@ def shown(url: str) -> str:
 
 def serve() -> None:
     """Answer (url, rank) with the part's bytes, or with what is wrong, until the input ends."""
-    from kinetoscope.trace.decoding.worker import receive, send
+    from kinetoscope.trace.decoding.spans import receive, send
 
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:

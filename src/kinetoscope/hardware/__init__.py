@@ -1,5 +1,5 @@
 """Peak rates of devices: ``find(name)`` looks one up in the table."""
 
-from kinetoscope.hardware.spec import DTYPES, DeviceSpec, find
+from kinetoscope.hardware.table import DTYPES, DeviceSpec, find
 
 __all__ = ["DTYPES", "DeviceSpec", "find"]

@@ -32,9 +32,9 @@ class NvmlError(Exception):
     """NVML is not on this machine, or does not know the card."""
 
 
-class Reading(NamedTuple):
-    """The card at one moment; null where it does not say. ``power_limit_w`` is what is enforced, by whoever
-    set it; ``application_clock_mhz`` of the multiprocessors, which newer cards do not tell."""
+class NvmlReading(NamedTuple):
+    """The card at one moment; None where it does not report it. ``power_limit_w`` is what is enforced, by
+    whoever set it; ``application_clock_mhz`` of the multiprocessors, which newer cards do not report."""
 
     sm_clock_mhz: int | None
     max_sm_clock_mhz: int | None
@@ -47,7 +47,7 @@ class Reading(NamedTuple):
 
 
 def load(library: ctypes.CDLL | None = None) -> ctypes.CDLL:
-    """The driver's library, ready to be asked.
+    """The driver's library, ready to be called.
 
     Args:
         library: the loaded ``libnvidia-ml`` (tests give their own).
@@ -84,12 +84,12 @@ class Card:
             raise NvmlError(f"nvmlDeviceGetHandleByUUID answered {status}")
         self._max_sm_clock_mhz = self._number("nvmlDeviceGetMaxClockInfo", _SM)
 
-    def read(self) -> Reading:
+    def read(self) -> NvmlReading:
         """One reading; takes about a millisecond."""
         power, limit = map(self._number, ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit"))
         reasons = ctypes.c_ulonglong()
         self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle, ctypes.byref(reasons))
-        return Reading(
+        return NvmlReading(
             sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", _SM),
             max_sm_clock_mhz=self._max_sm_clock_mhz,
             memory_clock_mhz=self._number("nvmlDeviceGetClockInfo", _MEMORY),

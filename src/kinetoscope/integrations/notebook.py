@@ -1,6 +1,6 @@
 """Magics for notebooks: ``%load_ext kinetoscope``, then ``%%kinetoscope`` and ``%kinetoscope_diff``.
 
-Nothing of IPython is imported: the shell that loads the extension is all that is needed of it.
+IPython is not imported: the shell that loads the extension is all that is needed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ NAME = "kinetoscope_run"
 MOST = 400  # times that a cell is run until its steps are recorded
 
 
-class Outcome(Protocol):
-    """What a shell says of a cell that it ran; ``raise_error`` raises what the cell raised."""
+class CellResult(Protocol):
+    """The result of a cell that a shell ran; ``raise_error`` raises what the cell raised."""
 
     def raise_error(self) -> None: ...
 
 
 class Shell(Protocol):
-    """What is used of IPython's ``InteractiveShell``."""
+    """The part of IPython's ``InteractiveShell`` that is used."""
 
     user_ns: dict[str, object]
 
-    def run_cell(self, raw_cell: str) -> Outcome: ...
+    def run_cell(self, raw_cell: str) -> CellResult: ...
 
     def register_magic_function(
         self, func: Callable[..., object], magic_kind: str, magic_name: str
@@ -68,19 +68,19 @@ class Magics:
         """
         from kinetoscope.capture.api import profile
 
-        asked = _parser().parse_args(shlex.split(line))
-        out: Path = asked.out or Path(tempfile.mkdtemp(prefix="kinetoscope-")) / "recording"
+        options = _parser().parse_args(shlex.split(line))
+        out: Path = options.out or Path(tempfile.mkdtemp(prefix="kinetoscope-")) / "recording"
         recording = profile(
             out=out,
             name="cell",
-            steps=asked.steps,
-            stacks=asked.stacks,
-            shapes=asked.shapes,
-            memory=asked.memory,
+            steps=options.steps,
+            stacks=options.stacks,
+            shapes=options.shapes,
+            memory=options.memory,
         )
         with recording:
             self._shell.run_cell(cell).raise_error()
-            for _ in range(MOST if asked.steps else 0):
+            for _ in range(MOST if options.steps else 0):
                 recording.step()
                 if recording.done:
                     break

@@ -8,7 +8,7 @@
         with kinetoscope(max_launches=40, max_recompilations=0) as profile:
             step()
 
-pytest loads this wherever kinetoscope is installed: it imports nothing until a test asks for it.
+pytest loads this wherever kinetoscope is installed: it imports nothing until a test uses it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Record the tests that are marked, and hold them to their limits."""
+    """Record the tests that are marked, and fail those that exceed their limits."""
     limits: dict[str, object] = {}
     for mark in reversed(list(item.iter_markers(MARKER))):  # the closest wins
         limits |= mark.kwargs
@@ -54,8 +54,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture
 def kinetoscope(tmp_path_factory: pytest.TempPathFactory) -> Limited:
-    """``with kinetoscope(max_launches=40) as profile: …`` holds the block to its limits; ``profile.run`` is
-    its recording then, to be asked for more."""
+    """``with kinetoscope(max_launches=40) as profile: …`` applies the limits to the block; ``profile.run`` is
+    its recording then."""
 
     def limited(**limits: object) -> AbstractContextManager[profile]:
         return _limited(tmp_path_factory.mktemp("kinetoscope") / "recording", limits)
@@ -65,12 +65,12 @@ def kinetoscope(tmp_path_factory: pytest.TempPathFactory) -> Limited:
 
 @contextmanager
 def _limited(folder: Path, limits: dict[str, object]) -> Generator[profile]:
-    """Record the block whole, with stacks so that lines are known, and fail the test that passes a limit."""
+    """Record the block whole, with stacks so that lines are known, and fail the test that exceeds a limit."""
     from kinetoscope import profile
 
     memory = "max_peak_memory" in limits
     log = logging.getLogger("torch.__trace")
-    propagates, log.propagate = log.propagate, False  # it is the recording's, none of what the test logs
+    propagates, log.propagate = log.propagate, False  # the log belongs to the recording, not to the test
     try:
         with profile(
             out=folder, name="test", whole=True, one_pass=True, stacks=True, memory=memory

@@ -1,18 +1,24 @@
-"""What `tune` and `bench` measured of the savings that findings predict."""
+"""Savings of findings as measured: by `tune`, by `bench`, or by a second recording."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kinetoscope import numbers
+from kinetoscope.errors import InputError
 from kinetoscope.findings.commands import program
 from kinetoscope.findings.model import Finding, Proof
-from kinetoscope.proof.after import After, after
+from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import Run
 from kinetoscope.statistics import intervals
+from kinetoscope.statistics.distribution import mean, variance
+from kinetoscope.statistics.intervals import Verdict, student_t
 
 if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.autotune.configurations import Tuned
@@ -23,14 +29,80 @@ if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.tune.results import SettingRow, Tuning
 
 
+class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
+    """The saving proved by a second recording, of the same program with the change that a finding advises.
+
+    Args:
+        gone: rule and subject of the findings that the second recording no longer has.
+        predicted_us: the savings that those promised together, per step.
+        saving_us: the mean step of the first recording less that of the second, without the profiler.
+        interval_us: 95 %, from the spread of the steps; how runs differ from each other is not in it.
+    """
+
+    gone: list[tuple[str, str]]
+    predicted_us: float
+    saving_us: float
+    interval_us: tuple[float, float]
+    verdict: Verdict
+    basis: str
+
+    def proves(self, finding: Finding) -> bool:
+        """Whether the difference is this finding's own: it is gone, and no other is."""
+        return self.gone == [(finding.rule, finding.subject)]
+
+
+def after(before: Run, later: Run) -> SecondRecording:
+    """Compare two recordings of one program.
+
+    Raises:
+        InputError: one of them does not have the time of at least two steps without the profiler.
+    """
+    first, second = _steps_us(before), _steps_us(later)
+    left = {(finding.rule, finding.subject) for finding in find(later)}
+    gone = [
+        finding
+        for finding in find(before)
+        if finding.severity != "info"
+        and finding.saving.us > 0
+        and (finding.rule, finding.subject) not in left
+    ]
+    saving = mean(first) - mean(second)
+    # Welch's interval, with the fewer steps' freedom: a little wide.
+    error = math.sqrt(variance(first) / len(first) + variance(second) / len(second))
+    margin = student_t(0.975, min(len(first), len(second)) - 1) * error
+    interval = saving - margin, saving + margin
+    return SecondRecording(
+        gone=sorted({(finding.rule, finding.subject) for finding in gone}),
+        predicted_us=sum(finding.saving.us for finding in gone),
+        saving_us=saving,
+        interval_us=interval,
+        verdict="faster" if interval[0] > 0 else "slower" if interval[1] < 0 else "cannot tell",
+        basis=f"two recordings: a step of {numbers.time(mean(first))} before, {numbers.time(mean(second))} "
+        f"after, means of {len(first)} and {len(second)}",
+    )
+
+
+def _steps_us(run: Run) -> Sequence[float]:
+    """Steps without the profiler, of the slowest rank."""
+    ranks = run.manifest.ranks if run.manifest else ()
+    timed = [rank.steps.unprofiled_s for rank in ranks if len(rank.steps.unprofiled_s) > 1]
+    if not timed:
+        raise InputError(
+            "the time of a step without the profiler is not known here",
+            where=str(run.folder) if run.folder else None,
+            hint="record both programs with `kinetoscope run`",
+        )
+    return [seconds * 1e6 for seconds in max(timed, key=mean)]
+
+
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSaving:
     """A saving as measured.
 
     Args:
         saving_us: per step; negative where the advice costs time, None where it cannot be followed.
-        interval_us: 95 %; None where one run cannot tell it.
-        basis: what was measured, in words.
+        interval_us: 95 %; None where there was one run only.
+        basis: the measurement in words.
         verdict: faster, slower or cannot tell; fails or differs (in its output) where it cannot be used.
     """
 
@@ -42,29 +114,29 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of a recording's program: by results that lie in it, and by a second recording.
+    """The measurements of a recording's program: results in its folder, and a second recording.
 
     Args:
         words: the recorded script and its arguments.
         devices: names of the devices of the recording; empty where it had none.
-        after: what a second recording shows, of the changed program.
+        after: the second recording, of the changed program.
     """
 
     kept: Kept | None = None
     words: tuple[str, ...] | None = None
     devices: Collection[str] = ()
-    after: After | None = None
+    after: SecondRecording | None = None
 
     @property
     def unread(self) -> tuple[str, ...]:
         """The files that cannot be read, and why."""
         return self.kept.problems if self.kept else ()
 
-    def of(self, finding: Finding) -> Measured | None:
+    def of(self, finding: Finding) -> MeasuredSaving | None:
         """The newest measurement of what a finding advises; None where there is none."""
         if self.after is not None and self.after.proves(finding):
             after = self.after
-            return Measured(after.saving_us, after.interval_us, after.basis, after.verdict)
+            return MeasuredSaving(after.saving_us, after.interval_us, after.basis, after.verdict)
         proof = finding.proof
         if proof is None or self.kept is None:
             return None
@@ -81,7 +153,7 @@ class Measurements:
 
 
 def measurements(run: Run, later: Run | None = None) -> Measurements:
-    """What lies in the recording's ``bench`` folder, and what a recording of the changed program shows.
+    """The results in the recording's ``bench`` folder, and the saving by a recording of the changed program.
 
     Raises:
         InputError: the two recordings cannot be compared.
@@ -98,7 +170,7 @@ def measurements(run: Run, later: Run | None = None) -> Measurements:
     return Measurements(read(run.folder), words, names, second)
 
 
-def by_tune(tuning: Tuning, proof: Proof, words: tuple[str, ...] | None) -> Measured | None:
+def by_tune(tuning: Tuning, proof: Proof, words: tuple[str, ...] | None) -> MeasuredSaving | None:
     """The saving of a proof's setting, per step of the program as it is written; None if it was not tried."""
     if words is None:
         return None
@@ -107,7 +179,7 @@ def by_tune(tuning: Tuning, proof: Proof, words: tuple[str, ...] | None) -> Meas
             continue
         written = _written(tuning.rows, row.setting.batch)
         if row.error is not None:
-            return Measured(None, None, f"tune: {row.label} fails: {row.error[:200]}", "fails")
+            return MeasuredSaving(None, None, f"tune: {row.label} fails: {row.error[:200]}", "fails")
         if written is not None and written.step_s is not None and row.step_s is not None:
             return _difference(written, row, tuning)
     return None
@@ -138,7 +210,7 @@ def _written(rows: Collection[SettingRow], batch: str | None) -> SettingRow | No
     )
 
 
-def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> Measured:
+def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> MeasuredSaving:
     common = min(len(written.rounds_s), len(row.rounds_s))
     ratio = intervals.compare_rounds(written.rounds_s[:common], row.rounds_s[:common])
     before_us, after_us = (written.step_s or 0.0) * 1e6, (row.step_s or 0.0) * 1e6
@@ -147,7 +219,7 @@ def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> Measure
         f"{numbers.time(after_us)} under {row.label}, {numbers.count(common, 'round')}"
     )
     differs = row.agrees is False
-    return Measured(
+    return MeasuredSaving(
         before_us - after_us,
         _interval(before_us, ratio) if common > 1 else None,
         f"{basis}; its output differs from eager's" if differs else basis,
@@ -155,8 +227,8 @@ def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> Measure
     )
 
 
-def by_bench(result: BenchResult, proof: Proof) -> Measured | None:
-    """What another configuration of a kernel saves of a step; None if this kernel was not tuned.
+def by_bench(result: BenchResult, proof: Proof) -> MeasuredSaving | None:
+    """The saving per step of another configuration of a kernel; None if this kernel was not tuned.
 
     The whole graph replayed with and without it counts more than the kernel alone.
     """
@@ -167,22 +239,22 @@ def by_bench(result: BenchResult, proof: Proof) -> Measured | None:
     alone = tuned.comparison
     if alone is None:
         basis = f"bench: the default is the fastest of {tried} configurations"
-        return Measured(0.0, None, basis, "cannot tell")
+        return MeasuredSaving(0.0, None, basis, "cannot tell")
     basis = f"bench: the best of {tried} configurations takes {alone.ratio:.3f} of the default's time"
     if alone.verdict != "faster":
-        return Measured(0.0, None, basis, alone.verdict)
+        return MeasuredSaving(0.0, None, basis, alone.verdict)
     for module in _replayed_with(result, tuned):
         replay = next(c for c in module.wall.comparisons if c.name == "applied")
         base_us = module.wall["as recorded"].median_ns / 1e3 * proof.launches / tuned.launches_per_run
         basis += f"; its whole graph replayed with and without it, {replay.ratio:.4f} of the time"
-        return Measured(base_us * (1 - replay.ratio), _interval(base_us, replay), basis, replay.verdict)
+        return MeasuredSaving(base_us * (1 - replay.ratio), _interval(base_us, replay), basis, replay.verdict)
     basis += f"; of {numbers.time(proof.kernel_us)} in a step"
     saving_us = proof.kernel_us * (1 - alone.ratio)
-    return Measured(saving_us, _interval(proof.kernel_us, alone), basis, alone.verdict)
+    return MeasuredSaving(saving_us, _interval(proof.kernel_us, alone), basis, alone.verdict)
 
 
 def _interval(base_us: float, ratio: intervals.Ratio | RatioToBase) -> tuple[float, float]:
-    """Between what is saved where a change leaves so much of a time."""
+    """The interval of the saving, where a change leaves ``ratio`` of a time."""
     return base_us * (1 - ratio.high), base_us * (1 - ratio.low)
 
 

@@ -40,7 +40,7 @@ TRACES = (".json", ".program.json", ".part.json", ".part.json.tmp")
 
 
 class RankReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process of the run writes about itself."""
+    """The report of one process of the run about itself."""
 
     record: RankRecord
     environment: Environment
@@ -90,9 +90,7 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        except (
-            OSError
-        ):  # the working directory is gone, or takes no folder: the program runs in it all the same
+        except OSError:  # the working directory is gone or read-only: the program runs in it nevertheless
             import tempfile  # not in every recorded process, for this
 
             return Path(tempfile.mkdtemp(prefix=f"{folder.name}-"))
@@ -101,7 +99,7 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
 
 
 def of_job(program: str, job: str, host: str) -> Path:
-    """``recordings/<program>-<job>``, alike on all hosts; where this one has recorded in it, the next."""
+    """``recordings/<program>-<job>``, the same on all hosts; where this one has recorded in it, the next."""
     home = Path(HOME)
     stem = f"{_plain(program) or 'program'}-{_plain(job)}"
     names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
@@ -128,7 +126,7 @@ def of_all_hosts(folder: Path) -> Path | None:
 
 
 def agreements(folder: Path) -> Path:
-    """Where the ranks of a run agree: in the recording, or beside those of the other hosts."""
+    """The folder where the ranks of a run agree: in the recording, or next to those of the other hosts."""
     shared = of_all_hosts(folder)
     return shared / AGREED if shared else folder / RANKS
 
@@ -165,7 +163,7 @@ def mark_phase(folder: Path, rank: int, phase: str) -> None:
 
 
 def last_phase(folder: Path, rank: int) -> str | None:
-    """What the recorder of a rank was doing at last; None where it was not at work."""
+    """The last phase of a rank's recorder; None where it was not at work."""
     with suppress(OSError, UnicodeDecodeError):
         phase = _phase(folder, rank).read_text("utf-8")[:LONGEST_PHASE].strip()
         return None if phase in IDLE_PHASES else phase
@@ -198,7 +196,7 @@ def read_ranks(folder: Path) -> list[RankReport]:
 
 
 def _left(folder: Path, record: RankRecord) -> RankRecord:
-    """A rank's record with what lies in the folder and nobody lived to list."""
+    """A rank's record with the files in the folder that its process did not live to list."""
     rank = f"rank{record.rank}"
     left = {"trace": [f"trace/{rank}{name}" for name in TRACES], "compile_log": [f"compile/{rank}.log"]}
     found = {
@@ -214,7 +212,7 @@ def _holds_something(path: Path) -> bool:
 
 
 def opened(folder: Path) -> Manifest:
-    """The manifest of a recording, with what its processes left where nobody lived to merge it.
+    """The manifest of a recording, with what its processes left where none lived to merge it.
 
     Raises:
         InputError: the manifest cannot be used.
@@ -274,7 +272,7 @@ def finish(folder: Path, *, exit: str, status: int | None, alone: bool) -> Manif
         alone: the command was the only process of the run, so that its end is the rank's.
 
     Where the disk is full the manifest on it stays as it was, which ``opened`` can read, and a note says so;
-    likewise where the folder, or what it lies on, is gone.
+    so too where the folder, or its disk, is gone.
     """
     try:
         manifest = _merged(manifests.read(folder), read_ranks(folder))
@@ -313,7 +311,7 @@ def _ending(own: str, command: str, status: int | None, alone: bool) -> str:
 def _died_in(folder: Path, record: RankRecord, command: str, alone: bool) -> str | None:
     """The recorder's phase when a fault ended a process that could not say so itself.
 
-    A launcher's own end does not tell which signal ended a process of its; that it failed is all there is.
+    A launcher's own end does not show which signal ended its process; it only shows that it failed.
     """
     if record.exit != "running":
         return None

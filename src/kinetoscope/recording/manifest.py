@@ -5,7 +5,7 @@ A recording is a folder:
     manifest.json                 this file, versioned
     ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
     trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
-    trace/rank0.device.json       likewise of the light pass, which records the device and little else
+    trace/rank0.device.json       the same of the light pass, which records the device and little else
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
@@ -15,8 +15,8 @@ A recording is a folder:
     program/rank0.json            the source of the program's modules, and of what was compiled
     output/                       what the program's failure left behind: its traceback
     memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
-    memory/rank0.json             whose that memory was, by the program's own account; rank0.oom.… likewise of
-                                  the first allocation that failed
+    memory/rank0.json             the owners of that memory, by the program's own account; rank0.oom.… are
+                                  both of the first allocation that failed
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
@@ -39,7 +39,7 @@ SCHEMA = "kinetoscope.recording/1"
 FILE = "manifest.json"
 MOST_RANKS = 1 << 20
 _NUMBER = re.compile(r"[0-9]{1,4}")
-# What msgspec raises on bytes that are not the JSON asked for: malformed, not UTF-8, nested past the stack.
+# Errors of msgspec on bytes that are not the expected JSON: malformed, not UTF-8, nested past the stack.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -123,14 +123,12 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one process of the run left: paths are relative to the recording."""
+    """The files and timings of one process of the run: paths are relative to the recording."""
 
     rank: int
     pid: int = 0
     trace: str | None = None
-    device_trace: str | None = (
-        None  # the light pass: the device's activities, runtime calls and steps, no ops
-    )
+    device_trace: str | None = None  # of the light pass: device, runtime calls and steps, no ops
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
@@ -144,7 +142,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counters: str | None = None
     memory: str | None = None  # the allocator's snapshot at the end of the recorded steps
     memory_held: str | None = None
-    oom: str | None = None  # likewise where the first allocation failed
+    oom: str | None = None  # the snapshot where the first allocation failed
     oom_held: str | None = None
     program: str | None = None
     wall_s: float | None = None  # from the import of torch to the end
@@ -164,24 +162,14 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 # Fields of a RankRecord that name files, relative to the recording.
 PATHS = (
-    "trace",
-    "device_trace",
-    "compile_log",
-    "traceback",
-    "scheduler_log",
-    "bytecode",
-    "kernels",
-    "counters",
-    "memory",
-    "memory_held",
-    "oom",
-    "oom_held",
-    "program",
-)
+    "trace", "device_trace", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels", "counters",
+    "memory", "memory_held", "oom", "oom_held", "program",
+)  # fmt: skip
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where it ran. ``variables`` holds only names known to matter and known not to be secret."""
+    """The machine and software that it ran on. ``variables`` has only names known to matter and known not to
+    be secret."""
 
     python: str = ""
     torch: str | None = None

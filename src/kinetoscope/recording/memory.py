@@ -1,7 +1,7 @@
-"""``memory/rank0.json`` of a recording: whose the memory was, by the program's own account (`run --memory`).
+"""``memory/rank0.json`` of a recording: the owners of memory, by the program's own account (`run --memory`).
 
-It stands beside the allocator's snapshot, ``memory/rank0.pickle``, and was taken in the same moment; so does
-``memory/rank0.oom.json`` beside that of the first allocation that failed.
+It belongs to the allocator's snapshot, ``memory/rank0.pickle``, which was taken at the same moment;
+``memory/rank0.oom.json`` belongs to that of the first allocation that failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HeldTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         address, bytes: of its storage, all of it.
-        time_ns: when it lay there, on the wall clock; 0: when the snapshot was taken.
+        time_ns: when it was there, on the wall clock; 0: when the snapshot was taken.
     """
 
     role: Role
@@ -42,8 +42,8 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One device by the driver's and the allocator's account, in bytes; peaks since the program began, or,
     in recordings that did not yet keep them where the program has its peaks counted anew, since then.
 
-    ``requested`` is what tensors asked for, ``allocated`` the blocks that they got, ``reserved`` what the
-    allocator has of the driver; ``free`` and ``total`` are the driver's, of all processes.
+    ``requested`` is what tensors requested, ``allocated`` the blocks that they got, ``reserved`` what the
+    allocator took from the driver; ``free`` and ``total`` are the driver's, of all processes.
     """
 
     device: int
@@ -60,13 +60,13 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a process says of its memory.
+    """The memory of a process by its own account.
 
     Attributes:
         time_ns: when the snapshot was taken, on the wall clock.
-        failed_bytes: what the allocation that failed asked for; None where none did.
+        failed_bytes: what the allocation that failed requested; None where none did.
         boundaries_ns: where the recorded steps begin and end.
-        entries: of the allocator's history at most; it is a ring.
+        entries: the most that the allocator's history, a ring, can have.
         has_optimizer: the program means to train.
     """
 
@@ -88,5 +88,5 @@ def read(path: Path) -> Held:
         return msgspec.json.decode(plain_file.content(path), type=Held)
     except (OSError, *UNREADABLE) as error:
         raise InputError(
-            f"what the program said of its memory is damaged: {error}", where=str(path)
+            f"the program's account of its memory is damaged: {error}", where=str(path)
         ) from error

@@ -1,6 +1,6 @@
 """One folder for all the ranks of a run, where each is a process of its own that makes the recording itself.
 
-The ranks of a machine have the launcher's process for parent: a file named after it tells them the folder
+The ranks of a machine have the launcher's process for parent: a file named after it names the folder
 that rank 0 made. Ranks of several machines, that share a disk, have the address of rank 0's in common.
 """
 

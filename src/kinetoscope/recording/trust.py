@@ -1,7 +1,7 @@
 """Whether the code in a recording is known: made by this user, or agreed to once, and not changed since.
 
-`bench` runs Python out of a recording. Beside that code lies a signature of it, an HMAC-SHA256 under a random
-key that stays in the user's own folder (``$XDG_CONFIG_HOME/kinetoscope/key``, 0600): nobody else can make
+`bench` runs Python out of a recording. Next to that code is a signature of it, an HMAC-SHA256 under a random
+key that stays in the user's own folder (``$XDG_CONFIG_HOME/kinetoscope/key``, 0600): no other user can make
 one, and it moves with the recording. Without the key, or a signature, code is a stranger's.
 """
 
@@ -34,7 +34,7 @@ def code(path: Path) -> list[Path]:
 
 
 def inputs(path: Path) -> list[Path]:
-    """What kernels are called with, and the sources of those written by hand."""
+    """The arguments of kernels, and the sources of those written by hand."""
     return [file for name in ("rank0.json", "rank0.bin") if (file := path / "inputs" / name).is_file()]
 
 

@@ -1,4 +1,4 @@
-"""What views consist of: typed blocks that every renderer draws and no renderer knows the subject of.
+"""The parts of views: typed blocks that every renderer draws and no renderer knows the subject of.
 
 A style is words that terminals and browsers both have: ``bold``, ``dim``, ``green``, ``yellow``, ``red``,
 ``blue``, ``cyan``, or a colour as ``#rrggbb``; several stand side by side.

@@ -9,14 +9,14 @@ from typing import Literal
 
 from kinetoscope.errors import UsageError
 from kinetoscope.render.blocks import Block
-from kinetoscope.render.sarif import Result
+from kinetoscope.render.sarif import SarifResult
 
 Extent = Literal["screen", "whole", "file", "page"]
 
 
 @dataclass(frozen=True)
 class View:
-    """Something that is shown, in every form that it has; each is made when it is asked for.
+    """Something that is shown, in every form that it has; each is made when it is needed.
 
     Args:
         document: the rows, which JSON holds.
@@ -29,7 +29,7 @@ class View:
     document: Callable[[], object]
     blocks: Callable[[Extent], Sequence[Block]]
     page: Callable[[], str] | None = None
-    results: Callable[[], tuple[str, Sequence[Result]]] | None = None
+    results: Callable[[], tuple[str, Sequence[SarifResult]]] | None = None
     width: int | None = None
 
 

@@ -29,7 +29,7 @@ def safe(text: str) -> str:
 
 
 def whole(text: str) -> str:
-    """``plain`` with names as the trace has them, to be asked for by."""
+    """``plain`` with names as the trace has them, as a command takes them."""
     return _UNPRINTABLE.sub("", _BREAKS.sub(" ", text))
 
 

@@ -52,7 +52,7 @@ CAUSES = {
 }
 
 
-# What memory is; the first are what a model must have, the last nobody's.
+# Parts of memory; the first are those that a model must have, the last are no tensor's.
 MEMORY = {
     "parameter": "#4c8dd6",
     "gradient": "#8e6fd8",

@@ -18,7 +18,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 @dataclass(frozen=True)
-class Result:
+class SarifResult:
     """Something to say about a file, or about one line of it."""
 
     rule: str
@@ -29,7 +29,7 @@ class Result:
     properties: Mapping[str, object]
 
 
-def render(version: str, results: Sequence[Result]) -> str:
+def render(version: str, results: Sequence[SarifResult]) -> str:
     """One run of this tool in ``version``."""
     rules = list(dict.fromkeys(result.rule for result in results))
     driver = {"name": "kinetoscope", "version": version, "rules": [{"id": rule} for rule in rules]}
@@ -38,7 +38,7 @@ def render(version: str, results: Sequence[Result]) -> str:
     return f"{indented({'$schema': SCHEMA, 'version': '2.1.0', 'runs': [run]})}\n"
 
 
-def _result(result: Result, rules: list[str]) -> dict[str, object]:
+def _result(result: SarifResult, rules: list[str]) -> dict[str, object]:
     place: dict[str, object] = {"artifactLocation": {"uri": _uri(result.file)}}
     if result.line is not None:
         place["region"] = {"startLine": result.line}
@@ -53,6 +53,6 @@ def _result(result: Result, rules: list[str]) -> dict[str, object]:
 
 
 def _uri(path: str) -> str:
-    """Of the repository where it is below the working folder, as hosts want it."""
+    """The path relative to the working folder where it is below it, as code hosts want it."""
     home = os.getcwd().rstrip("/") + "/"
     return quote(names.plain(path).removeprefix(home))

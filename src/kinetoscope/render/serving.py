@@ -31,7 +31,7 @@ class Content(NamedTuple):
 class Server(ThreadingHTTPServer):
     """Serves each content under its name, below the token; the one without a name is the page.
 
-    Contents are made when they are first asked for.
+    Contents are made when they are first requested.
     """
 
     daemon_threads = True

@@ -83,7 +83,7 @@ def text(shown: Iterable[Block], width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-Section = Callable[[int], Iterable[Block]]  # at most so many rows; it is not asked for none
+Section = Callable[[int], Iterable[Block]]  # at most so many rows, at least one
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def _bar(segments: Sequence[blocks.Segment], look: _Look) -> RichText:
 
 
 def _length(segment: blocks.Segment, look: _Look) -> RichText:
-    """A bar beside other bars, to an eighth of a cell."""
+    """A bar among other bars, to an eighth of a cell."""
     eighths = max(round(segment.share * (WIDE_BAR if look.is_wide else BAR) * 8), 1)
     if look.ascii_only:
         return RichText("#" * max(eighths // 8, 1), style=segment.colour)

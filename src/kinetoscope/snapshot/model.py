@@ -31,7 +31,7 @@ BLOCKS = {
     "device": pl.Int32,
     "segment": pl.Int32,
     "address": pl.Int64,
-    "bytes": pl.Int64,  # of the block; what was asked for is at most as much
+    "bytes": pl.Int64,  # of the block; what was requested is at most as much
     "requested": pl.Int64,
     "state": pl.Int8,  # of ``STATES``
     "stack": pl.Int32,
@@ -48,7 +48,7 @@ ENTRIES = {
 }
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """A function on a Python stack, as torch writes it."""
 
     name: str
@@ -56,16 +56,17 @@ class Frame(NamedTuple):
     line: int
 
 
-Stack = tuple[Frame, ...]  # the innermost first
+Stack = tuple[StackFrame, ...]  # the innermost first
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per snapshot
 class Snapshot:
-    """What torch's allocator had of each device at one moment, and its history before that.
+    """The memory of torch's allocator on each device at one moment, and its history before that.
 
     Attributes:
         stacks: what ``stack`` numbers; the first is empty: none was recorded, or no Python ran.
-        pools: what ``pool`` numbers: torch's ids; (0, 0) is everybody's, others are of CUDA graphs and such.
+        pools: what ``pool`` numbers: torch's ids; (0, 0) is the default one, others are of CUDA graphs and
+        such.
         settings: of the allocator, as torch writes them.
         unknown: entries that are none of those known.
     """

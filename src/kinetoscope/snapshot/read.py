@@ -15,8 +15,8 @@ import polars as pl
 
 from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.recording import plain_file
-from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Frame, Snapshot, Stack
-from kinetoscope.snapshot.unpickle import Reader, load
+from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Snapshot, Stack, StackFrame
+from kinetoscope.snapshot.unpickle import PickleReader, load
 
 ACTION_NUMBERS = {name: number for number, name in enumerate(ACTIONS)}
 # As the documentation has it, and as torch writes it.
@@ -32,7 +32,7 @@ KEYS = {
     "frames": "stack",
     "pool_id": "pool",
 }
-# torch's default is to write the C++ frames as well, the interpreter's between Python's: nobody's own code.
+# torch's default is to write the C++ frames as well, the interpreter's between Python's: not the program's.
 NATIVE = re.compile(r"^(\?\?)?$|\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl|S|so[.\d]*)$|/include/c\+\+/")
 MOST_UNPACKED = 500  # times; stacks repeat, and histories pack 60 times
 LARGEST = 1 << 48  # bytes: more than any device has
@@ -98,14 +98,14 @@ def _read(data: bytes | mmap.mmap, path: Path) -> Snapshot:
         ) from error
 
 
-class _SnapshotReader(Reader):
+class _SnapshotReader(PickleReader):
     """Frames are kept once, stacks by number, entries of the history in columns."""
 
     sequences = frozenset({"frames"})
     wanted = frozenset(KEYS)
 
     def __init__(self) -> None:
-        self.frames: dict[Frame, Frame] = {}
+        self.frames: dict[StackFrame, StackFrame] = {}
         self.stacks: dict[Stack, int] = {(): 0}
         self.native: dict[str, bool] = {}  # by file
         self.named: dict[int, tuple[object, int]] = {}  # long lists of frames by identity, with their number
@@ -116,7 +116,7 @@ class _SnapshotReader(Reader):
     def complete(self, found: dict[Any, Any]) -> object:
         if "filename" in found and "line" in found:
             file = found["filename"].replace("\\", "/")  # of Windows
-            frame = Frame(found.get("name", ""), file, found["line"])
+            frame = StackFrame(found.get("name", ""), file, found["line"])
             if (type(frame.name), type(frame.file), type(frame.line)) != (str, str, int):
                 raise TypeError
             _checked(abs(frame.line), 1 << 31)  # larger ones may all have one hash
@@ -133,7 +133,7 @@ class _SnapshotReader(Reader):
         if known := self.named.get(id(value)):
             return known[1]
         stack = tuple(cast(Sequence[object], value or ()))
-        if any(type(one) is not Frame for one in stack):
+        if any(type(one) is not StackFrame for one in stack):
             raise TypeError
         python = tuple(one for one in cast(Stack, stack) if not self._is_native(one.file))
         number = self.stacks.setdefault(python, len(self.stacks))
@@ -230,9 +230,9 @@ class _SnapshotReader(Reader):
             for block in segment["blocks"]:
                 state = STATE_NUMBERS[block["state"]]
                 size = _checked(block["size"], LARGEST)
-                asked = _checked(block.get("requested_size", size), LARGEST) if state != 2 else 0
+                requested = _checked(block.get("requested_size", size), LARGEST) if state != 2 else 0
                 stack = self._stack(block.get("frames"))
-                blocks.append((device, number, at, size, asked, state, stack))
+                blocks.append((device, number, at, size, requested, state, stack))
                 at += size
         return (
             pl.DataFrame(segments, schema=SEGMENTS, orient="row"),

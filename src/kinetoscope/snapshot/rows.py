@@ -1,4 +1,4 @@
-"""Rows of a pickle: dictionaries that are written alike, one after another, read by columns.
+"""Rows of a pickle: dictionaries that are written in the same form, one after another, read by columns.
 
 A pickler writes the same opcodes for dictionaries with the same keys. Laid end to end, those of one width
 have every opcode, and every byte of a value, at the same distance: one slice with a stride takes a byte of
@@ -23,7 +23,7 @@ REFERENCE = rb"j.{4}|h."
 REFERENCES = re.compile(REFERENCE, re.S)
 OPENING = re.compile(rb"}\x94\((?:j.{4}|h.)", re.S)  # a dictionary, up to the name of its first key
 LONGS = b"|".join(rb"\x8a\x%02x.{%d}" % (width, width) for width in range(1, 9))
-# Texts that are written out in every row, though they are alike: each is an object of its own.
+# Texts that are written out in every row, though they are equal: each is an object of its own.
 TEXTS = b"|".join(rb"\x8c\x%02x.{%d}\x94" % (length, length) for length in range(48))
 FIELD = re.compile(
     rb"(?P<key>" + REFERENCE + rb")(?:"
@@ -39,7 +39,7 @@ LAYOUTS = 32  # of one width; of more, rows are read singly
 LISTS = 100_000  # that are kept as they are written: stacks repeat
 
 
-class Layout(NamedTuple):
+class RowLayout(NamedTuple):
     """How some rows of one width are written, after their ``OPENING``.
 
     Attributes:
@@ -56,7 +56,7 @@ class Layout(NamedTuple):
 class Alike(NamedTuple):
     """Rows of one layout, end to end."""
 
-    layout: Layout
+    layout: RowLayout
     places: Sequence[int]
     block: bytes
     width: int
@@ -81,7 +81,7 @@ class Alike(NamedTuple):
 
 
 class RowReader(Protocol):
-    """What becomes of rows.
+    """The consumer of rows.
 
     Attributes:
         wanted: keys whose values are read.
@@ -139,7 +139,7 @@ def frame_run(data: Any, at: int, frame_end: int, most: int) -> FrameRun:
 
 
 class Rows:
-    """Reads the rows that begin in the same way.
+    """Reads the rows that begin with the same bytes.
 
     Args:
         opening: what each begins with (``OPENING``).
@@ -180,7 +180,7 @@ class Rows:
         return fit, *found.place(end), memoized
 
     def recall(self, number: int) -> int | None:
-        """What stands for a list of a row, by its number in the memo."""
+        """The value that stands for a list of a row, by its number in the memo."""
         found = self.listed[number] if number < len(self.listed) else -1
         return None if found < 0 else found
 
@@ -218,7 +218,7 @@ class Rows:
             places = [*compress(places, map(not_, is_same))]
         yield places[0]
 
-    def _layout(self, part: bytes) -> Layout | None:
+    def _layout(self, part: bytes) -> RowLayout | None:
         """How a row is written; None: as none of the reader's."""
         first = len(self.opening) - 3
         row, at = self.opening[3:] + part, 0
@@ -238,7 +238,7 @@ class Rows:
         if row[at:] not in ENDS or not self.reader.is_row([key for key, *_ in fields]):
             return None
         fixed = tuple((place, byte) for place, byte in enumerate(part) if place not in values)
-        return Layout(tuple(fields), fixed, numbered)
+        return RowLayout(tuple(fields), fixed, numbered)
 
     def _name(self, number: int) -> str | None:
         """A key by its number; None: it is none, or is written out in a row before, which is not read yet."""
@@ -272,8 +272,8 @@ class Rows:
         return numbers[-1]
 
     def _lists(self, one: Alike, numbers: Sequence[int]) -> dict[str, array[int]]:
-        """What stands for lists and pairs that are written out, kept by their number: a value's comes
-        after those of its dictionary and of the values before it."""
+        """The values that stand for lists and pairs that are written out, kept by their number: a value's
+        comes after those of its dictionary and of the values before it."""
         found: dict[str, array[int]] = {}
         number = 0
         for key, kind, start, end in one.layout.fields:
@@ -315,7 +315,7 @@ class Rows:
         return array("q", map(codes.__getitem__, numbers))
 
     def _stands(self, key: str, numbers: Sequence[int]) -> array[int]:
-        """What stands for lists, by their numbers in the memo; some may not be of rows."""
+        """The values that stand for lists, by their numbers in the memo; some may not be of rows."""
         if max(numbers) < len(self.listed):
             found = array("q", map(self.listed.__getitem__, numbers))
             if min(found) >= 0:

@@ -32,7 +32,7 @@ LARGEST = 4 << 30  # bytes
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class MemoryTimeline:
     """``table``: ``time_us``, and the bytes of each of ``KINDS`` from then on."""
 
     path: str
@@ -50,7 +50,7 @@ def is_timeline(path: Path) -> bool:
         return False  # the reader of traces says what is wrong with it
 
 
-def read(path: Path) -> Timeline:
+def read(path: Path) -> MemoryTimeline:
     """Raises:
     InputError: it is damaged, or lists something else.
     """
@@ -68,7 +68,7 @@ def read(path: Path) -> Timeline:
         ) from error
     if table.is_empty():
         raise InputError("the memory timeline holds no change", where=str(path))
-    return Timeline(str(path), table)
+    return MemoryTimeline(str(path), table)
 
 
 def _of_sums(times_us: list[float], sizes: list[list[int]]) -> pl.DataFrame:
@@ -87,7 +87,7 @@ def _of_changes(changes: Raw) -> pl.DataFrame:
 
 
 def _by_kind(times_us: pl.Series, columns: list[list[int]]) -> pl.DataFrame:
-    """Of each moment what there was at its end."""
+    """The bytes by kind at the end of each moment."""
     numbered = [pl.Series(str(number), column, dtype=pl.Int64) for number, column in enumerate(columns)]
     table = pl.DataFrame([times_us.alias("time_us"), *numbered])
     sums = [

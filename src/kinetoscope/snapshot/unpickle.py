@@ -35,14 +35,14 @@ TUPLES = {TUPLE1: 1, TUPLE2: 2, TUPLE3: 3}
 RELEASED = 1 << 25  # bytes of a file that is mapped, after which those before are given back
 
 
-class Reader:
-    """What becomes of what a pickle holds; the base takes everything for what it is. See ``RowReader``."""
+class PickleReader:
+    """The consumer of a pickle's content; this base keeps everything as it is. See ``RowReader``."""
 
     wanted: frozenset[str] = frozenset()
     sequences: frozenset[str] = frozenset()
 
     def complete(self, found: dict[Any, Any]) -> object:
-        """What stands for a dictionary."""
+        """The value that stands for a dictionary."""
         return found
 
     def is_row(self, keys: Sequence[str]) -> bool:
@@ -55,7 +55,7 @@ class Reader:
         raise NotImplementedError
 
 
-def load(data: bytes | mmap, where: str, reader: Reader) -> object:
+def load(data: bytes | mmap, where: str, reader: PickleReader) -> object:
     """The object that a pickle holds.
 
     Raises:
@@ -85,7 +85,7 @@ class Machine:
         memo: what the pickle refers to again, by number.
     """
 
-    def __init__(self, data: bytes | mmap, reader: Reader) -> None:
+    def __init__(self, data: bytes | mmap, reader: PickleReader) -> None:
         self.data, self.reader, self.at = data, reader, 0
         self.stack: list[Any] = []
         self.marks: list[int] = []
@@ -110,7 +110,7 @@ class Machine:
         return self.stack[-1]
 
     def _recalled(self, number: int) -> Any:
-        """What the memo has under a number; lists of rows stand by the reader's number for them."""
+        """The memo's entry of a number; lists of rows stand by the reader's number for them."""
         if number in self.memo:
             return self.memo[number]
         if self.rows is None or number >= self.memoized:
@@ -182,7 +182,7 @@ class Machine:
         self.at = at
 
     def _gather(self, code: int, at: int) -> int:
-        """What takes values off the stack, and what names them; returns where to go on."""
+        """Opcodes that take values off the stack or name them; returns where to go on."""
         stack = self.stack
         if code == SETITEMS:
             items = self._since_mark()

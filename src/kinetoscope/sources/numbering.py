@@ -1,4 +1,4 @@
-"""Which rank each trace of a run is: no two are the same one, and all are of one window of the recording."""
+"""The rank of each trace of a run: no two are the same, and all are of one window of the recording."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ def natural(text: str) -> list[tuple[int, str]]:
 
 
 def rank_in(name: str) -> int | None:
-    """The rank that a file's name says, as in rank3.json.gz."""
-    said = _RANK.findall(name)
-    return int(said[-1]) if said else None
+    """The rank in a file's name, as in rank3.json.gz."""
+    numbers = _RANK.findall(name)
+    return int(numbers[-1]) if numbers else None
 
 
 def latest_window(recorded: Sequence[tuple[int, str]]) -> str | None:
-    """Where ranks recorded several windows each, the last of those that most have; None where they are one.
+    """The last window that most ranks have, where they recorded several each; None where they recorded one.
 
     Args:
         recorded: rank and window of each trace, in the order of time.
     """
-    held: dict[str, set[int]] = {}
+    ranks_of: dict[str, set[int]] = {}
     for rank, window in recorded:
-        held.setdefault(window, set()).add(rank)
-    most = max(map(len, held.values()), default=0)
-    last = next((window for window in reversed(held) if len(held[window]) == most), None)
-    if last is None or len(held) == 1 or not all(ranks <= held[last] for ranks in held.values()):
+        ranks_of.setdefault(window, set()).add(rank)
+    most = max(map(len, ranks_of.values()), default=0)
+    last = next((window for window in reversed(ranks_of) if len(ranks_of[window]) == most), None)
+    if last is None or len(ranks_of) == 1 or not all(ranks <= ranks_of[last] for ranks in ranks_of.values()):
         return None  # what ranks began with may have another name on each
     return last
 
 
 def distinct(traces: Sequence[Trace], recorded: Iterable[Trace] = ()) -> tuple[Trace, ...]:
-    """The traces in their order, those that do not say their rank numbered with what the others leave free.
+    """The traces in their order, those without a rank numbered with what the others leave free.
 
-    A trace says its rank by its ``distributedInfo``, or by being one of ``recorded`` (listed in a manifest).
-    Of several that do not, their files' names do, if they say another rank each.
+    A trace has a rank by its ``distributedInfo``, or by being one of ``recorded`` (listed in a manifest).
+    Several without one take the ranks in their files' names, if these are different.
 
     Raises:
-        InputError: two say that they are the same rank, so they are not of one run.
+        InputError: two have the same rank, so they are not of one run.
     """
     listed = {id(trace) for trace in recorded}
     taken: dict[int, Trace] = {}

@@ -1,4 +1,4 @@
-"""Which recordings, traces, parts, dumps and logs stand in folders, patterns and buckets."""
+"""The recordings, traces, parts, dumps and logs in folders, patterns and buckets."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FEW = 16  # traces of which a report holds everything
 
 
 class TraceFile(NamedTuple):
-    """Where a trace is, which rank the recording or its name says that it is, what tells a changed one, and
-    the host where a recording names it."""
+    """The place of a trace, its rank by the recording or the file's name, a mark that changes with the file,
+    and the host where a recording names it."""
 
     url: str
     rank: int | None
@@ -38,7 +38,7 @@ class TraceFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What stands in the inputs, by what it is taken for."""
+    """The files of the inputs, by their kind."""
 
     traces: list[TraceFile] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
@@ -47,9 +47,7 @@ class Found:
 
 
 def may_be_many(text: str) -> bool:
-    """Whether more than a trace, a recording or a folder of traces may stand there: it costs no look
-    inside.
-    """
+    """Whether more than a trace, a recording or a folder of traces may be there, without a look inside."""
     path = Path(text)
     named = PART in text or DUMP.search(text) is not None or LOG.search(text) is not None
     return is_remote(text) or path.is_dir() or glob.has_magic(text) or named
@@ -60,7 +58,7 @@ def is_remote(url: str) -> bool:
 
 
 def find(inputs: Iterable[str | Path]) -> Found:
-    """What stands in files, folders (however deep), patterns (``runs/*/rank*.json.gz``) and buckets.
+    """The files of inputs: files, folders (however deep), patterns (``runs/*/rank*.json.gz``) and buckets.
 
     Raises:
         InputError: an input is not there.
@@ -95,7 +93,7 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
 
 
 def recordings_in(item: Path) -> list[Path]:
-    """The recordings that stand in a folder; else the item itself."""
+    """The recordings in a folder; else the item itself."""
     if not item.is_dir() or manifests.is_recording(item):
         return [item]
     return [inside for inside in sorted(item.iterdir()) if manifests.is_recording(inside)] or [item]
@@ -112,7 +110,7 @@ def repetitions(item: Path) -> list[Path]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The recordings and traces that stand in a folder, each of them a run."""
+    """The recordings and traces in a folder, each of them a run."""
     return [
         item
         for item in sorted(folder.iterdir())

@@ -27,7 +27,7 @@ from kinetoscope.trace.model import Damage, Source, Trace
 from kinetoscope.trace.schema import whole
 
 if TYPE_CHECKING:
-    from kinetoscope.compilation.model import Compilation
+    from kinetoscope.compilation.model import CompiledProgram
     from kinetoscope.snapshot.model import Snapshot
 
 Progress = Callable[[Path, int, int], None]
@@ -41,7 +41,7 @@ MOST_OTHERS = 2048
 
 @dataclass(frozen=True, eq=False)
 class MemoryFiles:
-    """A snapshot of one rank's allocator, and what its program said beside it; read when asked for: it may be
+    """A snapshot of one rank's allocator, and its program's own account; read on first use, since it may be
     large."""
 
     rank: int
@@ -66,15 +66,15 @@ class Run:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
-    have one. ``unread`` names what stands in a folder of traces and is none, with the reason; ``lost`` those
-    of it that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
+    have one. ``unread`` names the files of a folder that are no trace, with the reason; ``lost`` those of
+    them that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
     ``inputs`` are the paths as they were given.
     """
 
     traces: tuple[Trace, ...]
     manifest: Manifest | None = None
-    compilation: Compilation | None = None
+    compilation: CompiledProgram | None = None
     folder: Path | None = None
     unread: tuple[str, ...] = ()
     light: tuple[Trace, ...] = ()
@@ -101,7 +101,7 @@ class Run:
 def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
     """Read recordings, traces, compile logs or folders of them.
 
-    Compile logs are joined to whatever traces stand beside them; alone they make a run whose trace is empty.
+    Compile logs are joined to the traces next to them; alone they make a run whose trace is empty.
     Several recordings are taken for one run of several hosts: its ranks are those of all of them, its
     command, environment and measurements those of the first.
 
@@ -196,7 +196,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
 
 
 def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
-    """Of several windows of each rank the last, and a sentence on the others."""
+    """The traces of the last of several windows, and a sentence on the others."""
     windows = [(trace.rank, str(trace.steps["name"][0]) if len(trace.steps) else "") for trace in traces]
     numbered = all("distributedInfo" in trace.metadata for trace in traces)
     starts = [whole(trace.steps["start_ns"].min()) for trace in traces]
@@ -243,7 +243,7 @@ def _left_out(error: InputError) -> str:
 
 
 def _was_killed(manifests: Iterable[Manifest]) -> bool:
-    """Whether a process of these ended in a way that leaves half a file."""
+    """Whether a process of these ended so that half a file may be left."""
     ends = {rank.exit for manifest in manifests for rank in (manifest, *manifest.ranks)}
     return any(end == "running" or end.startswith("signal") for end in ends)
 
@@ -301,14 +301,13 @@ def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
 
 def _no_events(
     inputs: Sequence[str | Path],
-    compilation: Compilation | None,
+    compilation: CompiledProgram | None,
     recordings: Mapping[Path, Manifest],
     memory: Sequence[Path],
     *,
     is_lost: bool,
 ) -> Trace:
-    """What stands for the trace where there are compile logs or snapshots only, or a program that left
-    nothing else.
+    """The empty trace where there are compile logs or snapshots only, or a program that left nothing else.
 
     Args:
         is_lost: there was a trace, or was to be one.

@@ -1,4 +1,4 @@
-"""Where a series of measurements changes its level."""
+"""Changes of the level in a series of measurements."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ FEWEST = 6
 
 
 class ChangePoint(NamedTuple):
-    """From ``at`` on values are others; ``ratio`` is of the values behind it to those before."""
+    """A change of level before the value at ``at``; ``ratio`` is of the values from there on to those
+    before."""
 
     at: int
     ratio: Ratio
 
 
 def change_points(values: Sequence[float], *, seed: int = 0) -> list[ChangePoint]:
-    """Where a series of medians of runs changes its level, in order.
+    """The changes of level in a series of medians of runs, in order.
 
     A series is cut where the means of the logarithms on both sides differ most for their number, if no more
-    than 5 % of its shuffled orders have a cut as good; then each side likewise. A series of fewer than six
-    is never cut: hardly any of its orders is rarer.
+    than 5 % of its shuffled orders have a cut as good; then each side in the same way. A series of
+    fewer than six is never cut: it has too few orders.
 
     Source: binary segmentation (Scott and Knott 1974), permutation test of the largest statistic.
     """
@@ -52,7 +53,7 @@ def _cuts(logs: list[float], offset: int, draw: random.Random) -> list[int]:
 
 
 def _best_cut(logs: Sequence[float]) -> tuple[int, float]:
-    """Where the sum of squares between both sides is largest, and that sum."""
+    """The place where the sum of squares between both sides is largest, and that sum."""
     n, whole = len(logs), sum(logs)
     mean, left, best = whole / n, 0.0, (0, 0.0)
     for at in range(1, n):

@@ -1,10 +1,20 @@
-"""The distribution of one series of numbers: its quantiles, and whether enough of it has been sampled."""
+"""The distribution of one series of numbers: mean, variance, quantiles, and whether it was sampled enough."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def variance(values: Sequence[float]) -> float:
+    """The unbiased variance of a sample of two or more."""
+    centre = mean(values)
+    return sum((value - centre) ** 2 for value in values) / (len(values) - 1)
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -18,7 +28,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def quantile_of_sorted(ordered: Sequence[float], q: float) -> float:
-    """``quantile`` of values that are in ascending order already."""
+    """The ``q`` quantile of values that are in ascending order already."""
     position = q * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)

@@ -1,8 +1,7 @@
-"""How much slower or faster one series of timings is than another, with a confidence interval.
+"""The ratio of two series of timings, with a confidence interval.
 
-Timings are skewed, come in clock states and remember the past, so everything here is built on medians and on
-resampling blocks of consecutive samples. There is one function for each way of measuring
-two series:
+Timings are skewed, come in clock states and are correlated in time, so everything here is built on medians
+and on resampling blocks of consecutive samples. There is one function for each way of measuring two series:
 
 - ``compare``: in rounds, each of which times both once, so that sample *i* of both shares whatever the
   machine was doing then; resampling rounds keeps that.
@@ -20,7 +19,7 @@ import random
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from kinetoscope.statistics.distribution import median, quantile_of_sorted
+from kinetoscope.statistics.distribution import mean, median, quantile_of_sorted, variance
 
 Verdict = Literal["faster", "slower", "cannot tell"]
 Stands = Literal["faster", "slower", "same", "cannot tell"]
@@ -64,22 +63,21 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
     return "cannot tell"
 
 
-def stands(interval: Ratio, alike: float) -> Stands:
+def stands(interval: Ratio, near: float) -> Stands:
     """The verdict on two versions.
 
     Args:
-        alike: a fraction; where the whole interval contains 1 and lies nearer to it, they are the same.
+        near: a fraction; where the whole interval contains 1 and is nearer to it, they are the same.
     """
-    found = verdict(interval)
-    is_near = 1 - alike <= interval.low and interval.high <= 1 + alike
-    return "same" if found == "cannot tell" and is_near else found
+    known = verdict(interval)
+    is_near = 1 - near <= interval.low and interval.high <= 1 + near
+    return "same" if known == "cannot tell" and is_near else known
 
 
 def compare(
     base: Sequence[float],
     other: Sequence[float],
     *,
-    confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Ratio:
@@ -104,33 +102,34 @@ def compare(
         raise ValueError(f"{len(base)} rounds cannot be compared: {2 * SECTIONS} are the fewest")
     a, b = _thin(base), _thin(other)
     sections = zip(_section_logs(a), _section_logs(b), strict=True)
-    margin = _student_margin([of_other - of_base for of_base, of_other in sections], confidence)
+    margin = _student_margin([of_other - of_base for of_base, of_other in sections])
     centre_a, centre_b = median(a), median(b)
     # Which side of its median each sample of a round fell: noise that both share cancels, as in the ratio.
     influence = [
         (y > centre_b) - (y < centre_b) - (x > centre_a) + (x < centre_a) for x, y in zip(a, b, strict=True)
     ]
     medians = _resampled_medians((a, b), influence, resamples, random.Random(seed))
-    return _bootstrapped(median(other) / median(base), [y / x for x, y in medians], margin, confidence)
+    return _bootstrapped(median(other) / median(base), [y / x for x, y in medians], margin)
 
 
 def compare_rounds(base: Sequence[float], other: Sequence[float]) -> Ratio:
     """Ratio of two settings from one number a round (each round ran both, in processes of their own).
 
-    A few rounds cannot be resampled honestly; the logarithms of the per-round ratios get Student's interval,
+    A few rounds cannot be resampled; the logarithms of the per-round ratios get Student's interval,
     which is wide when there are few. One round has no interval: it is then 0 to infinity.
     """
     logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
-    margin = _student_margin(logs, CONFIDENCE) if len(logs) > 1 else math.inf
+    margin = _student_margin(logs) if len(logs) > 1 else math.inf
     return _around(math.exp(sum(logs) / len(logs)), margin, margin)
 
 
 def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Ratio:
     """Ratio of the medians of two series that were measured one after the other, in processes of their own.
 
-    Nothing pairs their samples: each is resampled by itself, in blocks as long as it remembers. The interval
-    is widened, as in ``compare``, to that of six consecutive sections of each (Welch's interval of their
-    medians). Of fewer than two samples a section, Welch's interval of the samples alone stands. How processes
+    Nothing pairs their samples: each is resampled by itself, in blocks as long as its correlation. The
+    interval is widened, as in ``compare``, to that of six consecutive sections of each (Welch's interval of
+    their medians). With fewer than two samples a section, Welch's interval of the samples alone stands. How
+    processes
     differ from each other is not in it: see ``between_runs_noise`` and ``compare_groups``.
     """
     ratio = median(other) / median(base)
@@ -145,7 +144,7 @@ def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 
         centre = median(values)
         influence = [(value > centre) - (value < centre) for value in values]
         resampled.append([one for (one,) in _resampled_medians((values,), influence, RESAMPLES, draw)])
-    return _bootstrapped(ratio, [y / x for x, y in zip(*resampled, strict=True)], margin, CONFIDENCE)
+    return _bootstrapped(ratio, [y / x for x, y in zip(*resampled, strict=True)], margin)
 
 
 def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:
@@ -158,16 +157,17 @@ def compare_groups(base: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def between_runs_noise(base: Sequence[float], other: Sequence[float]) -> float:
-    """How far apart two runs may be for no other reason than that each wanders: half of the interval (of the
-    logarithm) of their difference; 0 of fewer than two samples a section.
+    """The difference of two runs that drift alone explains: half of the interval (of the logarithm) of their
+    difference; 0 with fewer than two samples a section.
 
-    A run differs from the next by more than its own sections do: of noise that walks, the means of two runs
-    of length T, the one right after the other, differ by a variance of 2T/3, one section of either by T/3.
+    A run differs from the next by more than its own sections do: with noise that is a random walk, the means
+    of two runs of length T, the one right after the other, differ by a variance of 2T/3, one section of
+    either by T/3.
     """
     if min(len(base), len(other)) < 2 * SECTIONS:
         return 0.0
-    squares = sum(_variance(_section_logs(_thin(values))) for values in (base, other))
-    return _two_sided(CONFIDENCE, 2 * (SECTIONS - 1)) * math.sqrt(2 * squares)
+    squares = sum(variance(_section_logs(_thin(values))) for values in (base, other))
+    return _two_sided(2 * (SECTIONS - 1)) * math.sqrt(2 * squares)
 
 
 def welch_margin(base: Sequence[float], other: Sequence[float]) -> float:
@@ -179,15 +179,15 @@ def welch_margin(base: Sequence[float], other: Sequence[float]) -> float:
     if len(base) < 2 and len(other) < 2:
         return math.inf
     # A single value is as uncertain as one of the others.
-    errors = [_variance(base if len(base) > 1 else other) / len(base)]
-    errors += [_variance(other if len(other) > 1 else base) / len(other)]
+    errors = [variance(base if len(base) > 1 else other) / len(base)]
+    errors += [variance(other if len(other) > 1 else base) / len(other)]
     together = sum(errors)
     if together == 0:
         return 0.0
     freedom = [max(len(values), 2) - 1 for values in (base, other) if len(values) > 1]
     parts = [error**2 / f for error, f in zip(errors, freedom, strict=False)]
     degrees = together**2 / sum(parts) if len(freedom) == 2 and sum(parts) > 0 else min(freedom)
-    return _two_sided(CONFIDENCE, max(1, math.floor(degrees))) * math.sqrt(together)
+    return _two_sided(max(1, math.floor(degrees))) * math.sqrt(together)
 
 
 @functools.cache
@@ -215,15 +215,14 @@ def student_t(probability: float, freedom: int) -> float:
 
 def autocorrelation_time(series: Sequence[float]) -> float:
     """Integrated autocorrelation time in samples (1 for independent samples), with Sokal's window of 5."""
-    n = len(series)
-    mean = sum(series) / n
-    centred = [x - mean for x in series]
-    variance = sum(x * x for x in centred)
-    if variance <= 0:
+    n, centre = len(series), mean(series)
+    centred = [x - centre for x in series]
+    squares = sum(x * x for x in centred)
+    if squares <= 0:
         return 1.0
     total = 1.0
     for lag in range(1, n // 2):
-        total += 2 * sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / variance
+        total += 2 * sum(a * b for a, b in zip(centred, centred[lag:], strict=False)) / squares
         if lag >= 5 * total:
             break
     return max(1.0, total)
@@ -234,10 +233,10 @@ def _around(ratio: float, margin_low: float, margin_high: float) -> Ratio:
     return Ratio(ratio, ratio * math.exp(-margin_low), ratio * math.exp(margin_high))
 
 
-def _bootstrapped(ratio: float, resampled: Sequence[float], margin: float, confidence: float) -> Ratio:
+def _bootstrapped(ratio: float, resampled: Sequence[float], margin: float) -> Ratio:
     """The percentile interval of resampled ratios, at least as wide as ``margin`` on both sides."""
     ordered = sorted(resampled)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     least = _around(ratio, margin, margin)
     return Ratio(
         ratio,
@@ -278,14 +277,9 @@ def _section_logs(values: Sequence[float]) -> list[float]:
     return [math.log(median(values[i:j])) for i, j in itertools.pairwise(edges)]
 
 
-def _student_margin(values: Sequence[float], confidence: float) -> float:
-    return _two_sided(confidence, len(values) - 1) * math.sqrt(_variance(values) / len(values))
+def _student_margin(values: Sequence[float]) -> float:
+    return _two_sided(len(values) - 1) * math.sqrt(variance(values) / len(values))
 
 
-def _two_sided(confidence: float, freedom: int) -> float:
-    return student_t(1 - (1 - confidence) / 2, freedom)
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((x - mean) ** 2 for x in values) / (len(values) - 1)
+def _two_sided(freedom: int) -> float:
+    return student_t(1 - (1 - CONFIDENCE) / 2, freedom)

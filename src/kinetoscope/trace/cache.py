@@ -1,7 +1,7 @@
 """Parsed tables kept as Parquet, so that opening a trace again takes a tenth of a second.
 
 For a recording they lie in its own folder, ``tables/``; for a bare trace in the user's cache folder, never
-beside the user's file. An entry is a folder named by this version of the reader and by what the file holds:
+next to the user's file. An entry is a folder named by this version of the reader and by what the file holds:
 its size, its modification time, and a hash of its first and last 64 KiB and of sixteen blocks between. (Only
 an edit that keeps the size, misses all of those and sets the modification time back would be mistaken for the
 original.) Entries are written elsewhere and renamed into place, so readers and other writers never see half

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.trace.decoding.decode import LARGEST_US
-from kinetoscope.trace.decoding.events import ABSENT, canonical
-from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED
+from kinetoscope.trace.decoding.events import ABSENT, LAYOUTS, RENAMED, canonical
 from kinetoscope.trace.decoding.packing import SEPARATOR
 from kinetoscope.trace.schema import NAME, DType
 from kinetoscope.trace.threads import on_threads
@@ -23,7 +22,7 @@ _JSON = "_json"  # ends the name of a table's column of joined texts
 
 
 class Alphabet(NamedTuple):
-    """What a batch's codes are among all codes: the batch's position → the code of the whole file."""
+    """A batch's codes among all codes: the batch's position → the code of the whole file."""
 
     names: pl.Series
     texts: pl.Series
@@ -45,7 +44,7 @@ def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabe
 
 
 def array(column: pl.Expr, typecode: str, size: int) -> pl.Expr:
-    """What the one value of a column, so many bytes of an array of that type code, holds."""
+    """The numbers in the one value of a column, which is so many bytes of an array of that type code."""
     dtype, width = _TYPES[typecode]
     return column.bin.reinterpret(dtype=pl.Array(dtype, size // width)).reshape((-1,))
 
@@ -74,8 +73,8 @@ def nanoseconds(column: pl.Expr, dtype: DType) -> pl.Expr:
     return whole.cast(pl.Int64) * 1000 + ((believable - whole) * 1000).round().cast(pl.Int64)
 
 
-class Meaning(NamedTuple):
-    """What codes stand for.
+class CodeTables(NamedTuple):
+    """The values that codes stand for.
 
     Args:
         names: names and categories (Categorical).
@@ -96,7 +95,7 @@ class Meaning(NamedTuple):
         return pl.DataFrame([found for column in columns for found in self._columns(column)])
 
     def of(self, columns: list[pl.Series], order: pl.Series) -> list[pl.Series]:
-        """Columns likewise, their rows in that order; each is let go when it is done."""
+        """Columns decoded in the same manner, their rows in that order; each is let go when it is done."""
 
         def ordered(place: int) -> list[pl.Series]:
             column, columns[place] = columns[place], _DONE

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kinetoscope.trace.container import Supply
 from kinetoscope.trace.decoding.frame import (
     Opening,
     closing,
@@ -17,7 +18,6 @@ from kinetoscope.trace.decoding.frame import (
 )
 from kinetoscope.trace.decoding.salvage import REPAIRS, UNREADABLE
 from kinetoscope.trace.decoding.spans import Span
-from kinetoscope.trace.supply import Supply
 
 TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for
 _HEAD = 1 << 20
@@ -64,7 +64,7 @@ class Cutter:
             at = end - len(close.trailer) + following.start
 
     def metadata(self) -> dict[str, object]:
-        """What the file says beside its events; call after the last span."""
+        """The keys of the file other than its events; call after the last span."""
         if self.opening is None or self.opening.headless:
             self.damages["missing-head"] += 1
         if self.trailer is None:

@@ -1,4 +1,4 @@
-"""What was damaged in a file, and how much time of the recording the unreadable bytes may span."""
+"""Damages of a file, and how much time of the recording the unreadable bytes may span."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAMAGES: dict[str, tuple[str, bool]] = {
     "bad-event": ("{n} events could not be read and are left out", True),
     UNREADABLE_BYTES: ("{n} bytes of events could not be read", True),
     "several-traces": (
-        "the file holds several traces, one after the other ({n} beside the first); they are read as one",
+        "the file holds several traces, one after the other ({n} after the first); they are read as one",
         True,
     ),
     "missing-time": ("{n} events have no time and are left out", True),
@@ -68,14 +68,14 @@ _WORTH = 1 << 10  # bytes of a gap that may hold more than an event
 _BUSY = 0.05  # part of all events that a lane must have for its silence to mean something
 
 
-class Gap(NamedTuple):
+class LostBytes(NamedTuple):
     """A run of so many bytes before the event at a position of the file."""
 
     event: int
     bytes: int
 
 
-def spanned_ns(gaps: Sequence[Gap], frames: Mapping[str, pl.DataFrame]) -> int:
+def spanned_ns(gaps: Sequence[LostBytes], frames: Mapping[str, pl.DataFrame]) -> int:
     """Nanoseconds of the recording whose events may lie in the gaps.
 
     Kineto writes one kind of event after the other, each kind in the order of time. So each busy lane is
@@ -97,7 +97,7 @@ def spanned_ns(gaps: Sequence[Gap], frames: Mapping[str, pl.DataFrame]) -> int:
     return min(last - first, sum(_hidden_ns(events, at, first, last) for at in _places(gaps, events)))
 
 
-def _places(gaps: Sequence[Gap], events: pl.DataFrame) -> list[int]:
+def _places(gaps: Sequence[LostBytes], events: pl.DataFrame) -> list[int]:
     """Where the largest gaps are; those without an event between them are one."""
     table = pl.DataFrame(gaps, schema={"event": pl.UInt32, "bytes": pl.Int64}, orient="row")
     follows = events["event"].search_sorted(table["event"])

@@ -16,134 +16,140 @@ import polars as pl
 DType = pl.DataType | type[pl.DataType]
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     dtype: DType
     meaning: str
 
 
-Schema = dict[str, Column]
+Schema = dict[str, TableColumn]
 
 TEXT = pl.String
 NAME = pl.Categorical  # texts that repeat: four bytes a row, and as fast to compare as numbers
 
 LANES: Schema = {
-    "id": Column(pl.UInt32, "row number; `lane` of the other tables"),
-    "pid": Column(TEXT, "process id as the file writes it (number or text)"),
-    "tid": Column(TEXT, "thread or stream id as the file writes it"),
-    "process_name": Column(TEXT, "from the file's metadata events"),
-    "thread_name": Column(TEXT, "from the file's metadata events"),
-    "is_device": Column(pl.Boolean, "device work was seen here"),
+    "id": TableColumn(pl.UInt32, "row number; `lane` of the other tables"),
+    "pid": TableColumn(TEXT, "process id as the file writes it (number or text)"),
+    "tid": TableColumn(TEXT, "thread or stream id as the file writes it"),
+    "process_name": TableColumn(TEXT, "from the file's metadata events"),
+    "thread_name": TableColumn(TEXT, "from the file's metadata events"),
+    "is_device": TableColumn(pl.Boolean, "device work was seen here"),
 }
 
 HOST_EVENTS: Schema = {
-    "id": Column(pl.UInt32, "row number, ordered by lane, start, longest first"),
-    "event": Column(pl.UInt32, "position in the file"),
-    "category": Column(
+    "id": TableColumn(pl.UInt32, "row number, ordered by lane, start, longest first"),
+    "event": TableColumn(pl.UInt32, "position in the file"),
+    "category": TableColumn(
         NAME, "cpu_op, user_annotation, cuda_runtime, cuda_driver, python_function, overhead, …"
     ),
-    "name": Column(NAME, "as recorded"),
-    "lane": Column(pl.UInt32, "thread: row of `lanes`"),
-    "start_ns": Column(pl.Int64, ""),
-    "duration_ns": Column(pl.Int64, ""),
-    "parent": Column(pl.UInt32, "innermost event of the same lane that encloses it; null at the top"),
-    "depth": Column(pl.UInt16, "number of enclosing events"),
-    "self_ns": Column(pl.Int64, "duration less what its direct children cover"),
-    "correlation": Column(pl.Int64, "runtime and driver calls: joins to device work"),
-    "external_id": Column(pl.Int64, "Kineto's id of an op; runtime calls carry the id of the op they serve"),
-    "sequence": Column(pl.Int64, "autograd sequence number; joins a forward op to its backward"),
-    "forward_thread": Column(pl.Int64, "thread that ran the forward op; non-zero only on backward ops"),
-    "input_dims": Column(NAME, "JSON of the recorded input shapes"),
-    "input_types": Column(NAME, "JSON of the recorded input dtypes"),
-    "input_strides": Column(NAME, "JSON of the recorded input strides"),
-    "concrete_inputs": Column(NAME, "JSON of the recorded scalar arguments"),
-    "call_stack": Column(NAME, "python stack of the op, innermost first, where it was recorded"),
-    "python_id": Column(pl.Int64, "id of a python_function event"),
-    "python_parent_id": Column(pl.Int64, "id of the python_function that called it"),
-    "python_module_id": Column(pl.Int64, "python_function events `nn.Module: NAME_n`: which module object"),
-    "kernel_file": Column(
+    "name": TableColumn(NAME, "as recorded"),
+    "lane": TableColumn(pl.UInt32, "thread: row of `lanes`"),
+    "start_ns": TableColumn(pl.Int64, ""),
+    "duration_ns": TableColumn(pl.Int64, ""),
+    "parent": TableColumn(pl.UInt32, "innermost event of the same lane that encloses it; null at the top"),
+    "depth": TableColumn(pl.UInt16, "number of enclosing events"),
+    "self_ns": TableColumn(pl.Int64, "duration less what its direct children cover"),
+    "correlation": TableColumn(pl.Int64, "runtime and driver calls: joins to device work"),
+    "external_id": TableColumn(
+        pl.Int64, "Kineto's id of an op; runtime calls carry the id of the op they serve"
+    ),
+    "sequence": TableColumn(pl.Int64, "autograd sequence number; joins a forward op to its backward"),
+    "forward_thread": TableColumn(pl.Int64, "thread that ran the forward op; non-zero only on backward ops"),
+    "input_dims": TableColumn(NAME, "JSON of the recorded input shapes"),
+    "input_types": TableColumn(NAME, "JSON of the recorded input dtypes"),
+    "input_strides": TableColumn(NAME, "JSON of the recorded input strides"),
+    "concrete_inputs": TableColumn(NAME, "JSON of the recorded scalar arguments"),
+    "call_stack": TableColumn(NAME, "python stack of the op, innermost first, where it was recorded"),
+    "python_id": TableColumn(pl.Int64, "id of a python_function event"),
+    "python_parent_id": TableColumn(pl.Int64, "id of the python_function that called it"),
+    "python_module_id": TableColumn(
+        pl.Int64, "python_function events `nn.Module: NAME_n`: which module object"
+    ),
+    "kernel_file": TableColumn(
         NAME, "triton launches: the file of the generated kernel (its name is the hash), where recorded"
     ),
-    "kernel_flops": Column(pl.Int64, "triton launches: FLOPs that Inductor counted, where recorded"),
-    "kernel_gigabytes": Column(
+    "kernel_flops": TableColumn(pl.Int64, "triton launches: FLOPs that Inductor counted, where recorded"),
+    "kernel_gigabytes": TableColumn(
         pl.Float64, "triton launches: 1e9 bytes that Inductor counted, where recorded"
     ),
-    "collective": Column(NAME, "record_param_comms: JSON of the recorded collective's arguments"),
+    "collective": TableColumn(NAME, "record_param_comms: JSON of the recorded collective's arguments"),
 }
 
 DEVICE_EVENTS: Schema = {
-    "id": Column(pl.UInt32, "row number, ordered by device, start"),
-    "event": Column(pl.UInt32, "position in the file"),
-    "kind": Column(pl.Enum(["kernel", "memcpy", "memset"]), "from the file's `cat`"),
-    "name": Column(NAME, "as recorded"),
-    "device": Column(pl.Int32, "device index"),
-    "stream": Column(pl.Int64, "stream id"),
-    "context": Column(pl.Int64, ""),
-    "lane": Column(pl.UInt32, "row of `lanes`"),
-    "start_ns": Column(pl.Int64, ""),
-    "duration_ns": Column(pl.Int64, ""),
-    "correlation": Column(pl.Int64, "joins to the launch"),
-    "external_id": Column(pl.Int64, "id of the op that launched it, where recorded"),
-    "grid": Column(NAME, "JSON [x, y, z] blocks"),
-    "block": Column(NAME, "JSON [x, y, z] threads"),
-    "registers": Column(pl.Int32, "registers per thread"),
-    "shared_memory_bytes": Column(pl.Int64, "shared memory per block"),
-    "blocks_per_sm": Column(pl.Float64, ""),
-    "warps_per_sm": Column(pl.Float64, ""),
-    "occupancy_percent": Column(pl.Float64, "Kineto's estimate"),
-    "bytes": Column(pl.Int64, "copies and memsets: bytes moved"),
-    "graph_node": Column(pl.Int64, "CUDA-graph node id, where recorded"),
-    "graph": Column(pl.Int64, "CUDA-graph id, where recorded"),
-    "collective": Column(NAME, "communication kernels: JSON of the recorded collective's arguments"),
+    "id": TableColumn(pl.UInt32, "row number, ordered by device, start"),
+    "event": TableColumn(pl.UInt32, "position in the file"),
+    "kind": TableColumn(pl.Enum(["kernel", "memcpy", "memset"]), "from the file's `cat`"),
+    "name": TableColumn(NAME, "as recorded"),
+    "device": TableColumn(pl.Int32, "device index"),
+    "stream": TableColumn(pl.Int64, "stream id"),
+    "context": TableColumn(pl.Int64, ""),
+    "lane": TableColumn(pl.UInt32, "row of `lanes`"),
+    "start_ns": TableColumn(pl.Int64, ""),
+    "duration_ns": TableColumn(pl.Int64, ""),
+    "correlation": TableColumn(pl.Int64, "joins to the launch"),
+    "external_id": TableColumn(pl.Int64, "id of the op that launched it, where recorded"),
+    "grid": TableColumn(NAME, "JSON [x, y, z] blocks"),
+    "block": TableColumn(NAME, "JSON [x, y, z] threads"),
+    "registers": TableColumn(pl.Int32, "registers per thread"),
+    "shared_memory_bytes": TableColumn(pl.Int64, "shared memory per block"),
+    "blocks_per_sm": TableColumn(pl.Float64, ""),
+    "warps_per_sm": TableColumn(pl.Float64, ""),
+    "occupancy_percent": TableColumn(pl.Float64, "Kineto's estimate"),
+    "bytes": TableColumn(pl.Int64, "copies and memsets: bytes moved"),
+    "graph_node": TableColumn(pl.Int64, "CUDA-graph node id, where recorded"),
+    "graph": TableColumn(pl.Int64, "CUDA-graph id, where recorded"),
+    "collective": TableColumn(NAME, "communication kernels: JSON of the recorded collective's arguments"),
     # joined by trace.link
-    "launch": Column(pl.UInt32, "row of `host_events`: the runtime or driver call; null = unattributed"),
-    "op": Column(
+    "launch": TableColumn(pl.UInt32, "row of `host_events`: the runtime or driver call; null = unattributed"),
+    "op": TableColumn(
         pl.UInt32,
         "row of `host_events`: innermost cpu_op (or annotation) around the launch, else named by External id",
     ),
-    "step": Column(pl.UInt32, "row of `steps` its launch belongs to (its own start if it has no launch)"),
+    "step": TableColumn(
+        pl.UInt32, "row of `steps` its launch belongs to (its own start if it has no launch)"
+    ),
 }
 
 STEPS: Schema = {
-    "id": Column(pl.UInt32, "row number, ordered by start"),
-    "event": Column(pl.UInt32, "position in the file"),
-    "name": Column(TEXT, "ProfilerStep#N"),
-    "host_event": Column(pl.UInt32, "row of `host_events`"),
-    "start_ns": Column(pl.Int64, ""),
-    "duration_ns": Column(pl.Int64, ""),
+    "id": TableColumn(pl.UInt32, "row number, ordered by start"),
+    "event": TableColumn(pl.UInt32, "position in the file"),
+    "name": TableColumn(TEXT, "ProfilerStep#N"),
+    "host_event": TableColumn(pl.UInt32, "row of `host_events`"),
+    "start_ns": TableColumn(pl.Int64, ""),
+    "duration_ns": TableColumn(pl.Int64, ""),
 }
 
 DEVICE_ANNOTATIONS: Schema = {
-    "event": Column(pl.UInt32, "position in the file"),
-    "category": Column(NAME, "gpu_user_annotation, cuda_sync: on a device lane, but not work"),
-    "name": Column(NAME, ""),
-    "device": Column(pl.Int32, ""),
-    "stream": Column(pl.Int64, ""),
-    "lane": Column(pl.UInt32, ""),
-    "start_ns": Column(pl.Int64, ""),
-    "duration_ns": Column(pl.Int64, ""),
-    "external_id": Column(pl.Int64, ""),
+    "event": TableColumn(pl.UInt32, "position in the file"),
+    "category": TableColumn(NAME, "gpu_user_annotation, cuda_sync: on a device lane, but not work"),
+    "name": TableColumn(NAME, ""),
+    "device": TableColumn(pl.Int32, ""),
+    "stream": TableColumn(pl.Int64, ""),
+    "lane": TableColumn(pl.UInt32, ""),
+    "start_ns": TableColumn(pl.Int64, ""),
+    "duration_ns": TableColumn(pl.Int64, ""),
+    "external_id": TableColumn(pl.Int64, ""),
 }
 
 FLOWS: Schema = {
-    "category": Column(
+    "category": TableColumn(
         NAME, "ac2g (launch to device work; by whichever name the file has), fwdbwd (forward to backward op)"
     ),
-    "flow": Column(pl.Int64, "the flow's id"),
-    "is_start": Column(pl.Boolean, "ph is 's' (else 'f' or 't')"),
-    "lane": Column(pl.UInt32, ""),
-    "start_ns": Column(pl.Int64, ""),
+    "flow": TableColumn(pl.Int64, "the flow's id"),
+    "is_start": TableColumn(pl.Boolean, "ph is 's' (else 'f' or 't')"),
+    "lane": TableColumn(pl.UInt32, ""),
+    "start_ns": TableColumn(pl.Int64, ""),
 }
 
 MEMORY: Schema = {
-    "event": Column(pl.UInt32, "position in the file"),
-    "start_ns": Column(pl.Int64, ""),
-    "lane": Column(pl.UInt32, ""),
-    "device_type": Column(pl.Int32, "0 CPU, 1 CUDA, …"),
-    "device": Column(pl.Int32, ""),
-    "address": Column(pl.UInt64, ""),
-    "bytes": Column(pl.Int64, "negative when freed"),
-    "total_allocated": Column(pl.Int64, ""),
-    "total_reserved": Column(pl.Int64, ""),
+    "event": TableColumn(pl.UInt32, "position in the file"),
+    "start_ns": TableColumn(pl.Int64, ""),
+    "lane": TableColumn(pl.UInt32, ""),
+    "device_type": TableColumn(pl.Int32, "0 CPU, 1 CUDA, …"),
+    "device": TableColumn(pl.Int32, ""),
+    "address": TableColumn(pl.UInt64, ""),
+    "bytes": TableColumn(pl.Int64, "negative when freed"),
+    "total_allocated": TableColumn(pl.Int64, ""),
+    "total_reserved": TableColumn(pl.Int64, ""),
 }
 
 TABLES: dict[str, Schema] = {

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.columns import Alphabet, Meaning, array, split, unpacked
-from kinetoscope.trace.damage import UNREADABLE_BYTES, Gap, spanned_ns
-from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS
-from kinetoscope.trace.decoding.layouts import TABLES
+from kinetoscope.trace.columns import Alphabet, CodeTables, array, split, unpacked
+from kinetoscope.trace.damage import UNREADABLE_BYTES, LostBytes, spanned_ns
+from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS, TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
 from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane
@@ -44,7 +43,7 @@ class Assembly:
         self.unused: Counter[str] = Counter()
         self.damages: Counter[str] = Counter()
         self.lost_ns = 0  # known once there are tables
-        self._gaps: list[Gap] = []
+        self._gaps: list[LostBytes] = []
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
         self._threads = ThreadPoolExecutor(pl.thread_pool_size())
@@ -68,7 +67,7 @@ class Assembly:
             self._unpacked.append(
                 self._threads.submit(_frames, batch.table_of, batch.tables, alphabet, self.events)
             )
-        self._gaps += (Gap(self.events + place, size) for place, size in batch.lost)
+        self._gaps += (LostBytes(self.events + place, size) for place, size in batch.lost)
         self.events += len(batch.table_of)
         self.unused.update(batch.unused)
         self.damages.update(batch.damages)
@@ -86,7 +85,7 @@ class Assembly:
         )
         self._count_damage(UNREADABLE_BYTES, sum(gap.bytes for gap in self._gaps))
         self.lost_ns = spanned_ns(self._gaps, frames)
-        meaning = Meaning(
+        meaning = CodeTables(
             pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
             pl.Series("text", [None, *list(self._texts)[1:]], pl.String).cast(schema.NAME),
             split(list(self._joined)),
@@ -201,7 +200,7 @@ def _codes(values: list[int]) -> pl.Series:
     return pl.Series(values, dtype=pl.UInt32)
 
 
-def _host(parts: list[pl.DataFrame], meaning: Meaning) -> pl.DataFrame:
+def _host(parts: list[pl.DataFrame], meaning: CodeTables) -> pl.DataFrame:
     """Host events in order, with their tree; wide columns come last and one at a time, for memory's sake."""
     if not parts:
         return schema.empty(schema.HOST_EVENTS)
@@ -219,7 +218,7 @@ def _host(parts: list[pl.DataFrame], meaning: Meaning) -> pl.DataFrame:
     )
 
 
-def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -> pl.DataFrame:
+def _on_device(frame: pl.DataFrame | None, meaning: CodeTables, order: list[str]) -> pl.DataFrame:
     """With ``kind``, and with ``device`` and ``stream`` from the lane where the event does not say."""
     if frame is None:
         return pl.DataFrame()
@@ -243,7 +242,7 @@ def _on_device(frame: pl.DataFrame | None, meaning: Meaning, order: list[str]) -
     )
 
 
-def _lanes(meaning: Meaning, labels: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+def _lanes(meaning: CodeTables, labels: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     lanes = pl.DataFrame([meaning.pid, meaning.tid]).with_row_index("id")
     if "label" in labels.columns:
         labels = labels.with_columns(pl.col("name", "pid", "tid", "label").cast(pl.String))

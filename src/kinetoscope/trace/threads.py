@@ -15,7 +15,7 @@ PIECE = 1 << 16  # values; below it another thread costs more than it saves
 
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """What it makes of every item, in order; as many at a time as Polars has threads."""
+    """The results of ``work`` for every item, in order; as many at a time as Polars has threads."""
     with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
         return list(threads.map(work, items))
 

@@ -1,7 +1,7 @@
 """Decoding on every core: plain Python processes that read spans and answer with packed columns.
 
 They are started with the standard library's subprocess, not multiprocessing: nothing of the caller's program
-is imported again, no ``if __name__ == "__main__"`` is asked of it, and they load ``worker`` alone (30 ms).
+is imported again, no ``if __name__ == "__main__"`` is needed in it, and they load ``spans`` alone (30 ms).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 
 from kinetoscope.trace.decoding.packing import Batch
-from kinetoscope.trace.decoding.spans import Span, decode_span
-from kinetoscope.trace.decoding.worker import receive, send
+from kinetoscope.trace.decoding.spans import Span, decode_span, receive, send
 
 MOST = 32
 _PIPE = 256 << 10  # bytes, where the system lets a pipe be so large: fewer turns between the processes
@@ -40,8 +39,8 @@ def cores() -> int:
         return min(os.cpu_count() or 1, MOST)
 
 
-class Asked:
-    """A process that answers what it is asked, over pipes."""
+class WorkerProcess:
+    """A process that answers questions over pipes."""
 
     def __init__(self, *words: str, **settings: Any) -> None:
         """Start this Python with the words as arguments.
@@ -81,7 +80,7 @@ class Asked:
 
 
 class DiedError(Exception):
-    """A process that was asked has ended."""
+    """A process that was to answer has ended."""
 
 
 class Workers:
@@ -90,8 +89,8 @@ class Workers:
     def __init__(self, count: int) -> None:
         self._count = count
         self._threads = ThreadPoolExecutor(count)
-        self._idle: SimpleQueue[Asked | None] = SimpleQueue()
-        self._started: list[Asked] = []
+        self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
+        self._started: list[WorkerProcess] = []
 
     def __enter__(self) -> Workers:
         for _ in range(self._count):
@@ -107,7 +106,7 @@ class Workers:
             process.close()
 
     def decode(self, spans: Iterator[Span]) -> Iterator[Batch]:
-        """What every span packs into, in order; two per process are under way, the first from the call on."""
+        """The batches of all spans, in order; two per process are under way, the first from the call on."""
         under_way = deque(self._submit(span) for span in islice(spans, 2 * self._count))
         return self._in_order(under_way, spans)
 
@@ -132,13 +131,14 @@ class Workers:
 
 
 def program() -> str:
-    """What a decoding process runs, started without the site packages and the user's settings (``-I -S``)."""
+    """The code of a decoding process, started without the site packages and the user's settings (``-I
+    -S``)."""
     homes = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
-    return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.worker import serve; serve()"
+    return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.spans import serve; serve()"
 
 
-def _start() -> Asked | None:
+def _start() -> WorkerProcess | None:
     try:
-        return Asked("-I", "-S", "-c", program(), stderr=subprocess.DEVNULL, pipesize=_PIPE)
+        return WorkerProcess("-I", "-S", "-c", program(), stderr=subprocess.DEVNULL, pipesize=_PIPE)
     except OSError:  # no interpreter to start, or no process left: this process does the work
         return None

@@ -1,4 +1,4 @@
-"""What ``bench`` measured: kernels alone, graphs replayed, configurations tried."""
+"""Results of ``bench``: kernels alone, graphs replayed, configurations tried."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _replayed(graph: document.ModuleResult) -> str:
     return "; ".join(parts)
 
 
-def _work(rows: Sequence[document.WorkRow], has_counters: bool) -> Iterable[Block]:
+def _work(rows: Sequence[document.ReplayedWork], has_counters: bool) -> Iterable[Block]:
     counted = (
         field("ncu", "number", lambda row: _time(row.counters.duration_ns) if row.counters else ""),
         field("memory", "number", lambda row: _speed(row.counters and row.counters.memory_percent)),
@@ -227,7 +227,8 @@ def _winner(row: document.AutotuneRow) -> str:
 
 
 def _promises(shown: document.AutotuneListing) -> Iterable[Block]:
-    """What each winner promises of a run of its graph; all together, and what the graph's replay keeps."""
+    """The saving that each winner promises per run of its graph; all together, and what the replay
+    measured."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
     yield Heading("Promised and measured", basis, 1)
     yield table(
@@ -249,7 +250,7 @@ def _promises(shown: document.AutotuneListing) -> Iterable[Block]:
 
 
 def _changes(row: document.Tuned) -> str:
-    """What the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
+    """The parameters that the winner changes of the default: ``XBLOCK 8→4, warps 16→32``."""
     default, winner = row.default, row.winner
     changed = [
         f"{n.removeprefix('num_')} {default.get(n, 0)}→{v}" for n, v in winner.items() if default.get(n) != v

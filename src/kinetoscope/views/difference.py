@@ -1,4 +1,4 @@
-"""Two runs beside each other: what changed in the step, by how much, because of what."""
+"""Two runs compared: what changed in the step, by how much, because of what."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from kinetoscope import numbers
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.document.difference import (
-    ChangePart,
+    Change,
     ComparedRun,
     CountChange,
     Difference,
@@ -101,7 +101,7 @@ def headline(found: Difference) -> str:
 
 
 def interval(step: StepChange) -> str:
-    """Of the difference, in percent."""
+    """The 95 % interval of the difference, in percent."""
     bounds = [
         f"{100 * bound:+.1f}".replace("-", numbers.MINUS) if bound is not None else "∞"
         for bound in (step.low_fraction, step.high_fraction)
@@ -119,7 +119,7 @@ def reason(found: Difference) -> tuple[str, str]:
 
 
 def next_step(found: Difference) -> str | None:
-    """What would tell, where the times do not."""
+    """The command or recording that would settle it, where the times do not."""
     if found.lost:
         return "Record it again: what is shown below is of what is left"
     if found.step is None or found.step.verdict != "cannot tell":
@@ -129,7 +129,7 @@ def next_step(found: Difference) -> str | None:
 
 
 def did(change: ChangePart) -> str:
-    """What became of it, in a few words: how often, how long each."""
+    """The change in a few words: how often, how long each."""
     before, after = change.launches
     each = change.per_launch_us
     if change.kind not in ("kernel", "op"):
@@ -141,7 +141,7 @@ def did(change: ChangePart) -> str:
     return f"{change.what}: {_times(before)} → {_times(after)} per step"
 
 
-def _us(change: ChangePart, side: int) -> float:
+def _us(change: Change, side: int) -> float:
     return sum(work.us for work in (change.base, change.new)[side])
 
 
@@ -149,7 +149,7 @@ def _times(count: float) -> str:
     return f"{count:,.0f}" if abs(count - round(count)) < 0.05 else f"{count:,.1f}"
 
 
-def where(change: ChangePart) -> str:
+def where(change: Change) -> str:
     """The op and the line."""
     own = [work.name for work in (*change.base, *change.new)]
     ops = [op for op in change.ops if op not in own][:2]
@@ -157,7 +157,7 @@ def where(change: ChangePart) -> str:
 
 
 def counts(found: Difference) -> Iterable[tuple[CountChange, str, str]]:
-    """Those that differ, exact ones first, with both values."""
+    """The counts that differ, exact ones first, with both values."""
     differing = [
         row for row in found.counts if row.base is not None and row.new is not None and row.base != row.new
     ]
@@ -184,7 +184,7 @@ def view(found: Difference, page: Callable[[], str]) -> View:
 
 
 def blocks(found: Difference, extent: Extent) -> list[Block]:
-    """What differs, with the rows that the extent has room for."""
+    """All sections, with the rows that the extent has room for."""
     sections, rows = _sections(found, extent), FILE if extent == "file" else WHOLE
     order = FILE if extent == "file" else sections
     return [block for name in order if name in sections for block in sections[name](rows[name])]
@@ -212,7 +212,7 @@ def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
 
 
 def page(found: Difference) -> dict[str, list[Block]]:
-    """What a page has above its timelines (what to know first, and the gates), with them, and below."""
+    """The page's blocks above its timelines (what to know first, and the gates), with them, and below."""
     shown = {name: list(section(PAGE)) for name, section in _sections(found, "page").items()}
     above = [*shown.pop("lead"), *shown.pop("gates", [])]
     return {"above": above, "legend": list(_legend(found)), "below": [*chain.from_iterable(shown.values())]}
@@ -314,7 +314,7 @@ def _foldable_changes(found: Difference, most: int) -> Iterable[Block]:
         yield _changes_with_parts(smaller)
 
 
-def _changes_with_parts(changes: Iterable[ChangePart]) -> Table:
+def _changes_with_parts(changes: Iterable[Change]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for change in changes:
         for depth, part in enumerate((change, *change.parts)):
@@ -330,12 +330,12 @@ def _changes_with_parts(changes: Iterable[ChangePart]) -> Table:
 
 
 def _other_facts(found: Difference) -> list[Fact]:
-    """Those that no change is named after."""
+    """The facts that no change is named after."""
     claimed = {change.name for change in found.changes}
     return [fact for fact in found.facts if not any(fact.name in name for name in claimed)]
 
 
-def _change_rows(change: ChangePart, parts: int) -> Iterable[tuple[Cell, ...]]:
+def _change_rows(change: Change, parts: int) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
     yield Text(numbers.signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
     place = where(change)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.document import After, FindingRow, FindingsListing, Report
+from kinetoscope.document import FindingRow, FindingsListing, Report, SecondRecording
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
@@ -22,7 +22,7 @@ from kinetoscope.render.blocks import (
     plain,
     rest,
 )
-from kinetoscope.render.sarif import Result
+from kinetoscope.render.sarif import SarifResult
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = 3
@@ -92,7 +92,7 @@ def listing(found: FindingsListing) -> Iterable[Block]:
     yield line(f"{command}    what the first one is, and how it was decided", style="dim")
 
 
-def _after(after: After) -> str:
+def _after(after: SecondRecording) -> str:
     together = numbers.count(len(after.gone), "finding")
     promised = f"{together} gone, which promised {numbers.time(after.predicted_us)} per step"
     return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"
@@ -155,17 +155,17 @@ def _ranks(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks[:8])) + ("…" if len(ranks) > 8 else "")
 
 
-def results(report: Report, inputs: Sequence[str]) -> list[Result]:
+def results(report: Report, inputs: Sequence[str]) -> list[SarifResult]:
     """The findings as a code host shows them: those without a line stand at the recording itself."""
     return [_result(report, row, inputs) for row in report.findings]
 
 
-def _result(report: Report, row: FindingRow, inputs: Sequence[str]) -> Result:
+def _result(report: Report, row: FindingRow, inputs: Sequence[str]) -> SarifResult:
     saves = saving(report, row)
     file, _, number = (row.source or "").rpartition(":")
     if not number.isdigit():
         file, number = row.source or (inputs[0] if inputs else "recording"), ""
-    return Result(
+    return SarifResult(
         rule=row.rule,
         severity=row.severity,
         text=f"{row.title}{f' ({saves})' if saves else ''}. {row.advice}",
@@ -176,13 +176,13 @@ def _result(report: Report, row: FindingRow, inputs: Sequence[str]) -> Result:
 
 
 def worth_doing(report: Report) -> list[FindingRow]:
-    """The findings that ask for a change of the program; what only informs is left out, and what is the
-    profiler's own cost, of which the notes on the recording's health speak."""
+    """The findings that ask for a change of the program; those that only inform are left out, and those of
+    the profiler's own cost, which the notes on the recording's health mention."""
     return [row for row in report.findings if row.severity != "info" and not row.of_the_profiler]
 
 
 def saving(report: Report, row: FindingRow) -> str:
-    """What a finding's advice is estimated to bring, and of what; empty where it claims nothing."""
+    """The estimated saving of a finding's advice, and of what; empty where it claims none."""
     return plain(saving_parts(report, row))
 
 
@@ -208,26 +208,26 @@ def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
 
 
 def alone(report: Report, row: FindingRow) -> str:
-    """What it saves without the others, where that is another time and ``saving`` does not say it."""
+    """The saving without the others, where that is another time and ``saving`` does not give it."""
     own = numbers.time(row.saving_alone_us)
     return "" if own == numbers.time(row.saving_us) or own in saving(report, row) else f"{own} by itself"
 
 
 def freed(row: FindingRow) -> str:
-    """What of the device's memory a finding's advice frees."""
+    """The memory of the device that a finding's advice frees."""
     about = "at most" if row.saving_bytes_at_most else "about"
     return f"{about} {numbers.size(row.saving_bytes)} at the peak"
 
 
 def of_its_own(row: FindingRow) -> str:
-    """Of whose step ``saving_alone_us`` is, where another rank sets the pace."""
+    """The rank whose step ``saving_alone_us`` is of, where another rank sets the pace."""
     whose = f"rank {row.ranks[0]}'s own step" if len(row.ranks) == 1 else "these ranks' own steps"
     return f"of {whose}: rank {row.paced_by} sets the pace of all"
 
 
 def together(report: Report) -> str:
-    """What all findings save together, and how far the replay that says so can be trusted; empty where they
-    are none or one."""
+    """The saving of all findings together, and how far the replay that says so can be trusted; empty where
+    they are none or one."""
     replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
     if replay is None or not replay.joint_saving_us or len(saves) < 2:
         return ""
@@ -247,7 +247,7 @@ def together(report: Report) -> str:
 
 
 def measured(row: FindingRow) -> str:
-    """What was measured of a finding's saving, beside what was predicted; empty where nothing was."""
+    """The measured saving of a finding, next to the predicted one; empty where it was not measured."""
     if row.measured_verdict is None:
         return ""
     saved = row.measured_saving_us

@@ -18,7 +18,7 @@ def document(gates: Sequence[Judgement]) -> dict[str, object]:
 
 
 def listing(gates: Sequence[Judgement]) -> Iterable[Block]:
-    """Those that failed first, then in one line those that did not."""
+    """The gates that failed first, then in one line those that passed."""
     yield from gate_lines([gate for gate in gates if gate.failed])
     passed = [gate.gate for gate in gates if not gate.failed]
     if passed:

@@ -1,4 +1,4 @@
-"""What a workflow of GitHub shows of a comparison or a report: the job's summary, annotations at lines.
+"""A comparison in a workflow of GitHub: the job's summary, and annotations at lines.
 
 Source: docs.github.com, "Workflow commands for GitHub Actions" (annotations, ``GITHUB_STEP_SUMMARY``).
 """

@@ -19,7 +19,7 @@ PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "cudagra
 
 
 def frame(detail: document.FrameDetail, *, fusion: bool) -> Iterable[Block]:
-    """One frame and what was asked for of it; ``fusion``: what was fused in its graphs, too."""
+    """One frame and its requested parts; ``fusion``: also what was fused in its graphs."""
     yield from _frame(detail)
     if detail.guards is not UNSET:
         yield from _guards(detail.guards)
@@ -118,7 +118,7 @@ def _guard(guard: document.Guard) -> Iterable[Block]:
         yield from _guard(child)
 
 
-def _bytecode(code: document.Bytecode | None) -> Iterable[Block]:
+def _bytecode(code: document.FrameBytecode | None) -> Iterable[Block]:
     yield Heading("Bytecode", "before Dynamo | after")
     if code is None:
         unknown = "The log has no bytecode: torch writes it from 2.13 on; `kinetoscope run` always does."
@@ -156,7 +156,7 @@ def _operand(instruction: document.Instruction | None) -> str:
     return (instruction.operand if instruction.operand is not None else instruction.argument) or ""
 
 
-def _graph(graph: document.Graph, meanings: dict[str, str]) -> Iterable[Block]:
+def _graph(graph: document.CompiledGraph, meanings: dict[str, str]) -> Iterable[Block]:
     cost = f", {numbers.time(graph.device_time_us)} on the device" if graph.device_time_us else ""
     if graph.speed_of_light is not None and graph.costed_us and graph.device_time_us:
         part = graph.costed_us / graph.device_time_us
@@ -176,18 +176,18 @@ def _graph(graph: document.Graph, meanings: dict[str, str]) -> Iterable[Block]:
         yield line(f"{call.calls} × {call.name}{time}  {lines}", style="dim")
 
 
-def _partition(graph: document.Graph) -> Iterable[Block]:
-    """What the partitioner chose: kept for the backward, or computed there again."""
+def _partition(graph: document.CompiledGraph) -> Iterable[Block]:
+    """The partitioner's choice: tensors saved for the backward, and those computed there again."""
     if graph.saved:
-        held = f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {_size(graph.saved_bytes)}"
+        kept = f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {_size(graph.saved_bytes)}"
         donated = sum(tensor.donated is True for tensor in graph.saved)
-        yield line(held + (f"; the backward may write over {donated} of them (donated)" if donated else ""))
+        yield line(kept + (f"; the backward may write over {donated} of them (donated)" if donated else ""))
         for tensor in sorted(graph.saved, key=lambda t: -(t.bytes or 0))[:SAVED]:
             yield line(_tensor(tensor) + (" donated" if tensor.donated else ""), style="dim", indent=4)
     if graph.rematerialised:
         again = numbers.count(len(graph.rematerialised), "node")
-        spared = _size(graph.rematerialised_bytes)
-        yield line(f"computed again in the backward: {again}, which spares saving {spared}")
+        not_saved = _size(graph.rematerialised_bytes)
+        yield line(f"computed again in the backward: {again}, which saves {not_saved} of memory")
         largest = sorted(graph.rematerialised, key=lambda n: (-(n.spared_bytes or 0), -(n.bytes or 0)))
         for node in largest[:SAVED]:
             remark = "" if node.spared_bytes != 0 else " (would not be saved either)"
@@ -196,7 +196,7 @@ def _partition(graph: document.Graph) -> Iterable[Block]:
         yield line(f"the partitioner was given: {', '.join(f'{k} = {v}' for k, v in given.items())}")
 
 
-def _tensor(tensor: document.SavedTensor | document.Rematerialised) -> str:
+def _tensor(tensor: document.SavedForBackward | document.Rematerialised) -> str:
     size = numbers.size(tensor.bytes) if tensor.bytes is not None else "?"
     return f"{tensor.name} {tensor.dtype}[{', '.join(tensor.shape)}] {size}"
 
@@ -205,7 +205,7 @@ def _size(total: int | None) -> str:
     return "a size that depends on the input" if total is None else numbers.size(total)
 
 
-def _fusion(graph: document.Graph) -> Iterable[Block]:
+def _fusion(graph: document.CompiledGraph) -> Iterable[Block]:
     if graph.fusion is None:
         unknown = "fusion: not recorded (`kinetoscope run` records it, or TORCH_LOGS=fusion)"
         yield line(unknown, style="yellow")
@@ -229,7 +229,7 @@ def _texts(name: str, texts: tuple[str, ...], others: tuple[str, ...]) -> Iterab
         yield Code(text, "python")
 
 
-def _kernel_facts(own: document.Kernel, meanings: dict[str, str]) -> dict[str, str]:
+def _kernel_facts(own: document.CompiledKernel, meanings: dict[str, str]) -> dict[str, str]:
     calls = numbers.count(own.calls, "call")
     ops = (f"{op} ({meanings[op]})" if op in meanings else op for op in own.aten_ops)
     moved, shared = own.bytes, own.shared_memory_bytes
@@ -250,7 +250,7 @@ def _kernel_facts(own: document.Kernel, meanings: dict[str, str]) -> dict[str, s
     }
 
 
-def _times(own: document.Kernel) -> str:
+def _times(own: document.CompiledKernel) -> str:
     if not own.launches:
         return ""
     time = own.device_time_us or 0.0
@@ -262,7 +262,7 @@ def _times(own: document.Kernel) -> str:
     )
 
 
-def _speed(own: document.Kernel) -> str:
+def _speed(own: document.CompiledKernel) -> str:
     """At the median launch: bytes and FLOPs a second, and the share of the device's peak that bounds it."""
     rates = [f"{own.bytes_per_s / 1e9:,.0f} GB/s"] if own.bytes_per_s else []
     rates += [f"{own.flops_per_s / 1e12:,.1f} TFLOP/s"] if own.flops_per_s else []
@@ -276,7 +276,7 @@ def _speed(own: document.Kernel) -> str:
     return f"{speed}: {numbers.percent(own.speed_of_light)} of the device's {own.bound} peak"
 
 
-def _spills(own: document.Kernel) -> str:
+def _spills(own: document.CompiledKernel) -> str:
     if own.spills is None:
         return ""
     kept = "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinetoscope.document import Report
-from kinetoscope.document.compilation import Frame, Kernel
+from kinetoscope.document.compilation import CompiledKernel, Frame
 from kinetoscope.render import names
 
 
@@ -24,7 +24,7 @@ def graph_labels(report: Report) -> list[str]:
 
 
 def event(report: Report, name: str) -> str:
-    """What an event is called: calls of compiled graphs by their graph's label."""
+    """The name of an event as it is shown: calls of compiled graphs by their graph's label."""
     found = names.CALL.fullmatch(name)
     for row, label in zip(report.graphs, graph_labels(report), strict=True) if found else ():
         if found and row.hash == found[1]:
@@ -32,7 +32,7 @@ def event(report: Report, name: str) -> str:
     return names.plain(name)
 
 
-def kernel_languages(kernels: Iterable[Kernel]) -> str:
+def kernel_languages(kernels: Iterable[CompiledKernel]) -> str:
     """In what generated kernels are written, as the column of the time that compiling them took is called.
 
     torch calls that phase Triton's on the CPU as well, where a C++ compiler takes it.

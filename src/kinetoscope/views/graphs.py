@@ -1,4 +1,4 @@
-"""What torch.compile did: compilations, graph breaks, recompilations, graphs, kernels, source lines."""
+"""torch.compile: compilations, graph breaks, recompilations, graphs, kernels, source lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgspec import UNSET
 from kinetoscope import numbers
 from kinetoscope.document.compilation import (
     Compilation,
+    CompiledGraph,
+    CompiledKernel,
     Frame,
-    Graph,
     GraphBreak,
-    Kernel,
     KeyChange,
     LineTime,
     Matched,
@@ -45,7 +45,7 @@ _PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backwa
 
 
 def overview(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Block]:
-    """What happened, the loudest first, and the command worth typing next."""
+    """All that was compiled, failures first, and the command worth typing next."""
     yield Heading(_title(compilation), level=1)
     yield from (line(f"⚠ {note}", style="yellow") for note in compilation.notes)
     if compilation.join is not UNSET:
@@ -256,12 +256,12 @@ def _graphs(compilation: Compilation) -> Iterable[Block]:
     )
 
 
-def _fused(graph: Graph) -> str | None:
+def _fused(graph: CompiledGraph) -> str | None:
     nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
     return f"{nodes[0]} → {nodes[-1]}" if nodes else None
 
 
-def _of_peak(row: Graph | LineTime) -> str | None:
+def _of_peak(row: CompiledGraph | LineTime) -> str | None:
     """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return None
@@ -301,7 +301,7 @@ def _kernels(compilation: Compilation) -> Iterable[Block]:
             yield line(text, style="yellow")
 
 
-def _source(row: Kernel) -> str:
+def _source(row: CompiledKernel) -> str:
     """The first line it computes, and how many more."""
     if not row.source:
         return "–"

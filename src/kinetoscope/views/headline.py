@@ -12,9 +12,6 @@ from kinetoscope.views import memory, steps
 from kinetoscope.views import ranks as rank_lines
 
 PHASES = 4
-# A finding's saving is worded differently where so much of it is another's, or only comes with others'.
-OWNED, WORTH = 0.5, 0.005
-UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",
@@ -24,7 +21,8 @@ NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annota
 
 
 def title(report: Report) -> list[str]:
-    """What the report is of, in parts: the recording, the devices, the software, how much was recorded."""
+    """The subject of the report, in parts: the recording, the devices, the software, how much was
+    recorded."""
     parts = [_sources(report)]
     devices = [row.name or "GPU" for row in report.devices]
     for name in dict.fromkeys(devices):
@@ -46,17 +44,17 @@ def verdict(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
-    beside = " ".join(part for part in (_lacking(report), memory.ran_out(report)) if part)
+    remarks = " ".join(part for part in (_lacking(report), memory.ran_out(report)) if part)
     if not report.devices:
-        return " ".join(part for part in (beside, steps.own_step(report), _host_headline(report)) if part)
+        return " ".join(part for part in (remarks, steps.own_step(report), _host_headline(report)) if part)
     first = steps.own_step(report)
     if first is None:
         first = f"As recorded, under the profiler, {_busy_sentence(report)}"
-    return " ".join(part for part in (beside, first, _work_sentence(report), _waiting(report)) if part)
+    return " ".join(part for part in (remarks, first, _work_sentence(report), _waiting(report)) if part)
 
 
 def _lacking(report: Report) -> str:
-    """That figures are of a part, said where they stand; empty where the whole recording was read."""
+    """A remark that the figures are of a part of the recording; empty where all of it was read."""
     damaged = sum(not source.complete for source in report.sources)
     if not damaged:
         return ""
@@ -65,7 +63,7 @@ def _lacking(report: Report) -> str:
 
 
 def timing(report: Report) -> str | None:
-    """What was recorded, beside what the headline says of the program's own steps; None for a bare trace."""
+    """The recorded steps, in addition to the headline's own steps of the program; None for a bare trace."""
     if report.as_it_runs is None:
         return None
     recorded = _busy_sentence(report).rstrip(".") if report.devices else window(report)
@@ -77,7 +75,7 @@ def timing(report: Report) -> str | None:
 
 
 def compilation(report: Report) -> str | None:
-    """What torch.compile did, in one line; None when the input has no compile log."""
+    """The work of torch.compile in one line; None where the input has no compile log."""
     facts = report.compilation
     if facts is None:
         return None
@@ -125,7 +123,8 @@ def idle_causes(report: Report) -> list[IdleRow]:
 
 
 def notes(report: Report) -> list[str]:
-    """What weakens the numbers, gravest first; of what several ranks share, the worst."""
+    """The notes on what weakens the numbers, the gravest first; of one that several ranks share, the
+    worst."""
     several = len({source.rank for source in report.sources}) > 1
     kinds: dict[str, list[Note]] = {}
     for note in report.health.notes:
@@ -142,13 +141,13 @@ def _whose(kind: list[Note], several: bool) -> str:
 
 
 def host_ops(report: Report) -> list[OpRow]:
-    """What ran on the host, most time of its own first: ops and runtime calls, without annotations."""
+    """The work of the host, most time of its own first: ops and runtime calls, without annotations."""
     rows = [row for row in report.ops if row.kind not in NOT_HOST_WORK]
     return sorted(rows, key=lambda row: -row.host_self_us)
 
 
 def window(report: Report) -> str:
-    """What the shares of time are shares of, in words."""
+    """The time that shares are of, in words."""
     if report.steps:
         return _steps(report)
     longest = max((row.window_us for row in report.devices), default=0.0)
@@ -156,7 +155,7 @@ def window(report: Report) -> str:
 
 
 def recorded_window(report: Report) -> str:
-    """The same, marked as recorded where the program's own steps stand beside it."""
+    """The same, marked as recorded where the program's own steps are shown as well."""
     return window(report) + (", as recorded" if report.as_it_runs else "")
 
 

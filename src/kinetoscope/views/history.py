@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kinetoscope import numbers
-from kinetoscope.document.history import History, HistoryRow
+from kinetoscope.comparison.history import History, HistoryRow
 from kinetoscope.render.blocks import Block, Line, Text, field, table
 
 BAR = 24

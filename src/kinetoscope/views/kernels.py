@@ -133,7 +133,7 @@ def _link(link: Link) -> dict[str, object]:
 
 
 def chains(found: ChainListing, limit: int) -> Iterable[Block]:
-    """A tree for each way, at most ``limit`` of them (0: all)."""
+    """A tree for each chain, at most ``limit`` of them (0: all)."""
     shown = found.chains[:limit] if limit else found.chains
     share = numbers.percent(sum(chain.share_of_device_time for chain in found.chains))
     title = f"{numbers.count(found.launches, 'launch')} of {names.shorten(found.name, 60)}"

@@ -1,4 +1,4 @@
-"""Memory: what a device held at its peak, who had it, what grows, and what fits."""
+"""Memory of a device: its parts at the peak, their owners, what grows, and which batch fits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
 PARTS = {
     "parameter": "with buffers",
-    "activation": "of the forward pass, held for the backward pass",
+    "activation": "of the forward pass, kept for the backward pass",
     "input": "from before the model was called",
     "temporary": "given back in the pass in which it was allocated",
     "cache": "outlives its step; nothing runs backward",
@@ -44,7 +44,7 @@ PARTS = {
     "communication": "of torch.distributed",
     "workspace": "of cuBLAS: one for each thread and stream that multiplies",
     "kept": "outlives the step after its own",
-    "before": "from before the history, and nobody says whose",
+    "before": "from before the history: the owner is not known",
     "unknown": "of no category",
     "rounding": "blocks are multiples of 512 bytes",
     "fragmentation": "free, between blocks in use",
@@ -62,10 +62,10 @@ MOMENTS = {
 
 
 def headline(peak: MemoryPeak) -> tuple[str, str]:
-    """How much a device held, and of what that is."""
+    """How much of a device was allocated, and of what that is."""
     is_known = peak.moment != "timeline"
     device = f"GPU {peak.device}" if is_known else "One device"
-    title = f"{device}: {numbers.size(peak.requested_bytes)} held"
+    title = f"{device}: {numbers.size(peak.requested_bytes)} allocated"
     if peak.rank:
         title = f"rank {peak.rank}, {title}"
     words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
@@ -73,12 +73,12 @@ def headline(peak: MemoryPeak) -> tuple[str, str]:
         words.append(f"of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
     if peak.failed_bytes is not None:
-        words.append(f"which asked for {numbers.size(peak.failed_bytes)} more{_asked(peak)}")
+        words.append(f"which requested {numbers.size(peak.failed_bytes)} more{_requester(peak)}")
     return title, ", ".join(words)
 
 
-def _asked(peak: MemoryPeak) -> str:
-    """By what an allocation was asked for that failed, and where."""
+def _requester(peak: MemoryPeak) -> str:
+    """The module or function whose allocation failed, and the line."""
     by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
     return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
 
@@ -102,7 +102,7 @@ def given_back(row: GivenBackRow) -> str:
 
 
 def traced(row: MemoryRow) -> str:
-    """What a trace's own events say of one device."""
+    """The memory of one device by a trace's own events."""
     peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
     if row.peak_reserved_bytes is not None:
         peak += f" of {numbers.size(row.peak_reserved_bytes)} reserved"
@@ -132,25 +132,26 @@ def lines(report: Report, most: int) -> list[str]:
 
 
 def ran_out(report: Report) -> str:
-    """That an allocation failed, and what most of the memory was; empty where none did."""
+    """A sentence on an allocation that failed, and the largest part of the memory; empty where none did."""
     peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
     if peak is None:
         return ""
     most = max(peak.parts, key=lambda part: part.bytes)
     return (
-        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_asked(peak)} where "
-        f"{numbers.size(peak.requested_bytes)} were held of {numbers.size(peak.reserved_bytes)} reserved; "
+        f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_requester(peak)} "
+        f"where {numbers.size(peak.requested_bytes)} were allocated of "
+        f"{numbers.size(peak.reserved_bytes)} reserved; "
         f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
     )
 
 
 def _elsewhere(peak: MemoryPeak) -> str:
-    """What of the device the program did not have, where that is why it ran out."""
+    """The part of the device that the program did not have, where that is why it ran out."""
     total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
     if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
         return f" The device has {numbers.size(total)}: the program is limited to a part of it."
     if outside > MUCH_OUTSIDE * total:
-        return f" Of the device {numbers.size(outside)} are held outside of the program's allocator."
+        return f" Of the device {numbers.size(outside)} are allocated outside of the program's allocator."
     return ""
 
 
@@ -179,20 +180,22 @@ def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
 
 
 def peak(row: MemoryPeak) -> Iterable[Block]:
-    """What a page has of a peak below what it draws."""
+    """The page's blocks of a peak, below its drawing."""
     return _tables(row, 0)
 
 
 def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield from _parts(peak)
     if peak.holders:
-        held = peak.requested_bytes or 1
-        yield Heading("Who had it", f"{_when(peak)}; sums to the {numbers.size(peak.requested_bytes)} held")
+        whole = peak.requested_bytes or 1
+        yield Heading(
+            "Who had it", f"{_when(peak)}; sums to the {numbers.size(peak.requested_bytes)} allocated"
+        )
         yield table(
             peak.holders,
             field("whose", "name", _owner, only="page"),
             field("bytes", "bytes", "bytes"),
-            field("of what was held", "share", lambda row: row.bytes / held, only="page"),
+            field("of what was allocated", "share", lambda row: row.bytes / whole, only="page"),
             field("", "number", lambda row: f"{row.allocations:,} ×", "dim", only="screen"),
             field("allocations", "count", lambda row: row.allocations or None, only="page"),
             field("role", "text", lambda row: (Text("■ ", palette.memory(row.role)), row.role), only="page"),
@@ -217,7 +220,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
             field("whose", "name", "owner"),
             field("role", "text", "role", only="page"),
             field("what grows", "text", "grows", only="page"),
-            field("held by", "words", lambda row: ", ".join(row.names), "dim"),
+            field("kept by", "words", lambda row: ", ".join(row.names), "dim"),
             heads=False,
         )
     if peak.given_back:
@@ -236,7 +239,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     if peak.fits is not None:
         yield Heading("What fits")
         yield line(fits(peak.fits, peak.failed_bytes))
-        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and what lies beside it"
+        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and batches near it"
         yield line(tried, style="dim", indent=4)
     is_snapshot = peak.moment != "timeline"
     yield Heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
@@ -249,7 +252,7 @@ def _when(peak: MemoryPeak) -> str:
 
 
 def _owner(row: HolderRow) -> Cell:
-    """The stack that asked for the largest stands behind the name."""
+    """The owner, with the stack of its largest allocation behind the name."""
     return Text(row.owner, "", "stack", "\n".join(row.stack)) if row.stack else row.owner
 
 
@@ -262,7 +265,7 @@ def _line(line: str | None, stack: Iterable[str]) -> Text:
 
 
 def _parts(peak: MemoryPeak) -> Iterable[Block]:
-    kind = "held" if peak.moment == "timeline" else "reserved"
+    kind = "allocated" if peak.moment == "timeline" else "reserved"
     whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
     yield Heading("What it was", whole)
     bar = tuple(
@@ -278,7 +281,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
         peak.parts,
         field("part", "text", lambda row: (Text("■ ", palette.memory(row.part)), row.part)),
         field("bytes", "bytes", "bytes"),
-        field("of what was held" if kind == "held" else "of the reserved", "share", "share_of_reserved"),
+        field(f"of the {kind}", "share", "share_of_reserved"),
         field("allocations", "count", lambda row: row.allocations or "", "dim"),
         field("what it is", "words", lambda row: PARTS.get(row.part, ""), "dim"),
         heads=False,
@@ -289,7 +292,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
 
 
 def device(row: MemoryRow) -> Iterable[Block]:
-    """What a trace's own events say of one device, and what was held at its peak."""
+    """The memory of one device by a trace's own events, and what was allocated at its peak."""
     if row.peak_us:
         shown = Text("show it in the timeline", "", "time", f"{row.peak_us - 500},{row.peak_us + 500}")
         yield line("peak: ", shown)
@@ -320,7 +323,7 @@ def _frame(frame: str | None) -> Cell:
 
 
 def allocator(report: Report) -> Iterable[Block]:
-    """What the host asked of the driver."""
+    """The host's requests to the driver."""
     if report.allocator:
         yield Heading("Calls of the driver", "that take or give back memory")
         yield table(

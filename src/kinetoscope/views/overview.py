@@ -115,7 +115,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
 
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
-    """What the page's first part ends with; what it begins with is drawn."""
+    """The end of the page's first part; its beginning is drawn."""
     rows = steps.phases(report, ALL), steps.pace(report, ALL)
     return [*_categories(report, ALL), *rows[0], *rows[1], *_next(report, inputs, "file", ALL)]
 
@@ -172,7 +172,7 @@ def _lead(report: Report, extent: Extent, most: int) -> Iterable[Block]:
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """A part of a bar: what the time was used for, and its share of the whole bar (0 to 1)."""
 
     use: str
@@ -192,7 +192,7 @@ class Bar:
     label: str
     time_us: float
     busy: float
-    segments: tuple[Part, ...]
+    segments: tuple[BarPart, ...]
 
     @property
     def drawn(self) -> tuple[Segment, ...]:
@@ -216,7 +216,7 @@ def step_bars(report: Report) -> list[Bar]:
     bars: list[Bar] = []
     for row in report.steps:
         busy = steps.busy_share(report, row)
-        bars.append(Bar(row.name, row.duration_us, busy, (Part(COMPUTE, busy), Part(IDLE, 1 - busy))))
+        bars.append(Bar(row.name, row.duration_us, busy, (BarPart(COMPUTE, busy), BarPart(IDLE, 1 - busy))))
     return bars
 
 
@@ -225,9 +225,9 @@ def _device_bar(row: DeviceRow, with_rank: bool) -> Bar:
     busy_parts = ((COMPUTE, row.compute_us), (COMMUNICATION, row.exposed_communication_us), (COPY, copy))
     total = sum(time for _, time in busy_parts)
     scale = row.busy_fraction / total if total else 0.0
-    parts = [Part(use, time * scale) for use, time in busy_parts if time]
+    parts = [BarPart(use, time * scale) for use, time in busy_parts if time]
     label = f"rank {row.rank} · GPU {row.device}" if with_rank else f"GPU {row.device}"
-    return Bar(label, row.window_us, row.busy_fraction, (*parts, Part(IDLE, 1 - row.busy_fraction)))
+    return Bar(label, row.window_us, row.busy_fraction, (*parts, BarPart(IDLE, 1 - row.busy_fraction)))
 
 
 def _busy(report: Report, extent: Extent, most: int) -> Iterable[Block]:
@@ -464,10 +464,10 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[tuple[str, str]
     quoted = " ".join(shlex.quote(item) for item in inputs)
     first = shlex.quote(inputs[0])
     commands: list[tuple[str, str]] = []
-    held = f"kinetoscope memory {quoted}"
+    memory = f"kinetoscope memory {quoted}"
     has_failed = any(peak.failed_bytes is not None for peak in report.memory_peaks)
     if has_failed:
-        commands.append((held, "what filled the memory when it ran out"))
+        commands.append((memory, "what filled the memory when it ran out"))
     if report.findings:
         commands.append((f"kinetoscope findings {quoted}", "all findings, with their evidence"))
     for finding in findings.worth_doing(report)[:1]:
@@ -477,7 +477,7 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[tuple[str, str]
         saving = numbers.time(unproved.saving_us)
         commands.append((unproved.proof, f"measure the {saving} that {names.plain(unproved.rule)} promises"))
     if report.memory_peaks and not has_failed:
-        commands.append((held, "who holds the memory at its peak"))
+        commands.append((memory, "who has the memory at its peak"))
     if report.categories:
         category = report.categories[0].category
         commands.append(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import Environment, Health, IdleRow, RanksListing, Report
+from kinetoscope.document import EnvironmentRow, Health, IdleRow, RanksListing, Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import Page
@@ -28,7 +28,7 @@ from kinetoscope.views import (
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page says.
+    """The page's sentences.
 
     Args:
         savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
@@ -66,14 +66,14 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
-    """What the script is given, as JSON."""
+    """The data of the page's script, as JSON."""
 
     report: Report
     sentences: Sentences
 
 
 def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
-    """What the page says, in the words of all renderers."""
+    """The page's sentences, in the words of all renderers."""
     together = numbers.together
     return Sentences(
         title=headline.title(report),
@@ -103,7 +103,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
 
 
 def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
-    """What views have of each part of the page; of memory a part for each peak, and for each device."""
+    """The blocks of each part of the page; memory has a part for each peak, and for each device."""
     found = {
         "overview": overview.page(report, inputs),
         "graphs": list(overview.graphs(report)),
@@ -169,7 +169,7 @@ def render_difference(found: Difference) -> str:
 def _empty(version: str, devices: Iterable[str] = ()) -> Report:
     """A report of no recording."""
     return Report(
-        kinetoscope=version, environment=Environment(device_names=list(devices)), sources=[], devices=[],
+        kinetoscope=version, environment=EnvironmentRow(device_names=list(devices)), sources=[], devices=[],
         categories=[], kernels=[], steps=[], ops=[], findings=[], idle=[],
         health=Health(verdict="good", notes=[]),
     )  # fmt: skip
@@ -186,7 +186,7 @@ def _page(report: Report, words: Sentences, *, served: bool = False) -> str:
 
 
 def packed(report: Report, words: Sentences) -> bytes:
-    """What the page carries: the timeline's columns, which are numbers, stand behind the JSON text."""
+    """The data of the page: the timeline's columns, which are numbers, follow the JSON text."""
     columns, page = [], report.page
     if page and page.timeline:
         columns = page.timeline.columns

@@ -30,11 +30,11 @@ STAGES, WORKERS = 16, 3
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
               "forward transfer": "sending forward", "backward transfer": "sending backward",
-              "exchange": "sending both ways at once"}  # fmt: skip
+              "exchange": "sending in both directions at once"}  # fmt: skip
 
 
 def title(listing: RanksListing) -> list[str]:
-    """What was read, in parts."""
+    """The ranks, devices and events that were read, in parts."""
     devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
     much = numbers.count(listing.events, "event"), numbers.size(listing.bytes)
     return [part for part in (f"ranks {listing.ranks.here}", devices, *much) if part]
@@ -113,7 +113,7 @@ def _ideal(ranks: Ranks) -> str:
         f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
     )
     if ranks.verdict.status == "even":
-        return f"{text}: were nobody ever late, by chance either."
+        return f"{text}: if no rank was ever late, by chance either."
     alone = [(rank, found.replayed_us - us) for rank, us in found.without.items() if us < found.replayed_us]
     listed = ", ".join(f"rank {rank} {numbers.time(saved)} less" for rank, saved in alone[:3])
     return f"{text}; were one alone never late, {listed}." if listed else f"{text}."
@@ -238,7 +238,7 @@ def _because(row: RankRow) -> Cell:
 
 
 def _slowdowns(ranks: Ranks) -> Iterable[Block]:
-    """Of a pipeline, stages in their order and operations by what they cost."""
+    """A pipeline's slowdowns: stages in their order, operations by their cost."""
     found = ranks.ideal
     if found is None or not found.by_stage:
         return

@@ -1,4 +1,4 @@
-"""What was read, where it was recorded, and how far it can be trusted."""
+"""The files that were read, the machine that recorded them, and how far they can be trusted."""
 
 from __future__ import annotations
 

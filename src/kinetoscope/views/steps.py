@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kinetoscope import numbers
 from kinetoscope.document import (
-    AsItRuns,
+    AsItRunsRow,
     CauseRow,
     IdleRow,
     LaunchRow,
@@ -19,20 +19,20 @@ from kinetoscope.document import (
     StepRow,
     StepTimesRow,
 )
-from kinetoscope.document.page import ClockRow
+from kinetoscope.document.page import DeviceClock
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Text, field, table
 from kinetoscope.views import memory
 from kinetoscope.views.graph_names import event
 
-# Of fewer steps nobody learns a range.
+# A range of fewer steps says nothing.
 FEW = 5
 # What takes more than twice as long is said as so many times, not as a percentage.
 TIMES = 2.0
 
 
 def own_step(report: Report) -> str | None:
-    """How long the program's own step takes and how busy the device is in it; None where nobody timed it."""
+    """How long the program's own step takes and how busy the device is in it; None where it was not timed."""
     own = report.as_it_runs
     if own is None:
         return None
@@ -60,7 +60,8 @@ def inflation(report: Report) -> str:
 
 
 def drift(report: Report) -> str:
-    """That the program's pace changed from before the recording to after it; empty where it did not."""
+    """A sentence on a step time that changed from before the recording to after it; empty where it did
+    not."""
     own = report.as_it_runs
     if own is None or not own.drift or own.before_us is None or own.after_us is None:
         return ""
@@ -85,8 +86,8 @@ RARE_CAUSES = {
 }
 
 
-def _rarely(own: AsItRuns) -> str:
-    """What rare long steps make of the mean; empty where there are none that matter."""
+def _rarely(own: AsItRunsRow) -> str:
+    """The mean, where rare long steps raise it; empty where there are none that matter."""
     rare = own.rare_steps
     if rare is None:
         return ""
@@ -96,7 +97,7 @@ def _rarely(own: AsItRuns) -> str:
     return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} take {longest}"
 
 
-def _measured(own: AsItRuns) -> str:
+def _measured(own: AsItRunsRow) -> str:
     spread = own.step_us
     if own.before_us is None and own.after_us is None:
         return f"mean of {spread.n}"
@@ -105,7 +106,7 @@ def _measured(own: AsItRuns) -> str:
 
 
 def why(causes: Sequence[CauseRow | IdleRow]) -> str:
-    """What most of the idle time is for; of its causes, longest first."""
+    """The cause of most of the idle time; ``causes`` are given longest first."""
     share = causes[0].idle_us / sum(row.idle_us for row in causes)
     cause = names.shorten(causes[0].cause, 40)
     return f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
@@ -137,7 +138,7 @@ def phase_lines(report: Report) -> list[PhaseLine]:
 
 
 def unit(report: Report) -> str:
-    """What a step is called: a request, where most of the time was spent in requests."""
+    """The name of a step: a request, where most of the time was spent in requests."""
     first = next((row for row in report.phases if row.of == "step"), None)
     return REQUEST if first is not None and first.phase.startswith(REQUEST) else "step"
 
@@ -177,7 +178,7 @@ LATE = 0.5  # of the launches
 
 
 def pace_lines(report: Report) -> list[tuple[str, str]]:
-    """What each sentence is about (steps, outlier, launches, memory or allocator), and the sentence."""
+    """Sentences, each with its subject: steps, outlier, launches, memory or allocator."""
     many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
     inside = [row for row in report.allocator if row.calls_in_window]
@@ -321,7 +322,7 @@ def _is_distributed(report: Report) -> bool:
 
 
 def devices(report: Report) -> Iterable[Block]:
-    """What each device did with its window, where there are several; their clocks, where those were read."""
+    """The use of each device's window, where there are several; their clocks, where those were read."""
     if len(report.devices) > 1:
         yield Heading("Devices", "busy: share of each one's window")
         yield table(
@@ -356,5 +357,5 @@ def _unit(value: float | None, unit: str) -> str | None:
     return None if value is None else f"{value:,.0f} {unit}"
 
 
-def _clock_share(row: ClockRow) -> float | None:
+def _clock_share(row: DeviceClock) -> float | None:
     return row.sm_clock_mhz / row.max_sm_clock_mhz if row.sm_clock_mhz and row.max_sm_clock_mhz else None

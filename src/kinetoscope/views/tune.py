@@ -1,4 +1,4 @@
-"""What ``tune`` and ``compare`` found: settings, batches and versions of a program, side by side."""
+"""Results of ``tune`` and ``compare``: settings, batches and versions of a program, side by side."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _verdict(row: SettingRow) -> tuple[Text, ...]:
 
 
 def _base(shown: Tuning) -> str:
-    """What the speed-ups are over: the one row without a ratio, or eager with each batch."""
+    """The base of the speed-ups: the one row without a ratio, or eager with each batch."""
     bases = [row.label for row in shown.rows if row.error is None and row.ratio is None]
     return bases[0] if len(bases) == 1 else "eager with the same batch"
 

@@ -1,15 +1,15 @@
-"""What a step consists of, and what it would take if something changed."""
+"""The critical path of a step, and the step's time if something changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from kinetoscope import numbers
-from kinetoscope.document import PathRow, Replay, WhatIf
+from kinetoscope.document import PathRow, ReplayRow, WhatIfRow
 from kinetoscope.render.blocks import Block, Heading, Line, Text, field, line, table
 
 
-def listing(found: WhatIf | None, limit: int) -> Iterable[Block]:
+def listing(found: WhatIfRow | None, limit: int) -> Iterable[Block]:
     """The step before and after, how well the replay knows it, each change alone, and the critical path."""
     if found is None:
         yield line(Text("Nothing was recorded that could be replayed.", "yellow"))
@@ -35,7 +35,7 @@ def listing(found: WhatIf | None, limit: int) -> Iterable[Block]:
     yield _path(path, limit)
 
 
-def _trust(replay: Replay) -> str:
+def _trust(replay: ReplayRow) -> str:
     words = f"{numbers.time(replay.recorded_us)} as recorded, replayed {_off(replay.error)}"
     if replay.pace != 1:
         words += f"; as it runs, host time is {numbers.percent(replay.pace)} of the recorded"

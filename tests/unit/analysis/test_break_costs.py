@@ -18,7 +18,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.compilation import build
 from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.compilation.model import CompiledProgram, GraphBreak
 from kinetoscope.sources.run import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200_breaks"
@@ -48,7 +48,7 @@ def compiled(frame: int, function: str, *, module: bool = True) -> bytes:
     )
 
 
-def broken(folder: Path, *, backend: bool = True) -> Compilation:
+def broken(folder: Path, *, backend: bool = True) -> CompiledProgram:
     """A function that breaks at line 12, and its rest."""
     at: dict[str, Any] = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     path = folder / "a.log"

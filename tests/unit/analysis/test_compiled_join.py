@@ -13,7 +13,7 @@ from kinetoscope.analysis.compiled.join import Joined, join
 from kinetoscope.compilation import build
 from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -82,8 +82,8 @@ def compiled(
 
 
 @pytest.fixture
-def compilation(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compilation]:
-    def make(*parts: bytes) -> Compilation:
+def compilation(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompiledProgram]:
+    def make(*parts: bytes) -> CompiledProgram:
         path = tmp_path_factory.mktemp("log") / "a.log"
         path.write_bytes(b"".join(parts))
         return build.build([(log.read(path), None, Sidecar())])
@@ -129,14 +129,14 @@ def call_of(key: str, ts: float, first: int) -> list[dict[str, Any]]:
     ]
 
 
-def joined(compilation: Compilation, *traces: Trace) -> Joined:
+def joined(compilation: CompiledProgram, *traces: Trace) -> Joined:
     result = join(Run(traces, None, compilation, None))
     assert result is not None
     return result
 
 
 def test_kernels_of_one_name_are_told_apart_by_their_graphs(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     log_ = compilation(compiled("fone", 0), compiled("ftwo", 1, line=40))
     trace = trace_of(*call_of("fone", 0, 1), *call_of("fone", 100, 11), *call_of("ftwo", 200, 21))
@@ -160,7 +160,7 @@ def test_kernels_of_one_name_are_told_apart_by_their_graphs(
 
 
 def test_library_calls_reach_their_own_lines(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     result = joined(compilation(compiled("fone", 0)), trace_of(*call_of("fone", 0, 1)))
     lines = [(line.line, line.device_time_us, line.own_us) for line in result.source_lines]
@@ -168,7 +168,7 @@ def test_library_calls_reach_their_own_lines(
 
 
 def test_outside_and_replayed_work_has_its_share(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     eager = [host("aten::add", 200, 5), launch(31, 201), kernel("add", 31, 203, 46)]
     replay = [
@@ -189,7 +189,7 @@ def test_outside_and_replayed_work_has_its_share(
 
 
 def test_without_announced_calls_the_region_and_the_name_decide(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     log_ = compilation(compiled("fone", 0), compiled("ftwo", 1, line=40))
     in_region = [
@@ -214,7 +214,7 @@ def test_without_announced_calls_the_region_and_the_name_decide(
 
 
 def test_frames_of_other_backends_have_what_their_regions_launched(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     at: dict[str, Any] = {"frame_id": 5, "frame_compile_id": 0, "attempt": 0}
     metrics = {"compile_id": "5/0", "co_name": "f", "graph_op_count": 2}
@@ -235,7 +235,7 @@ def test_frames_of_other_backends_have_what_their_regions_launched(
 
 
 def test_a_graph_that_the_log_lacks_is_named(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     result = joined(compilation(compiled("fone", 0)), trace_of(*call_of("fother", 0, 1)))
     assert [row["hash"] for row in result.matched["unknown_graphs"]] == ["fother"]
@@ -243,7 +243,7 @@ def test_a_graph_that_the_log_lacks_is_named(
 
 
 def test_the_same_graph_from_the_cache_belongs_to_the_compile_id_that_ran(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     log_ = compilation(compiled("fone", 0), compiled("fone", 1))
     region = host("Torch-Compiled Region: 1/0", 0, 60)
@@ -253,7 +253,7 @@ def test_the_same_graph_from_the_cache_belongs_to_the_compile_id_that_ran(
 
 
 def test_one_log_serves_the_traces_of_all_ranks(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     log_ = compilation(compiled("fone", 0))
     traces = [trace_of(*call_of("fone", 0, 1), rank=rank) for rank in (0, 1)]
@@ -262,7 +262,7 @@ def test_one_log_serves_the_traces_of_all_ranks(
     assert result.compilation.graphs[0].device_time_us == 108
 
 
-def test_no_device_work_leaves_nulls(compilation: Callable[..., Compilation], trace_of: TraceOf) -> None:
+def test_no_device_work_leaves_nulls(compilation: Callable[..., CompiledProgram], trace_of: TraceOf) -> None:
     result = joined(compilation(compiled("fone", 0)), trace_of(host("aten::mm", 0, 5)))
     assert set(result.coverage.values()) == {None}
     assert result.compilation.kernels[0].device_time_us is None
@@ -278,7 +278,7 @@ BREAK = (
 
 
 def test_idle_at_a_break_is_the_gap_before_the_resumed_work(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     at: dict[str, Any] = {"frame_id": 0, "frame_compile_id": 0, "attempt": 0}
     log_ = compilation(
@@ -300,7 +300,7 @@ def test_idle_at_a_break_is_the_gap_before_the_resumed_work(
 
 
 def test_the_place_that_the_rest_of_a_function_was_called_from_is_none_of_its_lines(
-    compilation: Callable[..., Compilation],
+    compilation: Callable[..., CompiledProgram],
 ) -> None:
     """Torch gives it to nodes that its passes make; a kernel that has nothing else keeps it."""
     rest = compiled("fone", 0, line=12, function="torch_dynamo_resume_in_forward_at_12")
@@ -313,7 +313,7 @@ def test_the_place_that_the_rest_of_a_function_was_called_from_is_none_of_its_li
 
 
 def test_joining_does_not_change_the_compilation(
-    compilation: Callable[..., Compilation], trace_of: TraceOf
+    compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     log_ = compilation(compiled("fone", 0))
     before = replace(log_)

@@ -10,7 +10,7 @@ import pytest
 from kinetoscope.analysis.memory.owners import StackOwner, owned, stack_owner
 from kinetoscope.analysis.memory.peak import devices, owner
 from kinetoscope.recording.memory import Held, HeldTensor
-from kinetoscope.snapshot.model import Frame
+from kinetoscope.snapshot.model import StackFrame
 from kinetoscope.snapshot.read import read
 from snapshots import MAIN, MIB, OF_LAYER, SITE, Allocator, Training, dump, frames
 
@@ -138,9 +138,9 @@ def test_what_cublas_multiplies_in_is_its_own_unless_another_is_as_large(tmp_pat
     assert found["start"].is_null().all()
 
 
-def frame(text: str) -> Frame:
+def frame(text: str) -> StackFrame:
     file, line, name = text.rsplit(":", 2)
-    return Frame(name, file, int(line))
+    return StackFrame(name, file, int(line))
 
 
 LAYER = (

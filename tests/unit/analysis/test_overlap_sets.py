@@ -14,7 +14,7 @@ from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.analysis.replay.replay import without_stragglers
-from kinetoscope.findings.job import Job as Replayed
+from kinetoscope.findings.ledger import Job as Replayed
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.read import read
 from overlap_sets import Job

@@ -223,7 +223,7 @@ def test_nvml_readings() -> None:
     library = FakeNvml()
     reading = nvml.Card("abc", library).read()
     assert library.uuid == b"GPU-abc"
-    assert reading == nvml.Reading(
+    assert reading == nvml.NvmlReading(
         1755, 1980, 3201, 41, 312.5, 650.0, None, ("power cap", "thermal (software)")
     )
 

@@ -25,7 +25,7 @@ from kinetoscope.bench.request import Request
 from kinetoscope.bench.worker import Benches
 from kinetoscope.bench.worker import autotune as autotune_kernels
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.hardware.spec import find
+from kinetoscope.hardware import find
 
 COPIED = (Copy(1000, 2.0), Copy(2000, 3.0), Copy(4000, 5.0))
 

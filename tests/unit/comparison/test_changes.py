@@ -90,9 +90,7 @@ def test_sums_by_category_and_op_differ_as_the_busy_time_does() -> None:
     base = own(run(("aten::mm", "gemm", 10, 30), ("aten::add", "elementwise_kernel", 50, 10)))
     new = own(run(("aten::mm", "gemm", 10, 25), ("aten::mul", "elementwise_kernel", 50, 20)))
     for key in ("category", "op_name", "graph"):
-        assert sum(after - before for _, before, after in by(base, new, key)) == pytest.approx(
-            new.busy_us - base.busy_us
-        )
+        assert sum(row.delta_us for row in by(base, new, key)) == pytest.approx(new.busy_us - base.busy_us)
 
 
 def test_counts_are_of_the_usual_step() -> None:

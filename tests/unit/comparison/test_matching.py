@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.comparison import matching
-from kinetoscope.comparison.matching import Block, Pair, match
+from kinetoscope.comparison.matching import Pair, Unmatched, match
 
 Launch = tuple[str, str, str]  # op, kernel, shape
 
@@ -44,14 +44,14 @@ def test_a_step_matches_itself_in_place(launches: list[Launch]) -> None:
 def test_another_kernel_for_the_same_op_replaces_it() -> None:
     base = table(("mm", "cutlass", "8"), ("add", "plus", "8"))
     new = table(("mm", "memset", "8"), ("mm", "nvjet", "8"), ("add", "plus", "8"))
-    assert match(base, new) == ([Pair(1, 2)], [Block((0,), (0, 1))])
+    assert match(base, new) == ([Pair(1, 2)], [Unmatched((0,), (0, 1))])
 
 
 def test_a_chain_between_the_same_products_becomes_one_kernel() -> None:
     chain = [("mul", "k1", ""), ("tanh", "k2", ""), ("add", "k3", "")]
     base = table(("mm", "gemm", "1"), *chain, ("mm", "gemm", "2"))
     new = table(("mm", "gemm", "1"), ("triton_0", "triton_0", ""), ("mm", "gemm", "2"))
-    assert match(base, new) == ([Pair(0, 0), Pair(4, 2)], [Block((1, 2, 3), (1,))])
+    assert match(base, new) == ([Pair(0, 0), Pair(4, 2)], [Unmatched((1, 2, 3), (1,))])
 
 
 def test_what_only_moved_is_the_same() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from kinetoscope.comparison.step_time import A_RUN, ALIKE, BETWEEN_RUNS, of_one_run_each
+from kinetoscope.comparison.step_change import A_RUN, BETWEEN_RUNS, SAME, of_one_run_each
 from kinetoscope.statistics.intervals import stands
 
 
@@ -19,8 +19,8 @@ def test_one_run_a_side_is_wrong_one_time_in_twenty() -> None:
     for seed in range(200):
         chance = random.Random(seed)
         ratio, _ = of_one_run_each(run(chance), run(chance))
-        verdicts.append(stands(ratio, ALIKE + BETWEEN_RUNS))
+        verdicts.append(stands(ratio, SAME + BETWEEN_RUNS))
     wrong = sum(verdict in ("faster", "slower") for verdict in verdicts)
     assert wrong <= 10
     slower = of_one_run_each([1000.0 + step for step in range(40)], [1300.0 + step for step in range(40)])[0]
-    assert stands(slower, ALIKE + BETWEEN_RUNS) == "slower"
+    assert stands(slower, SAME + BETWEEN_RUNS) == "slower"

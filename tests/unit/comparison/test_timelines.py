@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.comparison.account import account
-from kinetoscope.comparison.timelines import Mark, Piece, _aligned, timelines  # pyright: ignore[reportPrivateUsage]
+from kinetoscope.comparison.timelines import CallEdge, DrawnWork, _aligned, timelines  # pyright: ignore[reportPrivateUsage]
 from kinetoscope.sources.run import load
 
 BREAKS = Path(__file__).parents[2] / "fixtures" / "h200_breaks"
 
 
 @cache
-def drawn() -> tuple[list[Piece], list[Piece]]:
+def drawn() -> tuple[list[DrawnWork], list[DrawnWork]]:
     """Three graphs with eager code between, as kernels and as CUDA graphs that first copy their inputs."""
     accounts = [account(load(BREAKS / f"{name}.json.gz")) for name in ("breaks", "breaks-graphs")]
     assert accounts[0] is not None
@@ -57,7 +57,7 @@ def test_within_a_call_nothing_moves_and_nothing_is_drawn_earlier() -> None:
 
 def test_calls_that_one_timeline_alone_has_are_passed_over() -> None:
     a, b, c = (("a", False), ("b", False), ("c", False))
-    base = [Mark(5.0, a), Mark(7.0, b), Mark(20.0, c)]
-    new = [Mark(2.0, a), Mark(30.0, c)]
+    base = [CallEdge(5.0, a), CallEdge(7.0, b), CallEdge(20.0, c)]
+    new = [CallEdge(2.0, a), CallEdge(30.0, c)]
     assert _aligned(base, new) == ([(5.0, 0.0), (20.0, 13.0)], [(2.0, 3.0), (30.0, 3.0)])
-    assert _aligned(base, [Mark(1.0, ("d", False))]) == ([], [])
+    assert _aligned(base, [CallEdge(1.0, ("d", False))]) == ([], [])

@@ -11,14 +11,14 @@ import pytest
 
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.compilation import cache_keys
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.compilation.sources import load
 from kinetoscope.document.collect.compilation import as_document
 from kinetoscope.document.collect.graph_detail import kernel_details
 from kinetoscope.sources.run import load as load_profile
 
 
-def logs(shared_data: Path, name: str) -> Compilation:
+def logs(shared_data: Path, name: str) -> CompiledProgram:
     return load(shared_data / "compile-logs" / name)
 
 
@@ -172,7 +172,7 @@ def test_cache_keys_say_what_changed(shared_data: Path) -> None:
     assert cache_keys.changed(before, before) == ()
 
 
-def _only(compilation: Compilation, frame: int) -> Compilation:
+def _only(compilation: CompiledProgram, frame: int) -> CompiledProgram:
     from dataclasses import replace
 
     return replace(compilation, graphs=tuple(g for g in compilation.graphs if g.frame == frame))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.compilation.sources import load
 from kinetoscope.document.collect.compilation import as_document
 
@@ -73,28 +73,28 @@ class Grep:
 
 
 @pytest.fixture(scope="module", params=LOGS)
-def both(request: pytest.FixtureRequest, shared_data: Path) -> tuple[Compilation, Grep]:
+def both(request: pytest.FixtureRequest, shared_data: Path) -> tuple[CompiledProgram, Grep]:
     path = shared_data / "compile-logs" / request.param
     return load(path), Grep(path)
 
 
-def test_frames_are_as_many_as_in_the_log(both: tuple[Compilation, Grep]) -> None:
+def test_frames_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert len(compilation.frames) == grep.compilations()
 
 
-def test_modules_are_as_many_as_in_the_log(both: tuple[Compilation, Grep]) -> None:
+def test_modules_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert len(compilation.graphs) == len(compilation.modules) == grep.count(r'\] \{"inductor_output_code"')
 
 
-def test_generated_kernels_are_as_many_as_in_the_log(both: tuple[Compilation, Grep]) -> None:
+def test_generated_kernels_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     modules = "".join(grep.payloads(r'\] \{"inductor_output_code"'))
     assert len(compilation.kernels) == len(re.findall(r"^\w+ = async_compile\.\w+\(", modules, re.M))
 
 
-def test_recompilations_and_their_reasons(both: tuple[Compilation, Grep]) -> None:
+def test_recompilations_and_their_reasons(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert sum(r.count for r in compilation.recompilations) == grep.count(r'"name": "recompile_reasons"')
     texts = grep.payloads(r'"name": "recompile_reasons"')
@@ -102,7 +102,7 @@ def test_recompilations_and_their_reasons(both: tuple[Compilation, Grep]) -> Non
     assert sum(len(r.reasons) * r.count for r in compilation.recompilations) == told
 
 
-def test_graph_breaks_are_those_in_the_log(both: tuple[Compilation, Grep]) -> None:
+def test_graph_breaks_are_those_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     rows = {(b.file, str(b.line), b.reason) for b in compilation.graph_breaks if "artifact" in b.sources}
     assert rows == grep.breaks()
@@ -113,7 +113,7 @@ def test_graph_breaks_are_those_in_the_log(both: tuple[Compilation, Grep]) -> No
         assert "artifact" in row.sources or row.skipped_frame
 
 
-def test_cache_hits_and_misses_are_as_many_as_in_the_log(both: tuple[Compilation, Grep]) -> None:
+def test_cache_hits_and_misses_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     cache = as_document(compilation).cache
     for kind, record in (("fx", "fx_graph_cache"), ("aot", "aotautograd_cache")):
@@ -124,12 +124,12 @@ def test_cache_hits_and_misses_are_as_many_as_in_the_log(both: tuple[Compilation
             )
 
 
-def test_failures_are_as_many_as_in_the_log(both: tuple[Compilation, Grep]) -> None:
+def test_failures_are_as_many_as_in_the_log(both: tuple[CompiledProgram, Grep]) -> None:
     compilation, grep = both
     assert len(compilation.failures) == grep.count(r'\] \{"compilation_metrics".*"fail_type": "')
 
 
-def test_phases_add_up_to_torchs_own_totals(both: tuple[Compilation, Grep]) -> None:
+def test_phases_add_up_to_torchs_own_totals(both: tuple[CompiledProgram, Grep]) -> None:
     """The sum of exclusive phases is what torch measured around each compilation and each lazy backward."""
     compilation, grep = both
     total = 0.0

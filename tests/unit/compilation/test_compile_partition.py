@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinetoscope.compilation import fx, partition
+from kinetoscope.compilation import fx
 
 FORWARD = """\
 class GraphModule(torch.nn.Module):
@@ -39,7 +39,7 @@ SPLIT = """\
 def test_nodes_of_both_graphs_are_computed_again() -> None:
     """A view's base would be saved in its place; what is only on the way to it would not; `other` is not the
     forward's, though it has its name."""
-    nodes = partition.rematerialised(FORWARD, BACKWARD.replace("        SPLIT\n", ""))
+    nodes = fx.rematerialised(FORWARD, BACKWARD.replace("        SPLIT\n", ""))
     assert [(n.name, n.op, n.shape, n.bytes, n.spared_bytes) for n in nodes] == [
         ("sin", "aten.sin", ("4", "8"), 128, 0),
         ("exp", "aten.exp", ("4", "8"), 128, 128),
@@ -48,24 +48,24 @@ def test_nodes_of_both_graphs_are_computed_again() -> None:
 
 
 def test_parts_of_a_view_are_views_and_symbols_have_no_size() -> None:
-    nodes = partition.rematerialised(FORWARD, BACKWARD.replace("        SPLIT\n", SPLIT))
+    nodes = fx.rematerialised(FORWARD, BACKWARD.replace("        SPLIT\n", SPLIT))
     assert {n.name: n.spared_bytes for n in nodes} == {
         "sin": 128, "exp": 128, "view": 0, "getitem": 0, "cos": None
     }  # fmt: skip
     assert {n.name: n.op for n in nodes}["getitem"] == "aten.split"
-    assert partition.total([n.spared_bytes for n in nodes]) is None
+    assert fx.total_bytes([n.spared_bytes for n in nodes]) is None
 
 
 def test_what_min_cut_was_given_beside_the_defaults() -> None:
     given = (
         b'{"activation_memory_budget": 0.5, "recompute_views": false, "max_dist_from_bw": 1000, "cse": true}'
     )
-    assert partition.settings.decode(given).changed() == {"activation_memory_budget": 0.5}
+    assert fx.partitioner_settings.decode(given).changed() == {"activation_memory_budget": 0.5}
 
 
 def test_donated_buffers_are_counted_among_the_backwards_inputs() -> None:
     saved = fx.saved_tensors("", BACKWARD)
     assert [t.name for t in saved] == ["primals_1"]
     for listed, donated in (("[1]", True), ("[0,\n   2]", False), ("[]", False), ("None", None)):
-        marked = partition.with_donated(saved, BACKWARD, f"Meta(a=1,\n  bw_donated_idxs={listed},\n  b=2)")
+        marked = fx.with_donated(saved, BACKWARD, f"Meta(a=1,\n  bw_donated_idxs={listed},\n  b=2)")
         assert [t.donated for t in marked] == [donated]

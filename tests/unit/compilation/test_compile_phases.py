@@ -8,34 +8,34 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.compilation.log.records import Event
+from kinetoscope.compilation.log.records import RegionEvent
 from kinetoscope.compilation.phases import PHASE_OF, regions, seconds, spans
 
 NAMES = sorted(name for name, phase in PHASE_OF.items() if phase != "backward")
 
 
 @st.composite
-def nested(draw: st.DrawFn) -> list[Event]:
+def nested(draw: st.DrawFn) -> list[RegionEvent]:
     """Regions inside regions, their ends 2 ms apart at least: nothing of one phase is joined over a gap."""
-    events: list[Event] = []
+    events: list[RegionEvent] = []
     opened: list[str] = []
     at = 1e15
     for _ in range(draw(st.integers(0, 30))):
         at += 2000 * draw(st.integers(1, 5))
         if opened and draw(st.booleans()):
-            events.append(Event(opened.pop(), at, "E"))
+            events.append(RegionEvent(opened.pop(), at, "E"))
         else:
             opened.append(draw(st.sampled_from(NAMES)))
-            events.append(Event(opened[-1], at, "B"))
+            events.append(RegionEvent(opened[-1], at, "B"))
     while opened:
         at += 2000
-        events.append(Event(opened.pop(), at, "E"))
+        events.append(RegionEvent(opened.pop(), at, "E"))
     return events
 
 
 @given(nested())
 @settings(deadline=None, max_examples=50)
-def test_stretches_follow_each_other_and_add_up_to_the_phases(events: list[Event]) -> None:
+def test_stretches_follow_each_other_and_add_up_to_the_phases(events: list[RegionEvent]) -> None:
     expected: Counter[str] = Counter()
     opened: list[str] = []
     for event, after in pairwise(events):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.compilation import aten, breaks, bytecode, fusion, fx, guards, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
-from kinetoscope.compilation.log.records import Arguments, Event
+from kinetoscope.compilation.log.records import Arguments, RegionEvent
 from kinetoscope.compilation.phases import regions, seconds, spans
 
 PRINT_BREAK = """\
@@ -330,8 +330,8 @@ def test_ops_in_a_kernels_name(name: str, ops: tuple[str, ...]) -> None:
 
 
 def test_phases_are_exclusive_and_complete() -> None:
-    def event(name: str, ts: float, ph: str) -> Event:
-        return Event(name, ts * 1e6, ph, Arguments())
+    def event(name: str, ts: float, ph: str) -> RegionEvent:
+        return RegionEvent(name, ts * 1e6, ph, Arguments())
 
     found = regions(
         [

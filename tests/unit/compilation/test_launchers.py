@@ -11,8 +11,8 @@ import pytest
 
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.capture.compiler.compile_log import Launchers
-from kinetoscope.compilation.generated.launchers import Launcher, Loaded, decoder, fill
-from kinetoscope.compilation.model import Kernel
+from kinetoscope.compilation.generated.launchers import Loaded, LoadedConfiguration, decoder, fill
+from kinetoscope.compilation.model import CompiledKernel
 from kinetoscope.compilation.sources import load
 from kinetoscope.sources.run import load as load_profile
 
@@ -64,7 +64,7 @@ def test_every_configuration_is_kept_and_the_one_that_is_left(tmp_path: Path) ->
         ("triton_a", 1),
         ("triton_b", 1),
     }
-    assert rows[0].launchers[1] == Launcher(
+    assert rows[0].launchers[1] == LoadedConfiguration(
         config={"XBLOCK": 128, "num_warps": 4, "num_stages": 1},
         registers=255,
         spills=40,
@@ -96,7 +96,7 @@ def test_an_exception_of_the_compilers_own_is_the_programs(tmp_path: Path) -> No
     assert not watch.stream.path.exists()
 
 
-def kernel(name: str, path: str | None, **known: Any) -> Kernel:
+def kernel(name: str, path: str | None, **known: Any) -> CompiledKernel:
     empty: dict[str, Any] = dict.fromkeys(
         [
             "aot_id",
@@ -127,7 +127,7 @@ def kernel(name: str, path: str | None, **known: Any) -> Kernel:
         "nodes": (),
         "source": (),
     }
-    return Kernel(name=name, path=path, **{**rest, **known})
+    return CompiledKernel(name=name, path=path, **{**rest, **known})
 
 
 def loaded(name: str, path: str, *launchers: tuple[int, int], final: bool = False) -> Loaded:
@@ -135,7 +135,9 @@ def loaded(name: str, path: str, *launchers: tuple[int, int], final: bool = Fals
         kernel=name,
         path=path,
         final=final,
-        launchers=tuple(Launcher(config={"XBLOCK": r}, registers=r, spills=s) for r, s in launchers),
+        launchers=tuple(
+            LoadedConfiguration(config={"XBLOCK": r}, registers=r, spills=s) for r, s in launchers
+        ),
     )
 
 

@@ -341,7 +341,7 @@ def selecting(parts: int) -> RankView:
 def test_selections_fill_and_add_whole_tensors() -> None:
     table = index_backward.whole_tensors(selecting(8))
     assert sorted(table["op_name"].cast(str).to_list()) == ["aten::add_"] * 7 + ["aten::zero_"] * 8
-    assert "15 whole tensors (7 additions)" in only(index_backward.find(selecting(8))).title
+    assert "15 full-size tensors (7 additions)" in only(index_backward.find(selecting(8))).title
     assert not list(index_backward.find(selecting(1)))  # the last token
 
 
@@ -498,7 +498,8 @@ def test_nobody_is_told_to_cut_what_a_library_cut(name: str, advised: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "begins"), [({"stacks": True, "shapes": False}, "Record without --stacks. "), ({}, "What is")]
+    ("options", "begins"),
+    [({"stacks": True, "shapes": False}, "Record without --stacks. "), ({}, "Savings refer")],
 )
 def test_less_can_only_be_recorded_where_more_was(options: dict[str, bool], begins: str) -> None:
     inflated = view(traces.step(1, 0, 600), *launched("aten::mm", "gemm", 1, 2))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kinetoscope.findings.glossary.explanation import all_terms, meaning, similar
 from kinetoscope.findings.glossary.kernel_names import decode
-from kinetoscope.findings.glossary.terms import alike, all_terms, meaning
 from kinetoscope.findings.registry import rules
 
 KNOWN = {
@@ -54,7 +54,7 @@ KNOWN = {
 def test_kernel_names_are_taken_apart(name: str) -> None:
     decoded = decode(name)
     assert decoded is not None
-    fields = {field.text: field.meaning for field in decoded.fields}
+    fields = dict(decoded[1])
     for text, meant in KNOWN[name]:
         assert meant in fields[text], (text, fields)
 
@@ -105,4 +105,4 @@ def test_terms_are_read_whole() -> None:
 
 def test_a_misspelt_name_is_led_back() -> None:
     assert meaning("aten::adddmm") is None
-    assert "aten::addmm" in alike("aten::adddmm")
+    assert "aten::addmm" in similar("aten::adddmm")

@@ -15,8 +15,7 @@ from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
 from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.findings import savings
-from kinetoscope.findings.job import Job
-from kinetoscope.findings.ledger import settle
+from kinetoscope.findings.ledger import Job, settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find
@@ -76,25 +75,25 @@ def test_what_holds_the_late_rank_back_is_saved_once(late_job: Run) -> None:
     (late,) = straggler.find(waiting)
     stall = faster(late_job, 1, "aten::tokenize", LATE_US / (OWN_US / 2 + LATE_US - 2))
     found = settle(late_job, [replace(late, rule="straggler"), finding("stall", stall, 1)])
-    assert sum(one.remaining.us for one in found) == pytest.approx(LATE_US, rel=NEAR)
+    assert sum(one.remaining.saving_us for one in found) == pytest.approx(LATE_US, rel=NEAR)
     by_rule = {one.rule: one for one in found}
     assert by_rule["straggler"].saving.us == pytest.approx(LATE_US, rel=NEAR)
     assert by_rule["stall"].saving.us == pytest.approx(LATE_US, rel=NEAR)
-    assert found[1].remaining.us == pytest.approx(0, abs=1)
-    assert found[1].remaining.owner == found[0].rule
+    assert found[1].remaining.saving_us == pytest.approx(0, abs=1)
+    assert found[1].remaining.also == found[0].rule
 
 
 def test_what_shortens_the_way_of_a_rank_that_waits_saves_nothing(late_job: Run) -> None:
     early, late = (faster(late_job, rank, "aten::forward", 1.0) for rank in (0, 1))
     (alone,) = settle(late_job, [finding("own", early)])
-    assert (alone.remaining.us, alone.paced_by) == (pytest.approx(0, abs=1), 1)
+    assert (alone.remaining.saving_us, alone.paced_by) == (pytest.approx(0, abs=1), 1)
     assert alone.saving.us == early.us > OWN_US / 3
     # The rank that is waited for gains until the other is: the ranks together all of it.
     (slow,) = settle(late_job, [finding("own", late, 1)])
-    assert (slow.remaining.us, slow.paced_by) == (pytest.approx(OWN_US / 2, rel=NEAR), None)
+    assert (slow.remaining.saving_us, slow.paced_by) == (pytest.approx(OWN_US / 2, rel=NEAR), None)
     (both,) = settle(late_job, [finding("own", early), finding("own", late, 1)])
     assert both.ranks == (0, 1)
-    assert both.remaining.us == pytest.approx(OWN_US / 2, rel=NEAR)
+    assert both.remaining.saving_us == pytest.approx(OWN_US / 2, rel=NEAR)
 
 
 def test_a_rank_is_the_critical_one_once_the_late_one_is_fixed(late_job: Run) -> None:
@@ -106,14 +105,14 @@ def test_a_rank_is_the_critical_one_once_the_late_one_is_fixed(late_job: Run) ->
     # Where in its way the late rank loses its time nobody knows: it is taken off all of it, forward too.
     share = LATE_US / (OWN_US + LATE_US)
     left = OWN_US / 2 * (1 - share)
-    assert [one.remaining.us for one in found] == pytest.approx([LATE_US, left], rel=NEAR)
-    assert sum(one.remaining.us for one in found) <= Job(late_job).step_us
+    assert [one.remaining.saving_us for one in found] == pytest.approx([LATE_US, left], rel=NEAR)
+    assert sum(one.remaining.saving_us for one in found) <= Job(late_job).step_us
 
 
 def test_all_rules_together_save_what_the_late_rank_loses_and_what_all_do(late_job: Run) -> None:
     found = find(late_job)
-    assert sum(one.remaining.us for one in found) <= Job(late_job).step_us
-    assert {one.rule for one in found if one.paced_by is not None and one.remaining.us > 1} == set()
+    assert sum(one.remaining.saving_us for one in found) <= Job(late_job).step_us
+    assert {one.rule for one in found if one.paced_by is not None and one.remaining.saving_us > 1} == set()
 
 
 def test_what_waits_in_a_collective_does_not_work(late_job: Run) -> None:
@@ -149,7 +148,7 @@ def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:
     run = Run((quick, slow))
     first = savings.of(views(run)[0], without_host(quick.host_events.filter(pl.col("name") == "aten::a")), "")
     (found,) = settle(run, [finding("own", first)])
-    assert (first.us, found.remaining.us, found.saving.us) == (pytest.approx(20), 0, pytest.approx(20))
+    assert (first.us, found.remaining.saving_us, found.saving.us) == (pytest.approx(20), 0, pytest.approx(20))
 
 
 @pytest.mark.parametrize("name", ["fsdp_warm_none", "pipeline_none"])

@@ -45,9 +45,10 @@ def test_what_two_findings_see_is_counted_once() -> None:
     all_gaps, some = savings.idle(view, view.gaps, ""), savings.idle(view, view.gaps[3:6], "")
     assert some.us < all_gaps.us
     first, second = settle(run, [finding("some", some), finding("all", all_gaps)])
-    assert (first.rule, first.remaining.us, first.remaining.owner) == ("all", pytest.approx(all_gaps.us), "")
-    assert (second.rule, second.remaining.us) == ("some", pytest.approx(0, abs=0.1))
-    assert second.remaining.owner == "all"
+    assert (first.rule, first.remaining.also) == ("all", None)
+    assert first.remaining.saving_us == pytest.approx(all_gaps.us)
+    assert (second.rule, second.remaining.saving_us) == ("some", pytest.approx(0, abs=0.1))
+    assert second.remaining.also == "all"
     assert (first.severity, second.severity) == ("high", "info")  # worth a line, and nothing more
     assert second.saving.us == some.us
 
@@ -61,7 +62,7 @@ def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> Non
         cause = finding("cause", savings.idle(view, whole.head(pieces), ""))
         found = settle(run, [symptom, cause], {"symptom": "symptom"})
         assert [one.rule for one in found] == order
-        assert sum(one.remaining.us for one in found) == pytest.approx(symptom.saving.us, rel=0.02)
+        assert sum(one.remaining.saving_us for one in found) == pytest.approx(symptom.saving.us, rel=0.02)
 
 
 def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
@@ -72,7 +73,7 @@ def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> No
     every = finding("all", savings.idle(view, view.gaps, ""))
     found = settle(run, [every, small, root], {"root": "root", "small root": "root"})
     assert [one.rule for one in found] == ["small root", "root", "all"]
-    assert found[2].remaining.us == pytest.approx(every.saving.us - small.saving.us, rel=0.02)
+    assert found[2].remaining.saving_us == pytest.approx(every.saving.us - small.saving.us, rel=0.02)
 
 
 def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,19 +85,19 @@ def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch
     tried = finding("tried", savings.idle(view, view.gaps.head(4), ""))
     first, second = settle(run, [risky, tried])
     assert (first.rule, second.rule) == ("tried", "risky")
-    assert first.remaining.low_us == pytest.approx(0.8 * first.remaining.us)
-    assert first.remaining.high_us == pytest.approx(1.1 * first.remaining.us)
-    assert second.remaining.low_us < 0
+    assert first.remaining.saving_low_us == pytest.approx(0.8 * first.remaining.saving_us)
+    assert first.remaining.saving_high_us == pytest.approx(1.1 * first.remaining.saving_us)
+    assert second.remaining.saving_low_us < 0
 
 
 def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> None:
     run = Run((late(),))
     (view,) = views(run)
-    most = savings.beside(view, 0.9 * view.own_step_us, "")
+    most = savings.unreplayed(view, 0.9 * view.own_step_us, "")
     found = settle(run, [finding("measured", most), finding("idle", savings.idle(view, view.gaps, ""))])
     assert [one.rule for one in found] == ["measured", "idle"]
     # The device still has to do its work, half of the step.
-    assert sum(one.remaining.us for one in found) == pytest.approx(0.5 * view.own_step_us, rel=0.05)
+    assert sum(one.remaining.saving_us for one in found) == pytest.approx(0.5 * view.own_step_us, rel=0.05)
 
 
 def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
@@ -114,7 +115,9 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
     ]
     # What the devices have to do remains, whatever else is saved.
     first = views(run)[0]
-    assert sum(one.remaining.us for one in found) == pytest.approx(first.own_step_us - first.busy_us, rel=0.1)
+    assert sum(one.remaining.saving_us for one in found) == pytest.approx(
+        first.own_step_us - first.busy_us, rel=0.1
+    )
 
 
 def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None:
@@ -122,8 +125,8 @@ def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None
     (view,) = views(run)
     half = savings.device(view, view.work, "", saved=pl.col("duration_ns") / 2)
     (hidden,) = settle(run, [finding("hidden", half)])
-    assert hidden.remaining.us < 0.1 * view.busy_us
-    assert hidden.remaining.high_us == pytest.approx(view.busy_us / 2)
+    assert hidden.remaining.saving_us < 0.1 * view.busy_us
+    assert hidden.remaining.saving_high_us == pytest.approx(view.busy_us / 2)
 
 
 def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
@@ -156,9 +159,9 @@ def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() ->
     idle = savings.idle(view, view.gaps, "")
     unsure = replace(finding("unsure", savings.not_predicted(idle, "who knows")), at_least="low")
     first, second = settle(run, [unsure, finding("sure", idle)])
-    assert (first.rule, first.remaining.us) == ("sure", pytest.approx(idle.us))
-    assert (second.remaining.us, second.remaining.low_us, second.severity) == (0, 0, "low")
-    assert second.remaining.high_us == pytest.approx(idle.us)
+    assert (first.rule, first.remaining.saving_us) == ("sure", pytest.approx(idle.us))
+    assert (second.remaining.saving_us, second.remaining.saving_low_us, second.severity) == (0, 0, "low")
+    assert second.remaining.saving_high_us == pytest.approx(idle.us)
     assert second.saving.basis.startswith("not predicted: who knows; at most ")
 
 
@@ -188,9 +191,9 @@ def test_findings_add_up_to_what_all_save_together(
         together = together | change
         found.append(finding("rule", savings.of(view, change, ""), subject=f"{number}"))
     settled = settle(run, found)
-    claimed = sum(one.remaining.us for one in settled)
+    claimed = sum(one.remaining.saving_us for one in settled)
     assert claimed <= view.own_step_us + 1e-6
     assert claimed <= view.saves(together) + 1e-6
     # Those that are not worth a line are dropped with what they save.
     assert claimed >= view.saves(together) - len(changes) * savings.LOW * view.own_step_us - 1e-6
-    assert all(one.remaining.us >= 0 for one in settled)
+    assert all(one.remaining.saving_us >= 0 for one in settled)

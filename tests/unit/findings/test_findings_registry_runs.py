@@ -59,9 +59,9 @@ def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
 ) -> None:
     def made_up(view: RankView) -> Iterable[Finding]:
         for share in (0.2, 0.001):
-            saving = Saving(200 * share, "", True, share, beside_us=200 * share)
+            saving = Saving(200 * share, "", True, share, unreplayed_us=200 * share)
             yield Finding(subject=f"{share}", title="", saving=saving, evidence=[], advice="")
-        saving = Saving(100, "", True, 0.5, beside_us=100)
+        saving = Saving(100, "", True, 0.5, unreplayed_us=100)
         yield Finding(subject="capped", title="", saving=saving, evidence=[], advice="", at_most="low")
         if view.first:
             saving = Saving(0, "", False, 0)

@@ -159,14 +159,14 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
     found = find([traces])
     killed: list[int] = []
 
-    class KillsFirst(engine.Asked):
+    class KillsFirst(engine.WorkerProcess):
         def ask(self, question: object) -> object:
             if not killed:
                 killed.append(self._process.pid)
                 self._process.kill()
             return super().ask(question)
 
-    monkeypatch.setattr(engine, "Asked", KillsFirst)
+    monkeypatch.setattr(engine, "WorkerProcess", KillsFirst)
     parts, left_out = gather(found, Store(tmp_path / "a"), engine.local)
     assert killed
     assert left_out == []

@@ -67,7 +67,7 @@ def test_times_of_a_known_recording_are_what_its_file_says(recorded: Callable[[s
 
 
 def test_the_environment_leaves_nothing_of_the_manifests_out() -> None:
-    assert set(manifest.Environment.__struct_fields__) <= set(document.Environment.__struct_fields__)
+    assert set(manifest.Environment.__struct_fields__) <= set(document.EnvironmentRow.__struct_fields__)
 
 
 def test_a_compiled_graph_has_its_row(recorded: Callable[[str], Path]) -> None:

@@ -74,7 +74,7 @@ def test_a_recording_s_peak_is_split_and_every_byte_has_an_owner(
         assert {block["stack"] for block in peak["blocks"]} == set(range(len(peak["stacks"]))) | {0}
         assert peak["traced_us"] is None
         assert "2 allocations had room only once" in peak["notes"][0]
-    assert "has held more, 537 MB" in steps["notes"][1]
+    assert "has allocated more, 537 MB" in steps["notes"][1]
     assert len(failure["notes"]) == 1
     assert (steps["moment"], steps["failed_bytes"]) == ("recorded steps", None)
     assert (failure["moment"], failure["failed_bytes"]) == ("out of memory", 5 << 30)
@@ -90,7 +90,7 @@ def test_the_page_names_parts_owners_growth_and_what_fits(tmp_path: Path, capsys
     shown = capsys.readouterr().out
     for words in ("activation", "model.py:33", "+700 kB per step", "times the recorded batch", "owners more"):
         assert words in shown
-    assert "which asked for 5.37 GB more in linear at model.py:33" in " ".join(shown.split())
+    assert "which requested 5.37 GB more in linear at model.py:33" in " ".join(shown.split())
     assert main(["findings", folder]) == 0
     assert "700 kB more are kept with every step" in capsys.readouterr().out
 
@@ -143,7 +143,7 @@ def test_a_report_begins_with_the_memory_that_ran_out(tmp_path: Path, capsys: py
     [
         (70 << 30, 1 << 30, ""),
         (20 << 30, 1 << 30, " The device has 85.9 GB: the program is limited to a part of it."),
-        (50 << 30, 29 << 30, " Of the device 31.1 GB are held outside of the program's allocator."),
+        (50 << 30, 29 << 30, " Of the device 31.1 GB are allocated outside of the program's allocator."),
     ],
 )
 def test_why_there_was_no_more_is_said_where_it_is_not_the_program(

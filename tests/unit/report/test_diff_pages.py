@@ -15,7 +15,7 @@ from cases.recorded import recorded
 from kinetoscope.comparison.difference import difference
 from kinetoscope.comparison.gates import parse
 from kinetoscope.document.collect.difference import build
-from kinetoscope.document.difference import Difference, Piece
+from kinetoscope.document.difference import Difference, DrawnWork
 from kinetoscope.render import markdown, sarif
 from kinetoscope.render.blocks import Heading, Table
 from kinetoscope.render.terminal import SCREENFUL
@@ -117,7 +117,7 @@ def test_its_timeline_is_one_step_of_each() -> None:
 
 
 def test_steps_are_aligned_by_graph_where_both_have_graphs() -> None:
-    piece = Piece(
+    piece = DrawnWork(
         name="k", category="copy", start_us=0.0, duration_us=5.0, lane=0, call="0/0", aligned_us=3.0
     )
     other = msgspec.structs.replace(piece, call=None, aligned_us=9.0)

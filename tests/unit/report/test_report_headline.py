@@ -1,7 +1,7 @@
 import msgspec
 
 from compilation_sample import compilation, sample
-from kinetoscope.document import Health, IdleRow, Note, Replay
+from kinetoscope.document import Health, IdleRow, Note, ReplayRow
 from kinetoscope.document.compilation import Coverage, Frame, GraphBreak, Recompilation
 from kinetoscope.views import findings, graph_names, headline, steps
 from report_sample import as_it_runs, device, graph, host_only, report, timing
@@ -85,7 +85,7 @@ def test_what_a_finding_above_saves_already_is_not_promised_again():
 
 def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
     (row,) = report().findings
-    replay = Replay(
+    replay = ReplayRow(
         rank=0,
         step_us=30_000.0,
         recorded_us=31_000.0,

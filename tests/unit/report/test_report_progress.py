@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.progress import Reading
+from kinetoscope.progress import ReadingProgress
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ class Clock:
 
 def read(stream, seconds):
     clock = Clock()
-    with Reading(stream, clock) as progress:
+    with ReadingProgress(stream, clock) as progress:
         for done in range(0, 101, 10):
             clock.now = seconds * done / 100
             progress(Path("runs/trace\x1b[31m.json"), done * 1_000_000, 100_000_000)
@@ -52,7 +52,7 @@ def test_a_failure_clears_the_line_as_well():
 
 
 def break_while_reading(stream, clock):
-    with Reading(stream, clock) as progress:
+    with ReadingProgress(stream, clock) as progress:
         clock.now = 2.0
         progress(Path("x"), 1, 2)
         raise ValueError("broken")

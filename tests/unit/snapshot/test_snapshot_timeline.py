@@ -67,8 +67,8 @@ def test_the_peak_of_a_timeline_is_split_by_its_categories(
     assert (peak["peak_us"], peak["history_us"]) == (4.0, 6.0)
     assert main(["memory", str(tmp_path / "b.raw.json")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "178 B held at the peak of the memory timeline" in shown
-    assert "says neither who held its memory" in shown
+    assert "178 B allocated at the peak of the memory timeline" in shown
+    assert "says neither whose its memory was" in shown
 
 
 @pytest.mark.parametrize(

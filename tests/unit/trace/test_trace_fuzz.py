@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.trace import cutter, schema, supply
+from kinetoscope.trace import container, cutter, schema
 from kinetoscope.trace.decoding import spans
 from kinetoscope.trace.read import read
 from kinetoscope.trace.tree import nested, sorted_by_lane
@@ -80,7 +80,7 @@ EVENTS = st.dictionaries(FIELDS, VALUES, max_size=8) | st.fixed_dictionaries(
 
 @pytest.fixture(autouse=True)
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supply.FileSupply, "span", 8192)
+    monkeypatch.setattr(container.FileSupply, "span", 8192)
     monkeypatch.setattr(cutter, "TAIL", 2048)
     monkeypatch.setattr(spans, "SLICE", 3000)
     monkeypatch.setattr(spans, "MARGIN", 1000)

@@ -11,7 +11,7 @@ import pytest
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.cli import main
 from kinetoscope.sources.run import Run, load
-from kinetoscope.trace import cutter, supply
+from kinetoscope.trace import container, cutter
 from traces import call, host, kernel, step
 
 LAUNCHES = 3000
@@ -48,8 +48,8 @@ def test_the_middle_third_zeroed(
     tmp_path: Path, suffix: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:  # the hole is longer than what is looked at in one piece
-        monkeypatch.setattr(supply.FileSupply, "span", 8192)
-        monkeypatch.setattr(supply.StreamSupply, "span", 8192)
+        monkeypatch.setattr(container.FileSupply, "span", 8192)
+        monkeypatch.setattr(container.StreamSupply, "span", 8192)
         monkeypatch.setattr(cutter, "TAIL", 2048)
         monkeypatch.setattr(cutter, "_LONGEST_EVENT", 65536)
     run = opened(tmp_path, zeroed(whole(), 1 / 3, 2 / 3), suffix)

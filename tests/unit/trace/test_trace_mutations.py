@@ -15,7 +15,7 @@ import pytest
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.sources.run import Run
-from kinetoscope.trace import cutter, supply
+from kinetoscope.trace import container, cutter
 from kinetoscope.trace.decoding import spans
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
@@ -194,8 +194,8 @@ def damaged(kind: str, name: str) -> bytes:
 @pytest.fixture(params=["at once", "in many pieces"])
 def cut_small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in many pieces":
-        monkeypatch.setattr(supply.FileSupply, "span", 4096)
-        monkeypatch.setattr(supply.StreamSupply, "span", 4096)
+        monkeypatch.setattr(container.FileSupply, "span", 4096)
+        monkeypatch.setattr(container.StreamSupply, "span", 4096)
         monkeypatch.setattr(cutter, "TAIL", 2048)
         monkeypatch.setattr(spans, "SLICE", 1500)
         monkeypatch.setattr(spans, "MARGIN", 700)

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kinetoscope.trace import container, workers
 from kinetoscope.trace import read as reading
-from kinetoscope.trace import supply, workers
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -279,7 +279,7 @@ def same(one: Trace, other: Trace) -> bool:
 def test_processes_give_what_one_gives(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = read(many)
     monkeypatch.setattr(reading, "IN_PROCESS", 1)
-    monkeypatch.setattr(supply.FileSupply, "span", 1 << 16)
+    monkeypatch.setattr(container.FileSupply, "span", 1 << 16)
     monkeypatch.setenv("KINETOSCOPE_WORKERS", "2")
     assert same(read(many), alone)
 
@@ -287,7 +287,7 @@ def test_processes_give_what_one_gives(many: Path, monkeypatch: pytest.MonkeyPat
 def test_a_process_that_dies_costs_nothing(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = read(many)
     monkeypatch.setattr(reading, "IN_PROCESS", 1)
-    monkeypatch.setattr(supply.FileSupply, "span", 1 << 16)
+    monkeypatch.setattr(container.FileSupply, "span", 1 << 16)
     monkeypatch.setenv("KINETOSCOPE_WORKERS", "2")
     monkeypatch.setattr(workers, "program", lambda: "raise SystemExit(1)")
     assert same(read(many), alone)

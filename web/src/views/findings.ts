@@ -1,7 +1,7 @@
 // What to change: the findings, and what the step waits for.
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
-import type { FindingRow, Replay } from "../document.ts";
+import type { FindingRow, ReplayRow } from "../document.ts";
 import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
 import { sourceDoor } from "../links.ts";
 import { shorten } from "../names.ts";
@@ -111,7 +111,7 @@ export function critical(app: App): Child {
   );
 }
 
-function partDoor(app: App, part: Replay["critical_path"][number], rank: number): Child {
+function partDoor(app: App, part: ReplayRow["critical_path"][number], rank: number): Child {
   const mark = app.store?.timeline.marks.find((one) => one.rank === rank && part.events.includes(one.event));
   return mark
     ? h("a", { class: "label", href: app.rowHref(mark.row), title: part.text }, part.text)

@@ -12,7 +12,7 @@ from kinetoscope.analysis.compiled.sums import silent_frames
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.compilation.breaks import RESUMED
-from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.compilation.model import CompiledProgram, GraphBreak
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
 
@@ -30,7 +30,7 @@ CROSSINGS = {
 }
 
 
-def break_costs(traces: Iterable[Trace], compilation: Compilation) -> tuple[GraphBreak, ...]:
+def break_costs(traces: Iterable[Trace], compilation: CompiledProgram) -> tuple[GraphBreak, ...]:
     """``graph_breaks`` with what their crossings cost.
 
     A crossing is one entry into the rest of a function, which Dynamo names after the line that it broke at.
@@ -83,7 +83,7 @@ def _with_costs(row: GraphBreak, crossings: pl.DataFrame, silent: set[str], step
     )
 
 
-def _resumed(compilation: Compilation) -> dict[int, set[str]]:
+def _resumed(compilation: CompiledProgram) -> dict[int, set[str]]:
     """Compile ids of what follows each break, by row of ``graph_breaks``."""
     after: dict[tuple[str | None, int], set[str]] = {}
     for frame in compilation.frames:

@@ -25,7 +25,7 @@ from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
-from kinetoscope.compilation.model import Compilation, LineTime
+from kinetoscope.compilation.model import CompiledProgram, LineTime
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -41,7 +41,7 @@ class Joined:
     and how much device time of generated kernels no graph claims. ``source_lines``: by device time.
     """
 
-    compilation: Compilation
+    compilation: CompiledProgram
     coverage: dict[str, float | None]
     source_lines: tuple[LineTime, ...]
     matched: dict[str, Any]
@@ -136,7 +136,7 @@ def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
     )
 
 
-def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
+def _own(events: pl.DataFrame, compilation: CompiledProgram) -> pl.DataFrame:
     """``events`` with ``graph`` and ``kernel`` (row numbers of the compilation, or null) and ``basis``."""
     events = _graph_of(events, compilation)
     kernels = pl.DataFrame(
@@ -179,7 +179,7 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     )
 
 
-def _graph_of(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
+def _graph_of(events: pl.DataFrame, compilation: CompiledProgram) -> pl.DataFrame:
     """The graph of that key; where compilations share one (a cache hit), the one of that compile id."""
     graphs = pl.DataFrame(
         [

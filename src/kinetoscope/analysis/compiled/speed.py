@@ -18,7 +18,7 @@ import polars as pl
 from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.cost.roofline import TF32, peaks
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.compilation.model import Compilation, Frame, Graph
+from kinetoscope.compilation.model import CompiledGraph, CompiledProgram, Frame
 from kinetoscope.sources.run import Run
 
 COSTS = {
@@ -31,7 +31,7 @@ COSTS = {
     "dtype": pl.String,
 }
 KEYS = ["kernel", "graph", "op", "nth"]
-Costed = TypeVar("Costed", Graph, Frame, LineTime)
+Costed = TypeVar("Costed", CompiledGraph, Frame, LineTime)
 Unit = dict[str, Any]  # a row of ``_units``
 
 
@@ -52,8 +52,8 @@ class TimeShare(NamedTuple):
 
 
 def with_speed(
-    compilation: Compilation, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: Run
-) -> tuple[Compilation, tuple[LineTime, ...]]:
+    compilation: CompiledProgram, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: Run
+) -> tuple[CompiledProgram, tuple[LineTime, ...]]:
     """The rows with ``speed_of_light`` and what it is made of; untouched where no device is known.
 
     ``owned``: every piece of device work with the graph, kernel and library call that it belongs to.
@@ -102,7 +102,7 @@ def _rates(unit: Unit) -> dict[str, float | str | bool | None]:
     }
 
 
-def _places(compilation: Compilation, unit: Unit) -> set[tuple[str, int]]:
+def _places(compilation: CompiledProgram, unit: Unit) -> set[tuple[str, int]]:
     if unit["kernel"] is not None:
         lines = compilation.kernels[unit["kernel"]].source
     else:
@@ -111,7 +111,7 @@ def _places(compilation: Compilation, unit: Unit) -> set[tuple[str, int]]:
     return {(line.file, line.line) for line in lines}
 
 
-def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFrame:
+def _units(compilation: CompiledProgram, owned: pl.DataFrame, run: Run) -> pl.DataFrame:
     """One row per kernel, and one a library call of a graph, whose least time is known: ``KEYS``, ``calls``,
     ``time_us``, ``median_us``, ``least_us`` (of a call), ``bytes``, ``flops``, ``bound``, ``refused``."""
     of_call = [*KEYS, "rank", "device"]
@@ -164,7 +164,7 @@ def _null(name: str) -> pl.Expr:
     return pl.lit(None, COSTS[name]).alias(name)
 
 
-def _costs(compilation: Compilation) -> pl.DataFrame:
+def _costs(compilation: CompiledProgram) -> pl.DataFrame:
     rows: list[tuple[int | None, int, str | None, int | None, int | None, int | None, str | None]] = [
         (i, kernel.graph, None, None, kernel.bytes, kernel.flops, kernel.dtype)
         for i, kernel in enumerate(compilation.kernels)

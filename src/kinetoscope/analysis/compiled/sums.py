@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 import polars as pl
 
-from kinetoscope.compilation.model import Compilation, ExternCall, Frame, Graph, Kernel, LineTime, SourceLine
+from kinetoscope.compilation.model import (
+    CompiledGraph,
+    CompiledKernel,
+    CompiledProgram,
+    ExternCall,
+    Frame,
+    LineTime,
+    SourceLine,
+)
 
 GENERATED = r"^triton_"
 SUMS = (
@@ -17,7 +25,7 @@ SUMS = (
 )
 INSIDE = pl.col("inside_ns").sum()
 Place = tuple[str, int]
-Timed = TypeVar("Timed", Kernel, Graph, Frame)
+Timed = TypeVar("Timed", CompiledKernel, CompiledGraph, Frame)
 Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
 
 
@@ -39,7 +47,7 @@ def coverage(events: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compilation:
+def fill(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: int) -> CompiledProgram:
     """The rows with ``device_time_us``, ``launches`` and shares; untouched without device work.
 
     ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work
@@ -87,7 +95,7 @@ def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compi
     )
 
 
-def silent_frames(compilation: Compilation) -> list[Frame]:
+def silent_frames(compilation: CompiledProgram) -> list[Frame]:
     """Frames of backends whose graphs run without saying so in the trace: the region around the launch is all
     that tells of them, and it encloses what Python runs behind a break as well."""
     announced = {graph.frame for graph in compilation.graphs}
@@ -111,7 +119,7 @@ def _with(row: Timed, found: Sums | None, total: float, window_ns: int) -> Timed
     )
 
 
-def _externs(graph: Graph, of_op: dict[tuple[int, str], Sums]) -> Graph:
+def _externs(graph: CompiledGraph, of_op: dict[tuple[int, str], Sums]) -> CompiledGraph:
     def timed(call: ExternCall) -> ExternCall:
         row = of_op.get((graph.index, call.op))
         if row is None:  # never ran, or ran in a CUDA graph's replay, which names no ops: not known
@@ -121,7 +129,7 @@ def _externs(graph: Graph, of_op: dict[tuple[int, str], Sums]) -> Graph:
     return msgspec.structs.replace(graph, extern=tuple(map(timed, graph.extern)))
 
 
-def source_lines(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> tuple[LineTime, ...]:
+def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: int) -> tuple[LineTime, ...]:
     """Device time by the user's lines, most first."""
     total = float(owned["duration_ns"].sum())
     touched: dict[Place, list[float]] = {}
@@ -162,7 +170,7 @@ def source_lines(compilation: Compilation, owned: pl.DataFrame, window_ns: int) 
     )
 
 
-def matched(owned: pl.DataFrame, compilation: Compilation) -> dict[str, Any]:
+def matched(owned: pl.DataFrame, compilation: CompiledProgram) -> dict[str, Any]:
     """Device time of generated kernels that reached graph, ATen ops and source lines, and on what ground."""
     known = pl.DataFrame(
         [(i, bool(k.aten_ops), bool(k.source)) for i, k in enumerate(compilation.kernels)],

@@ -27,7 +27,7 @@ import polars as pl
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.lifetimes import allocations
 from kinetoscope.recording.memory import Held, HeldTensor
-from kinetoscope.snapshot.model import Frame, Snapshot, Stack
+from kinetoscope.snapshot.model import Snapshot, Stack, StackFrame
 
 LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_"
@@ -112,18 +112,18 @@ def stack_owner(stack: Stack) -> StackOwner:
     )
 
 
-def _is_compiled_forward(frame: Frame) -> bool:
+def _is_compiled_forward(frame: StackFrame) -> bool:
     return frame.name == "forward" and COMPILED_FORWARD.search(frame.file) is not None
 
 
-def _is_library(frame: Frame) -> bool:
+def _is_library(frame: StackFrame) -> bool:
     return bool(LIBRARY.search(frame.file) or GENERATED.search(frame.file)) or not frame.file
 
 
 def _module(stack: Stack) -> str:
     """The module that the innermost ``Module.__call__`` runs, below whatever is wrapped around its
     ``forward``."""
-    called: list[Frame] = []
+    called: list[StackFrame] = []
     for inner, outer in pairwise(stack):
         called.append(inner)
         if outer.name in CALL and inner.name not in CALL:

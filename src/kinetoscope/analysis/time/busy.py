@@ -148,6 +148,7 @@ def steps_of(trace: Trace) -> pl.DataFrame:
     # The end of the last step that was not recorded: it was before the first one.
     before = pl.DataFrame({"start_ns": [window(trace).start_ns], "end_ns": [whole(table["start_ns"].min())]})
     busy_ns = busy_within(trace, pl.concat([table.select("start_ns", "end_ns"), before]))
+    is_last = table.select((pl.col("step") == pl.col("step").max()).cast(pl.Int64)).to_series()
     return (
         table.select(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
@@ -160,7 +161,7 @@ def steps_of(trace: Trace) -> pl.DataFrame:
         .join(launched, on="step", how="left", maintain_order="left")
         .with_columns(
             pl.col("launches", "device_time_ns").fill_null(0),
-            busy_ns=busy_ns.head(len(table)) + (pl.int_range(pl.len()) == pl.len() - 1) * int(busy_ns[-1]),
+            busy_ns=busy_ns.head(len(table)) + is_last * busy_ns[-1],
         )
     )
 

@@ -15,7 +15,7 @@ from kinetoscope.bench.measure.device import Bench
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.hardware.spec import DeviceSpec
+from kinetoscope.hardware import DeviceSpec
 
 # A kernel this near to its least time has nothing to win that would be seen.
 NEAR = 0.9

@@ -6,16 +6,16 @@ import re
 
 import msgspec
 
-from kinetoscope.compilation import aten, fx, partition
+from kinetoscope.compilation import aten, fx
 from kinetoscope.compilation.breaks import RESUMED
-from kinetoscope.compilation.fx import Node
+from kinetoscope.compilation.fx import GraphNode
 from kinetoscope.compilation.generated import module
-from kinetoscope.compilation.generated.module import Call, Comment, Definition, Module
+from kinetoscope.compilation.generated.module import CalleeCalls, Comment, Definition, InductorModule
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, GraphDraft
-from kinetoscope.compilation.log.read import Record
+from kinetoscope.compilation.log.read import LogRecord
 from kinetoscope.compilation.log.records import KernelInfo
-from kinetoscope.compilation.model import ExternCall, Fusion, Graph, Kernel, SourceLine
+from kinetoscope.compilation.model import CompiledGraph, CompiledKernel, ExternCall, Fusion, SourceLine
 
 TRACE_LINE = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)'
@@ -26,19 +26,19 @@ TARGET = re.compile(r"^torch\.ops\.(\w+\.\w+)")
 
 def graph_rows(
     frame: FrameDraft, draft: GraphDraft, *, index: int, frame_index: int, fusion: Fusion | None
-) -> tuple[Graph, list[Kernel]]:
+) -> tuple[CompiledGraph, list[CompiledKernel]]:
     log = frame.log
     parsed = module.parse(log.text(draft.output))
-    way = module.direction(parsed.aot_id)
+    direction = module.direction(parsed.aot_id)
     post_grad = log.text(draft.post_grad) if draft.post_grad else ""
     provenance = Provenance(frame, draft, parsed, post_grad)
-    aot = frame.texts.get(way)
+    aot = frame.texts.get(direction)
     counts = fx.op_counts(log.text(aot) if aot else post_grad)
-    graph = Graph(
+    graph = CompiledGraph(
         index=index,
         frame=frame_index,
         compile_id=frame.compile_id,
-        direction=way,
+        direction=direction,
         aot_id=parsed.aot_id,
         ops=sum(counts.values()),
         op_counts=counts,
@@ -51,7 +51,7 @@ def graph_rows(
         saved_bytes=None,
         fusion=fusion,
     )
-    if way == "forward":
+    if direction == "forward":
         graph = _partitioned(graph, frame)
     kernels = [
         provenance.kernel(definition, graph, draft.kernels.get(definition.name) or KernelInfo())
@@ -60,22 +60,22 @@ def graph_rows(
     return graph, kernels
 
 
-def _partitioned(graph: Graph, frame: FrameDraft) -> Graph:
+def _partitioned(graph: CompiledGraph, frame: FrameDraft) -> CompiledGraph:
     """The forward graph with what the partitioner chose."""
 
-    def text(record: Record | None) -> str | None:
+    def text(record: LogRecord | None) -> str | None:
         return frame.log.text(record) if record else None
 
     forward, backward = text(frame.texts.get("forward")), text(frame.texts.get("backward"))
     saved = fx.saved_tensors(forward, backward)
-    again = partition.rematerialised(forward, backward) if forward and backward else None
-    settings = frame.partitioner and frame.log.json(frame.partitioner, partition.settings)
+    again = fx.rematerialised(forward, backward) if forward and backward else None
+    settings = frame.partitioner and frame.log.json(frame.partitioner, fx.partitioner_settings)
     return msgspec.structs.replace(
         graph,
-        saved=partition.with_donated(saved, backward, text(frame.aot_metadata)),
-        saved_bytes=partition.total([tensor.bytes for tensor in saved]) if saved else None,
+        saved=fx.with_donated(saved, backward, text(frame.aot_metadata)),
+        saved_bytes=fx.total_bytes([tensor.bytes for tensor in saved]) if saved else None,
         rematerialised=again or (),
-        rematerialised_bytes=None if again is None else partition.total([n.spared_bytes for n in again]),
+        rematerialised_bytes=None if again is None else fx.total_bytes([n.spared_bytes for n in again]),
         partitioner=settings,
     )
 
@@ -90,23 +90,23 @@ def op_name(callee: str) -> str:
 class Provenance:
     """Which nodes of the post-grad graph, and so which ops and lines, each kernel of one module computes.
 
-    Three ways, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's node
-    mapping and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at its
-    first call inherits the kernels of every graph compiled before it), so only the handles that the module's
-    own code lists are looked up.
+    Three sources, the surest first: the graph fragment that Inductor writes above a Triton kernel; torch's
+    node mapping and its stack traces. The latter two are contaminated on 2.9 to 2.15 (a backward compiled at
+    its first call inherits the kernels of every graph compiled before it), so only the handles that the
+    module's own code lists are looked up.
     """
 
-    def __init__(self, frame: FrameDraft, draft: GraphDraft, parsed: Module, post_grad: str) -> None:
+    def __init__(self, frame: FrameDraft, draft: GraphDraft, parsed: InductorModule, post_grad: str) -> None:
         log = frame.log
-        self.calls: dict[str, Call] = {call.name: call for call in parsed.calls}
+        self.calls: dict[str, CalleeCalls] = {call.name: call for call in parsed.calls}
         self.kernel_names = {definition.name for definition in parsed.kernels}
         self.backward = module.direction(parsed.aot_id) == "backward"
         self.post_grad = post_grad
         resumed = RESUMED.match((frame.metrics and frame.metrics.co_name) or "")
         self.resumed_at = (resumed["function"], int(resumed["line"])) if resumed else None
-        self.nodes: dict[str, Node] = {node.name: node for node in fx.nodes(post_grad)}
+        self.nodes: dict[str, GraphNode] = {node.name: node for node in fx.nodes(post_grad)}
         dynamo = frame.texts.get("dynamo")
-        self.dynamo: dict[str, Node] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
+        self.dynamo: dict[str, GraphNode] = {n.name: n for n in fx.nodes(log.text(dynamo))} if dynamo else {}
         # Files of this program, to tell its lines from those that a cache hit brings along.
         self.files: set[str] = (
             {n.source.file for n in self.dynamo.values() if n.source} if draft.cache == "hit" else set()
@@ -120,13 +120,13 @@ class Provenance:
         traces = log.json(draft.traces, records.stack_traces) if draft.traces else None
         self.traces = {handle: t for handle, t in (traces or {}).items() if handle in parsed.handles}
 
-    def kernel(self, definition: Definition, graph: Graph, info: KernelInfo) -> Kernel:
+    def kernel(self, definition: Definition, graph: CompiledGraph, info: KernelInfo) -> CompiledKernel:
         call = self.calls.get(definition.name)
         names = definition.nodes or self._mapped(call)
         source, basis = self._source(names, call)
         ops, ops_basis = self._ops_of(definition, call, names)
         tuned = info.best_config or info.only_config
-        return Kernel(
+        return CompiledKernel(
             name=definition.name,
             symbol=definition.symbol,
             category=definition.category,
@@ -170,7 +170,7 @@ class Provenance:
         return sum(f for f in found if f is not None) if found and None not in found else None
 
     def _ops_of(
-        self, definition: Definition, call: Call | None, names: tuple[str, ...]
+        self, definition: Definition, call: CalleeCalls | None, names: tuple[str, ...]
     ) -> tuple[tuple[str, ...], str | None]:
         if ops := definition.aten_ops or (call.aten_ops if call else ()):
             return ops, "Inductor's comment"
@@ -205,7 +205,7 @@ class Provenance:
             )
         return rows
 
-    def _mapped(self, call: Call | Comment | None) -> tuple[str, ...]:
+    def _mapped(self, call: CalleeCalls | Comment | None) -> tuple[str, ...]:
         handles = call.handles if call else ()
         return tuple(dict.fromkeys(name for h in handles for name in self.handle_nodes.get(h, ())))
 
@@ -214,7 +214,7 @@ class Provenance:
         return tuple(dict.fromkeys(target[1] for target in targets if target))
 
     def _source(
-        self, names: tuple[str, ...], call: Call | Comment | None
+        self, names: tuple[str, ...], call: CalleeCalls | Comment | None
     ) -> tuple[tuple[SourceLine, ...], str | None]:
         """The user's lines, in the order of the graph, and what says so."""
         lines, basis = self._lines(names, call)
@@ -226,7 +226,7 @@ class Provenance:
         return lines, basis
 
     def _lines(
-        self, names: tuple[str, ...], call: Call | Comment | None
+        self, names: tuple[str, ...], call: CalleeCalls | Comment | None
     ) -> tuple[tuple[SourceLine, ...], str | None]:
         lines = [node.source for name in names if (node := self.nodes.get(name)) and node.source]
         if lines:

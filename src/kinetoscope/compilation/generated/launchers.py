@@ -1,4 +1,4 @@
-"""What Triton made of each kernel, from a recording: registers, spills, shared memory, configurations."""
+"""Triton's launchers of each kernel, from a recording: registers, spills, shared memory, configurations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kinetoscope.compilation.model import Kernel, Row
+from kinetoscope.compilation.model import CompiledKernel, CompileRow
 
 
-class Launcher(Row, frozen=True, kw_only=True):
+class LoadedConfiguration(CompileRow, frozen=True, kw_only=True):
     """One configuration of one kernel, loaded. ``spills``: 32-bit values that a thread keeps in memory."""
 
     config: dict[str, int | float | str] = msgspec.field(default_factory=dict)
@@ -18,19 +18,19 @@ class Launcher(Row, frozen=True, kw_only=True):
     shared_memory_bytes: int | None = None
 
 
-class Loaded(Row, frozen=True, kw_only=True):
+class Loaded(CompileRow, frozen=True, kw_only=True):
     """One kernel's launchers: all that were made or, where ``final``, those that were left at the end."""
 
     kernel: str
     path: str = ""
     final: bool = False
-    launchers: tuple[Launcher, ...] = ()
+    launchers: tuple[LoadedConfiguration, ...] = ()
 
 
 decoder = msgspec.json.Decoder(Loaded)
 
 
-def fill(kernels: Iterable[Kernel], loaded: Iterable[Loaded]) -> tuple[Kernel, ...]:
+def fill(kernels: Iterable[CompiledKernel], loaded: Iterable[Loaded]) -> tuple[CompiledKernel, ...]:
     """The kernels with what is known of them once loaded.
 
     A kernel is found by the file of its source, else by its name where only one file has it. Where several
@@ -45,7 +45,9 @@ def fill(kernels: Iterable[Kernel], loaded: Iterable[Loaded]) -> tuple[Kernel, .
     return tuple(_filled(kernel, files, names) for kernel in kernels)
 
 
-def _filled(kernel: Kernel, files: dict[str, list[Loaded]], names: dict[str, set[str]]) -> Kernel:
+def _filled(
+    kernel: CompiledKernel, files: dict[str, list[Loaded]], names: dict[str, set[str]]
+) -> CompiledKernel:
     file = _file(kernel.path or "")
     if not file or file not in files:
         named = names.get(kernel.name, set()) | names.get(kernel.symbol, set())

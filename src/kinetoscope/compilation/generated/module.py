@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import prod
 
 from kinetoscope.compilation.fx import item_bytes
-from kinetoscope.compilation.model import CallCost, Row
+from kinetoscope.compilation.model import CallCost, CompileRow
 
 EMPTY = re.compile(r"^\s+(\w+) = empty_strided_\w+\(\((.*?)\), \(.*?\), torch\.(\w+)")
 ASSERTED = re.compile(r"^\s+assert_size_stride\((\w+), \((.*?)\), ")
@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 class Buffers:
-    """What is known of each name so far; a shape with a symbol in it is not known."""
+    """Shapes and dtypes of the names so far; a shape with a symbol in it is not known."""
 
     def __init__(self) -> None:
         self.shapes: dict[str, Shape | None] = {}
@@ -144,18 +144,11 @@ CATEGORIES = {
     "foreach": "foreach",
     "user_autotune": "user Triton",
 }
-# For kernels whose source names no heuristic: Inductor's own prefixes.
-PREFIX = {
-    "triton_poi": "pointwise",
-    "triton_per": "persistent reduction",
-    "triton_red": "reduction",
-    "triton_spl": "scan",
-    "triton_tem": "template",
-    "triton_for": "foreach",
-}
+# For kernels whose source names no heuristic: their names begin with its first letters, ``triton_poi``.
+PREFIX = {f"triton_{heuristic[:3]}": category for heuristic, category in CATEGORIES.items()}
 
 
-class Definition(Row, frozen=True, kw_only=True):
+class Definition(CompileRow, frozen=True, kw_only=True):
     """A generated kernel; ``start`` and ``end`` frame its definition, with comments, in the module's text."""
 
     name: str
@@ -174,8 +167,9 @@ class Definition(Row, frozen=True, kw_only=True):
     end: int
 
 
-class Comment(Row, frozen=True, kw_only=True):
-    """What Inductor writes above one call and, of a library's matrix product, what its arguments tell."""
+class Comment(CompileRow, frozen=True, kw_only=True):
+    """The comment that Inductor writes above one call, and the cost of a library's matrix product by its
+    arguments."""
 
     aten_ops: tuple[str, ...] = ()
     source_nodes: tuple[str, ...] = ()
@@ -183,7 +177,7 @@ class Comment(Row, frozen=True, kw_only=True):
     cost: CallCost | None = None
 
 
-class Call(Row, frozen=True, kw_only=True):
+class CalleeCalls(CompileRow, frozen=True, kw_only=True):
     """All calls of one callee in the module's ``call``, in order."""
 
     name: str
@@ -207,21 +201,21 @@ class Call(Row, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(node for comment in self.comments for node in comment.source_nodes))
 
 
-class Module(Row, frozen=True, kw_only=True):
+class InductorModule(CompileRow, frozen=True, kw_only=True):
     aot_id: str | None
     kernels: tuple[Definition, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[CalleeCalls, ...]
     handles: frozenset[str]
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> InductorModule:
     aot_id = AOT_ID.search(text, 0, 400)
     # With benchmark_kernel every kernel's source has a `def call(` of its own: that name marks nothing.
     code = CODE_START.search(text)
     definitions_end = code.start() if code else max(text.find("\ndef call("), 0)
     kernels = tuple(_definitions(text, definitions_end))
     calls = _calls(text[definitions_end:], {k.name: k for k in kernels})
-    return Module(
+    return InductorModule(
         aot_id=aot_id[1] if aot_id else None,
         kernels=kernels,
         calls=calls,
@@ -289,7 +283,7 @@ def cpp_category(source: str) -> str:
 
 
 def _dtype(signature: str, body: str) -> str | None:
-    """What a kernel's first argument is made of, as a device's peaks name it."""
+    """The dtype of a kernel's first argument, as a device's peaks name it."""
     first = POINTER.search(signature)
     dtype = TRITON_PEAKS.get(first[2]) if first else None
     return "tf32" if dtype == "fp32" and TF32 in body else dtype
@@ -299,7 +293,7 @@ def _names(listed: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in listed.split(",") if (name := part.strip())))
 
 
-def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
+def _calls(body: str, kernels: dict[str, Definition]) -> tuple[CalleeCalls, ...]:
     """Calls of kernels and library functions, with the comments that Inductor puts above each."""
     comments: dict[str, list[Comment]] = {}
     moved: dict[str, int | None] = {}
@@ -333,7 +327,7 @@ def _calls(body: str, kernels: dict[str, Definition]) -> tuple[Call, ...]:
             moved[name] = None if size is None or before is None else before + size
         above, handles = None, ()
     return tuple(
-        Call(
+        CalleeCalls(
             name=name,
             comments=tuple(listed),
             bytes=None if (total := moved.get(name)) is None else total // len(listed),

@@ -5,7 +5,7 @@
       torchinductor/model__0_forward_1.0/  output_code.py  fx_graph_readable.py  ir_pre_fusion.txt …
     torch_compile_debug/tlparse/dedicated_log_torch_trace_….log
 
-The last is a structured log, which newer versions (2.13, not 2.9) leave beside the runs; it is read where it
+The last is a structured log, which newer versions (2.13, not 2.9) leave next to the runs; it is read where it
 is there. Without it there are no metrics, guards or times. Each module then becomes the records that the
 structured log would hold, so that everything behind reads one form.
 """
@@ -18,15 +18,15 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.compilation.log.read import Log, Record
+from kinetoscope.compilation.log.read import Log, LogRecord
 from kinetoscope.recording import plain_file
 
 MODEL = re.compile(
-    r"^(?P<name>.*?)_+(?P<graph>\d+)_(?P<way>forward|backward|inference)_(?P<counter>\d+)(?:\.\d+)?$"
+    r"^(?P<name>.*?)_+(?P<graph>\d+)_(?P<direction>forward|backward|inference)_(?P<counter>\d+)(?:\.\d+)?$"
 )
 # The file of the folder, and the record that the structured log would have.
 FILES = (
-    ("fx_graph_readable.py", "aot_{way}_graph"),
+    ("fx_graph_readable.py", "aot_{direction}_graph"),
     ("fx_graph_runnable.py", "fx_graph_runnable"),
     ("fx_graph_transformed.py", "inductor_post_grad_graph"),
     ("output_code.py", "inductor_output_code"),
@@ -41,7 +41,7 @@ def is_debug_folder(folder: Path) -> bool:
 
 
 def dedicated_logs(folder: Path) -> list[Path]:
-    """The structured logs that torch left beside the runs; of one run alone, its process's."""
+    """The structured logs that torch left next to the runs; of one run alone, its process's."""
     run = next((path for path in (folder, folder.parent) if RUN.match(path.name)), None)
     home = run.parent if run else folder
     logs = [
@@ -56,7 +56,7 @@ def dedicated_logs(folder: Path) -> list[Path]:
 
 def debug_log(folder: Path) -> Log:
     """The modules of the folder as records, one frame a graph."""
-    records: list[Record] = []
+    records: list[LogRecord] = []
     data = bytearray()
     for model in models(folder):
         match = MODEL.match(model.name)
@@ -68,7 +68,7 @@ def debug_log(folder: Path) -> Log:
                 continue
             start = len(data)
             data += b"\t" + plain_file.content(path).replace(b"\n", b"\n\t")
-            kind_ = kind.format(way=match["way"])
+            kind_ = kind.format(direction=match["direction"])
             value = {"filename": str(path)} if kind_ == "inductor_output_code" else {}
             artifact = path.stem if kind_ == "artifact" else ""
             records.append(_record(kind_, artifact, value, f"{match['graph']}/0", start, len(data)))
@@ -83,8 +83,10 @@ def debug_log(folder: Path) -> Log:
     return Log(str(folder), bytes(data), tuple(records))
 
 
-def _record(kind: str, artifact: str, value: dict[str, str], compile_id: str, start: int, end: int) -> Record:
-    return Record(
+def _record(
+    kind: str, artifact: str, value: dict[str, str], compile_id: str, start: int, end: int
+) -> LogRecord:
+    return LogRecord(
         kind=kind,
         artifact=artifact,
         compile_id=compile_id,

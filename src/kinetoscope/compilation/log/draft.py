@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kinetoscope.compilation.log import records
-from kinetoscope.compilation.log.read import Log, Record
-from kinetoscope.compilation.log.records import Event, KernelInfo, Metrics, Stack, Symbol
+from kinetoscope.compilation.log.read import Log, LogRecord
+from kinetoscope.compilation.log.records import KernelInfo, Metrics, RegionEvent, Stack, Symbol
 from kinetoscope.recording.manifest import UNREADABLE
 
-# Artifacts and records that are kept as texts of their frame, and the name they are asked for by.
+# Artifacts and records that are kept as texts of their frame, and the name by which a command takes them.
 TEXTS = {
     "dynamo_output_graph": "dynamo",
     "dynamo_cpp_guards_str": "guards",
@@ -33,22 +33,22 @@ POST_GRAD = {"inductor_post_grad_graph", "after_post_grad_graph"}
 
 @dataclass(eq=False)
 class GraphDraft:
-    """What the log holds about one generated module, from its post-grad graph to its cache key."""
+    """The records of one generated module, from its post-grad graph to its cache key."""
 
-    output: Record
+    output: LogRecord
     module: str | None
-    post_grad: Record | None
+    post_grad: LogRecord | None
     key: str | None = None
     cache: str = "off"
-    cache_record: Record | None = None
-    mappings: Record | None = None
-    traces: Record | None = None
+    cache_record: LogRecord | None = None
+    mappings: LogRecord | None = None
+    traces: LogRecord | None = None
     kernels: dict[str, KernelInfo] = field(default_factory=dict[str, KernelInfo])
 
 
 @dataclass(eq=False)
 class FrameDraft:
-    """What the log holds about one compilation of one frame."""
+    """The records of one compilation of one frame."""
 
     compile_id: str
     rank: int
@@ -60,24 +60,24 @@ class FrameDraft:
     stack: list[Stack] = field(default_factory=list[Stack])
     metrics: Metrics | None = None
     later_metrics: list[Metrics] = field(default_factory=list[Metrics])
-    events: list[Event] = field(default_factory=list[Event])
-    reasons: list[Record] = field(default_factory=list[Record])
-    breaks: list[Record] = field(default_factory=list[Record])
+    events: list[RegionEvent] = field(default_factory=list[RegionEvent])
+    reasons: list[LogRecord] = field(default_factory=list[LogRecord])
+    breaks: list[LogRecord] = field(default_factory=list[LogRecord])
     symbols: list[Symbol] = field(default_factory=list[Symbol])
     guards_added: list[records.Added] = field(default_factory=list[records.Added])
     specialized: list[records.Specialized] = field(default_factory=list[records.Specialized])
     fx_cache: Counter[str] = field(default_factory=Counter[str])
     aot_cache: Counter[str] = field(default_factory=Counter[str])
-    aot_record: Record | None = None
-    backend: records.Backend | None = None
+    aot_record: LogRecord | None = None
+    backend: records.RecordedBackend | None = None
     graphs: list[GraphDraft] = field(default_factory=list[GraphDraft])
-    texts: dict[str, Record] = field(default_factory=dict[str, Record])
+    texts: dict[str, LogRecord] = field(default_factory=dict[str, LogRecord])
     # texts that were found outside of the log
     apart: dict[str, str] = field(default_factory=dict[str, str])
-    partitioner: Record | None = None
-    aot_metadata: Record | None = None
+    partitioner: LogRecord | None = None
+    aot_metadata: LogRecord | None = None
     # since the last generated module, of the next
-    post_grad: Record | None = None
+    post_grad: LogRecord | None = None
 
 
 @dataclass(eq=False)
@@ -121,14 +121,14 @@ def _name_cached_modules(draft: LogDraft) -> None:
             graph.key, graph.cache = known[graph.module], "hit"
 
 
-def _header(record: Record) -> records.Header:
+def _header(record: LogRecord) -> records.Header:
     try:
         return records.header.decode(record.header)
     except UNREADABLE:
         return records.Header()
 
 
-def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> FrameDraft | None:
+def _frame(record: LogRecord, draft: LogDraft, current: dict[str, FrameDraft]) -> FrameDraft | None:
     """The frame that the record belongs to; a compile id starts anew after ``torch.compiler.reset()``."""
     compile_id = record.compile_id or ""
     frame = current.get(compile_id)
@@ -153,7 +153,7 @@ def _frame(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> F
     return frame
 
 
-def _runtime(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) -> None:
+def _runtime(record: LogRecord, draft: LogDraft, current: dict[str, FrameDraft]) -> None:
     """Run-time metrics name their compilation inside."""
     header = _header(record)
     metrics = header.compilation_metrics_runtime or header.bwd_compilation_metrics_runtime
@@ -161,7 +161,7 @@ def _runtime(record: Record, draft: LogDraft, current: dict[str, FrameDraft]) ->
         current[metrics.compile_id].later_metrics.append(metrics)
 
 
-def _take(record: Record, frame: FrameDraft) -> None:
+def _take(record: LogRecord, frame: FrameDraft) -> None:
     frame.attempts = max(frame.attempts, record.attempt + 1)
     name = record.artifact if record.kind == "artifact" else record.kind
     if name in TEXTS:
@@ -181,7 +181,7 @@ def _take(record: Record, frame: FrameDraft) -> None:
         take(record, frame)
 
 
-def _take_cache(record: Record, name: str, frame: FrameDraft) -> None:
+def _take_cache(record: LogRecord, name: str, frame: FrameDraft) -> None:
     state = name.rpartition("_")[2]
     if state not in ("hit", "miss", "bypass"):
         return
@@ -196,7 +196,7 @@ def _take_cache(record: Record, name: str, frame: FrameDraft) -> None:
         graph.key, graph.cache, graph.cache_record = event.key if event else None, state, record
 
 
-def _take_header(record: Record, frame: FrameDraft) -> None:
+def _take_header(record: LogRecord, frame: FrameDraft) -> None:
     """Records whose header says it all."""
     header = _header(record)
     if record.kind == "dynamo_start":
@@ -217,36 +217,28 @@ def _take_header(record: Record, frame: FrameDraft) -> None:
     frame.specialized += filter(None, [header.symbolic_shape_specialization])
 
 
-def _take_output(record: Record, frame: FrameDraft) -> None:
+def _take_output(record: LogRecord, frame: FrameDraft) -> None:
     code = _header(record).inductor_output_code or records.OutputCode()
     frame.graphs.append(GraphDraft(record, code.file_path or code.filename, frame.post_grad))
     frame.post_grad = None
 
 
-def _take_kernel_info(record: Record, frame: FrameDraft) -> None:
+def _take_kernel_info(record: LogRecord, frame: FrameDraft) -> None:
     if frame.graphs:
         frame.graphs[-1].kernels.update(frame.log.json(record, records.kernel_infos) or {})
 
 
-def _take_backend(record: Record, frame: FrameDraft) -> None:
+def _take_backend(record: LogRecord, frame: FrameDraft) -> None:
     frame.backend = frame.log.json(record, records.backend) or frame.backend
 
 
-def _take_partitioner(record: Record, frame: FrameDraft) -> None:
-    frame.partitioner = record
-
-
-def _take_aot_metadata(record: Record, frame: FrameDraft) -> None:
-    frame.aot_metadata = record
-
-
-TAKERS: dict[str, Callable[[Record, FrameDraft], None]] = {
+TAKERS: dict[str, Callable[[LogRecord, FrameDraft], None]] = {
     **dict.fromkeys(records.Header.__struct_fields__, _take_header),
     "inductor_output_code": _take_output,
     "triton_kernel_info": _take_kernel_info,
     "kinetoscope_backend": _take_backend,
-    "torch._functorch.config": _take_partitioner,
-    "aot_forward_graph_fw_metadata": _take_aot_metadata,
+    "torch._functorch.config": lambda record, frame: setattr(frame, "partitioner", record),
+    "aot_forward_graph_fw_metadata": lambda record, frame: setattr(frame, "aot_metadata", record),
     "recompile_reasons": lambda record, frame: frame.reasons.append(record),
     "dynamo_graph_break_reason": lambda record, frame: frame.breaks.append(record),
 }

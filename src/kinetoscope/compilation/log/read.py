@@ -4,7 +4,7 @@ A record is one header line, ``V1121 01:48:43.1 PID file:line] {json}``, and an 
 that follow it, each behind a tab; ``has_payload`` is the payload's md5. Checked on PyTorch 2.5 to 2.15.
 
 Reading finds the records and checks every payload's md5 without copying the log into Python objects: a
-payload is an offset and a length until somebody asks for it. Whatever cannot be read as it stands is counted,
+payload is an offset and a length until it is read. Whatever cannot be read as it stands is counted,
 never fatal.
 """
 
@@ -50,8 +50,8 @@ class ArtifactName(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Context(msgspec.Struct, frozen=True):
-    """What every header may carry, whatever its record is."""
+class HeaderContext(msgspec.Struct, frozen=True):
+    """The keys that any header may have, whatever its record is."""
 
     frame_id: int | None = None
     frame_compile_id: int | None = None
@@ -62,10 +62,10 @@ class Context(msgspec.Struct, frozen=True):
     artifact: ArtifactName | None = None
 
 
-_context = msgspec.json.Decoder(Context)
+_context = msgspec.json.Decoder(HeaderContext)
 
 
-class Record(msgspec.Struct, frozen=True):
+class LogRecord(msgspec.Struct, frozen=True):
     """One record; ``start`` and ``end`` frame its payload in the log, still behind tabs.
 
     ``kind`` is the header's first key; artifacts carry their name in ``artifact``. ``compile_id`` is how
@@ -88,17 +88,17 @@ class Log:
 
     path: str
     data: bytes | mmap.mmap
-    records: tuple[Record, ...]
+    records: tuple[LogRecord, ...]
     damages: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
-    def payload(self, record: Record) -> bytes:
+    def payload(self, record: LogRecord) -> bytes:
         """The record's payload as torch gave it to the log."""
         return _untab(self.data[record.start : record.end])
 
-    def text(self, record: Record) -> str:
+    def text(self, record: LogRecord) -> str:
         return self.payload(record).decode("utf-8", "replace")
 
-    def json(self, record: Record, decoder: msgspec.json.Decoder[Decoded]) -> Decoded | None:
+    def json(self, record: LogRecord, decoder: msgspec.json.Decoder[Decoded]) -> Decoded | None:
         """The payload decoded, or None where it is not the JSON that ``decoder`` expects."""
         try:
             return decoder.decode(self.payload(record))
@@ -107,21 +107,21 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Text:
+class LogText:
     """A text that stays in its log until it is read."""
 
     log: Log
-    record: Record
+    record: LogRecord
 
     def read(self) -> str:
         return self.log.text(self.record)
 
 
-def held(name: str, text: str) -> Text:
+def text_of(name: str, text: str) -> LogText:
     """A text that stands in no log, in the form of those that do."""
     data = b"\t" + text.encode().replace(b"\n", b"\n\t")
-    record = Record("artifact", name, None, 0, None, b"{}", 0, len(data))
-    return Text(Log(name, data, (record,)), record)
+    record = LogRecord("artifact", name, None, 0, None, b"{}", 0, len(data))
+    return LogText(Log(name, data, (record,)), record)
 
 
 def looks_like_compile_log(path: Path) -> bool:
@@ -195,12 +195,12 @@ def _unpacked(packed: BinaryIO, damages: Counter[str]) -> Iterator[bytes]:
         damages["cut"] += 1
 
 
-def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]:
+def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[LogRecord]:
     size, let_go = len(data), 0
     for begin, following in pairwise(chain(_starts(data, damages), [size + 1])):
         if begin - let_go > _RESIDENT and isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             let_go = begin - begin % mmap.PAGESIZE
-            data.madvise(mmap.MADV_DONTNEED, 0, let_go)  # read again from the file if anybody asks
+            data.madvise(mmap.MADV_DONTNEED, 0, let_go)  # read again from the file where it is needed
         end = following - 1
         stop = data.find(b"\n", begin, end)
         line = data[begin : end if stop < 0 else stop]
@@ -223,7 +223,7 @@ def _records(data: bytes | mmap.mmap, damages: Counter[str]) -> Iterator[Record]
             _check(data, start, last, context.has_payload, last_record=end == size, damages=damages)
         elif start < last:
             damages["foreign-line"] += data[start:last].count(b"\n") + 1
-        yield Record(
+        yield LogRecord(
             name,
             context.artifact.name if context.artifact else "",
             _compile_id(context),
@@ -266,7 +266,7 @@ def _untab(tabbed: bytes) -> bytes:
     return b"\n".join(line[1:] for line in tabbed.split(b"\n") if line.startswith(b"\t"))
 
 
-def _compile_id(context: Context) -> str | None:
+def _compile_id(context: HeaderContext) -> str | None:
     own = None if context.frame_id is None else f"{context.frame_id}/{context.frame_compile_id or 0}"
     if context.compiled_autograd_id is None:
         return own

@@ -31,7 +31,7 @@ class Arguments(msgspec.Struct, frozen=True):
     new: str | None = None
 
 
-class Event(msgspec.Struct, frozen=True):
+class RegionEvent(msgspec.Struct, frozen=True):
     """One chromium event of the log; ``ts`` in microseconds, ``ph`` B(egin), E(nd) or i(nstant)."""
 
     name: str
@@ -101,7 +101,7 @@ class Specialized(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a record's header may hold: one of these, named by the record's kind."""
+    """A record's header: one of these, named by the record's kind."""
 
     interned: tuple[str, int] | None = msgspec.field(name="str", default=None)
     dynamo_start: Started | None = None
@@ -128,7 +128,7 @@ class TorchVersion(msgspec.Struct, frozen=True):
     pytorch_version: str | None = None
 
 
-class Backend(msgspec.Struct, frozen=True):
+class RecordedBackend(msgspec.Struct, frozen=True):
     """Our own record of who compiles a frame: ``capture.torch_private.backend_of``."""
 
     backend: str = ""
@@ -163,11 +163,11 @@ class AutotuneStats(msgspec.Struct, frozen=True):
 
 
 header = msgspec.json.Decoder(Header)
-event = msgspec.json.Decoder(Event)
+event = msgspec.json.Decoder(RegionEvent)
 cache_event = msgspec.json.Decoder(CacheEvent)
 cache_components = msgspec.json.Decoder(CacheComponents)
 torch_version = msgspec.json.Decoder(TorchVersion)
-backend = msgspec.json.Decoder(Backend)
+backend = msgspec.json.Decoder(RecordedBackend)
 kernel_infos = msgspec.json.Decoder(dict[str, KernelInfo])
 autotune_stats = msgspec.json.Decoder(AutotuneStats)
 reason_list = msgspec.json.Decoder(list[str])

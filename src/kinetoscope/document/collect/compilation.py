@@ -6,12 +6,12 @@ import msgspec
 
 from kinetoscope.analysis.compiled.join import Joined
 from kinetoscope.compilation import aten, bytecode, guards
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.document import compilation as document
 
 
 def as_document(
-    compilation: Compilation, joined: Joined | None = None, *, texts: bool = False
+    compilation: CompiledProgram, joined: Joined | None = None, *, texts: bool = False
 ) -> document.Compilation:
     """All rows of ``compilation``.
 
@@ -54,7 +54,7 @@ def as_document(
     )
 
 
-def _texts(compilation: Compilation) -> document.Texts:
+def _texts(compilation: CompiledProgram) -> document.Texts:
     frames: dict[int, dict[str, document.FrameText]] = {}
     for (frame, name), text in compilation.texts.items():
         if name == "runnable":

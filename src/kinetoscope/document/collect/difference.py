@@ -1,25 +1,19 @@
-"""A comparison to the document that all its renderers read."""
+"""The document of a comparison, which all its renderers read."""
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kinetoscope import __version__, document
-from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.comparison.changes import Change, Work
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.culprits import judged
-from kinetoscope.comparison.difference import Difference, Sums, difference
+from kinetoscope.comparison.difference import RunDifference, difference, judged
 from kinetoscope.comparison.gates import Gate, failed
-from kinetoscope.comparison.step_time import StepTime
 from kinetoscope.comparison.timelines import timelines
 from kinetoscope.document import difference as rows
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.sources import environment
-from kinetoscope.findings.model import Finding
 from kinetoscope.sources.paths import repetitions
 from kinetoscope.sources.run import Run, load_warning
 
@@ -52,7 +46,7 @@ def _named(one: Run | str | Path) -> str:
 
 
 def build(
-    found: Difference,
+    found: RunDifference,
     inputs: tuple[Sequence[str], Sequence[str]],
     runs: tuple[int, int],
     gates: Sequence[Gate] = (),
@@ -75,18 +69,18 @@ def build(
         new=new,
         comparability=found.surroundings.comparability,
         why=list(found.surroundings.why),
-        step=None if found.step is None else _step(found.step, found.unit),
-        changes=[_change(change) for change in found.changes],
+        step=found.step,
+        changes=list(found.changes),
         facts=list(found.facts),
         counts=_counts(found),
-        idle=_sums(found.idle),
-        categories=_sums(found.by.get("category", [])),
-        ops=_sums(found.by.get("op", [])),
-        modules=_sums(found.by.get("module", [])),
-        graphs=_sums(found.by.get("graph", [])),
-        lines=_sums(found.by.get("line", [])),
-        findings_gone=[_finding(one) for one in found.gone],
-        findings_come=[_finding(one) for one in found.come],
+        idle=found.idle,
+        categories=found.by.get("category", []),
+        ops=found.by.get("op", []),
+        modules=found.by.get("module", []),
+        graphs=found.by.get("graph", []),
+        lines=found.by.get("line", []),
+        findings_gone=[row(rows.FindingChange, one, saving_us=one.remaining.saving_us) for one in found.gone],
+        findings_come=[row(rows.FindingChange, one, saving_us=one.remaining.saving_us) for one in found.come],
         code=found.code,
         gates=list(judgements),
         failed=failed(judgements),
@@ -96,7 +90,7 @@ def build(
 
 
 def _side(run: Run, inputs: Sequence[str], count: int) -> rows.ComparedRun:
-    known: document.Environment = environment(run)
+    known: document.EnvironmentRow = environment(run)
     manifest = run.manifest
     return rows.ComparedRun(
         inputs=list(inputs),
@@ -108,56 +102,9 @@ def _side(run: Run, inputs: Sequence[str], count: int) -> rows.ComparedRun:
     )
 
 
-def _step(step: StepTime, unit: str) -> rows.StepChange:
-    return rows.StepChange(
-        base_us=step.base_us,
-        new_us=step.new_us,
-        delta_us=step.delta_us,
-        low=_bound(step.low),
-        high=_bound(step.high),
-        fraction=step.delta_us / step.base_us if step.base_us else 0.0,
-        low_fraction=_bound(step.low / step.base_us) if step.base_us else None,
-        high_fraction=_bound(step.high / step.base_us) if step.base_us else None,
-        verdict=step.verdict,
-        basis=step.basis,
-        unit=unit,
-    )
-
-
-def _bound(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _change(change: Change) -> rows.ChangePart:
-    return row(
-        rows.ChangePart,
-        change,
-        base=[_work(one) for one in change.base],
-        new=[_work(one) for one in change.new],
-        ops=list(change.ops),
-        graphs=list(change.graphs),
-        parts=[_change(part) for part in change.parts],
-    )
-
-
-def _work(work: Work) -> rows.WorkRow:
-    return row(rows.WorkRow, work, short_name=short_name(work.name))
-
-
-def _counts(found: Difference) -> list[rows.CountChange]:
+def _counts(found: RunDifference) -> list[rows.CountChange]:
     return [
         row(rows.CountChange, counted, name=name, base=found.counts[0][name], new=found.counts[1][name])
         for name, counted in COUNTED.items()
         if any(side[name] is not None for side in found.counts)
     ]
-
-
-def _sums(sums: Sums) -> list[rows.SumChange]:
-    return [
-        rows.SumChange(name=name, base_us=base_us, new_us=new_us, delta_us=new_us - base_us)
-        for name, base_us, new_us in sums
-    ]
-
-
-def _finding(finding: Finding) -> rows.FindingChange:
-    return row(rows.FindingChange, finding, saving_us=finding.remaining.us)

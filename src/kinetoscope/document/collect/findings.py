@@ -1,8 +1,9 @@
-"""What is slow, why, and what to change, with what was measured of it."""
+"""Findings as rows, with the measurements of their savings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 import polars as pl
 
@@ -12,7 +13,7 @@ from kinetoscope.document.collect.rows import row
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.proof.measured import Measured, Measurements, measurements
+from kinetoscope.proof.measured import MeasuredSaving, Measurements, measurements
 from kinetoscope.sources.run import Run
 
 
@@ -53,28 +54,22 @@ def _kernels(run: Run, found: Sequence[Finding]) -> Mapping[tuple[int, int], str
 
 
 def _finding(
-    finding: Finding, measured: Measured | None, kernels: Mapping[tuple[int, int], str]
+    finding: Finding, measured: MeasuredSaving | None, kernels: Mapping[tuple[int, int], str]
 ) -> FindingRow:
     shown = (kernels.get((finding.rank, event)) for item in finding.evidence for event in item.events)
+    known = asdict(measured) if measured else {}
     return row(
         FindingRow,
         finding,
-        saving_us=finding.remaining.us,
+        **asdict(finding.remaining),
+        **{f"measured_{name}": value for name, value in known.items()},
         saving_alone_us=finding.saving.us,
-        saving_low_us=finding.remaining.low_us,
-        saving_high_us=finding.remaining.high_us,
-        also=finding.remaining.owner or None,
-        above=[finding.remaining.owner] if finding.remaining.owner else [],
+        above=[finding.remaining.also] if finding.remaining.also else [],
         kernels=list(dict.fromkeys(name for name in shown if name)),
         of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
         saving_basis=finding.saving.basis,
         evidence=list(finding.evidence),
         saving_on_critical_path=finding.saving.on_critical_path,
-        share_of_step=finding.remaining.share,
         proof=finding.proof.command if finding.proof else None,
         ranks=list(finding.ranks) or [finding.rank],
-        measured_saving_us=measured.saving_us if measured else None,
-        measured_interval_us=measured.interval_us if measured else None,
-        measured_basis=measured.basis if measured else None,
-        measured_verdict=measured.verdict if measured else None,
     )

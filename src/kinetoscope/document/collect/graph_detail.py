@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from kinetoscope.compilation import aten, bytecode, guards
 from kinetoscope.compilation.generated import module
-from kinetoscope.compilation.model import Compilation
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.document import compilation as document
 from kinetoscope.errors import InputError, UsageError, meant
 
@@ -16,7 +16,7 @@ NOT_GRAPHS = {"guards", "bytecode", "modified bytecode", "error"}
 
 
 def frame_details(
-    compilation: Compilation,
+    compilation: CompiledProgram,
     shown: document.Compilation,
     name: str | None,
     *,
@@ -58,7 +58,7 @@ def frame_details(
 
 
 def kernel_details(
-    compilation: Compilation, shown: document.Compilation, name: str
+    compilation: CompiledProgram, shown: document.Compilation, name: str
 ) -> list[document.KernelDetail]:
     """The generated kernels of that name, in every graph that has one, most device time first.
 
@@ -83,18 +83,18 @@ def kernel_details(
     ]
 
 
-def _guards(compilation: Compilation, frame: int) -> document.GuardTree | None:
+def _guards(compilation: CompiledProgram, frame: int) -> document.GuardTree | None:
     text = compilation.texts.get((frame, "guards"))
     return guards.parse(text.read()) if text else None
 
 
-def _bytecode(compilation: Compilation, frame: int) -> document.Bytecode | None:
+def _bytecode(compilation: CompiledProgram, frame: int) -> document.FrameBytecode | None:
     texts = [compilation.texts.get((frame, name)) for name in ("bytecode", "modified bytecode")]
     before, after = (bytecode.parse(text.read()) if text else () for text in texts)
-    return document.Bytecode(before=before, after=after) if any(texts) else None
+    return document.FrameBytecode(before=before, after=after) if any(texts) else None
 
 
-def _text_names(compilation: Compilation, frame: int) -> tuple[str, ...]:
+def _text_names(compilation: CompiledProgram, frame: int) -> tuple[str, ...]:
     rows = [g for g in compilation.graphs if g.frame == frame]
     return (
         *(name for index, name in compilation.texts if index == frame and name not in NOT_GRAPHS),
@@ -103,7 +103,7 @@ def _text_names(compilation: Compilation, frame: int) -> tuple[str, ...]:
     )
 
 
-def _named(compilation: Compilation, frame: int, name: str) -> document.NamedTexts:
+def _named(compilation: CompiledProgram, frame: int, name: str) -> document.NamedTexts:
     way, _, direction = name.rpartition("_")
     tables = {"post_grad": compilation.post_grad, "module": compilation.modules}
     if way in tables:
@@ -114,7 +114,7 @@ def _named(compilation: Compilation, frame: int, name: str) -> document.NamedTex
     return document.NamedTexts(name=name, texts=tuple(text.read() for text in texts))
 
 
-def _source(compilation: Compilation, kernel: document.Kernel) -> str:
+def _source(compilation: CompiledProgram, kernel: document.CompiledKernel) -> str:
     """The generated source of one kernel, with Inductor's comments above it; empty where the log has none."""
     text = compilation.modules.get(kernel.graph)
     code = text.read() if text else ""

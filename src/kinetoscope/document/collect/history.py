@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.history import Point, history
-from kinetoscope.document.collect.rows import row
-from kinetoscope.document.history import History, HistoryRow
+from kinetoscope.comparison.history import History, HistoryRow, history
 from kinetoscope.document.report import SCHEMA
 from kinetoscope.errors import InputError
 from kinetoscope.recording.manifest import UNREADABLE
@@ -28,7 +25,7 @@ def gathered(folder: Path, read: Callable[[str], Run] = load_warning) -> History
         InputError: nothing in it can be read.
     """
     runs: list[tuple[str, Run]] = []
-    reported: list[Point] = []
+    reported: list[HistoryRow] = []
     unread: list[str] = []
     if not folder.is_dir():
         raise InputError("that is no folder", where=str(folder), hint="name a folder that holds recordings")
@@ -45,7 +42,7 @@ def gathered(folder: Path, read: Callable[[str], Run] = load_warning) -> History
         raise InputError(
             what, where=str(folder), hint="record into it: kinetoscope run --out DIR/NAME script.py"
         )
-    return History(rows=[_row(point) for point in history(runs, reported)], unread=unread)
+    return History(rows=history(runs, reported), unread=unread)
 
 
 class _Median(msgspec.Struct):
@@ -72,7 +69,7 @@ class _Found(msgspec.Struct):
 
 
 class _Report(msgspec.Struct):
-    """What is taken of a report that `report -o x.json` wrote."""
+    """The part of a report (`report -o x.json`) that a history needs."""
 
     schema: str
     as_it_runs: _Own | None = None
@@ -82,7 +79,7 @@ class _Report(msgspec.Struct):
 
 
 def _reported(path: Path) -> Point | None:
-    """What a kept report says; None of other files."""
+    """The point of a kept report; None for other files."""
     if path.suffix != ".json" or not path.is_file() or SCHEMA.encode() not in path.read_bytes()[:200]:
         return None
     try:
@@ -92,35 +89,14 @@ def _reported(path: Path) -> Point | None:
     lengths, own = [step.duration_us for step in report.steps], report.as_it_runs
     recorded = median(lengths) if lengths else None
     launches = [float(step.launches) for step in report.steps]
-    return Point(
+    return HistoryRow(
         name=path.name,
         created="",
-        devices=tuple(sorted({device.name for device in report.devices if device.name})),
+        devices=sorted({device.name for device in report.devices if device.name}),
         basis=None if recorded is None and own is None else "as recorded" if own is None else "as it runs",
         step_us=recorded if own is None else own.step_us.median,
         busy_us=median([step.busy_us for step in report.steps]) if report.steps else None,
         steps=len(lengths),
         counts={**dict.fromkeys(COUNTED), "launches": median(launches) if launches else None},
-        findings=tuple(sorted({row.rule for row in report.findings if row.severity != "info"})),
+        findings=sorted({row.rule for row in report.findings if row.severity != "info"}),
     )
-
-
-def _row(point: Point) -> HistoryRow:
-    changed = point.changed
-    bounds = [None, None, None] if changed is None else [_share(bound) for bound in changed]
-    return row(
-        HistoryRow,
-        point,
-        devices=list(point.devices),
-        findings=list(point.findings),
-        new_findings=list(point.new_findings),
-        counts_changed=list(point.counts_changed),
-        lost=list(point.lost),
-        change=bounds[0],
-        change_low=bounds[1],
-        change_high=bounds[2],
-    )
-
-
-def _share(ratio: float) -> float | None:
-    return ratio - 1 if math.isfinite(ratio) else None

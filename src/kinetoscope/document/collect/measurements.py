@@ -1,4 +1,4 @@
-"""What `bench` and `tune` show of their results."""
+"""Results of `bench` and `tune` as rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kinetoscope.bench.kernels.ncu import NcuRow
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.request import BenchResult
 from kinetoscope.document import measurements as document
-from kinetoscope.hardware.spec import find
+from kinetoscope.hardware import find
 from kinetoscope.recording import manifest
 from kinetoscope.sources.run import load
 
@@ -39,7 +39,8 @@ def in_model(path: Path) -> Model:
 
 
 def benched(result: BenchResult, model: Model) -> document.BenchListing:
-    """Each kernel alone, beside the recorded program, Nsight Compute and what tuning it could win."""
+    """Each kernel alone, with its time in the recorded program, Nsight Compute's figures and what tuning
+    could win."""
     peak = find(result.device)
     counters = {row.name: row for row in result.ncu}
     worth = {(row.module, row.name): row for row in result.worth}
@@ -71,9 +72,12 @@ def _graph(module: ModuleResult, counters: Mapping[str, NcuRow]) -> document.Rep
     by_category = sorted(summed.items(), key=lambda item: -item[1][1])
     return document.ReplayedGraph(
         module,
-        [document.WorkRow(name, name, n, time_ns, time_ns / total_ns) for name, (n, time_ns) in by_category],
         [
-            document.WorkRow(
+            document.ReplayedWork(name, name, n, time_ns, time_ns / total_ns)
+            for name, (n, time_ns) in by_category
+        ],
+        [
+            document.ReplayedWork(
                 short_name(row.name),
                 categories[row.name],
                 row.launches,

@@ -1,4 +1,4 @@
-"""What PyTorch's allocator held: by a trace's events, and at its peak by the allocator's own history."""
+"""PyTorch's allocator as rows: by a trace's events, and at its peak by the allocator's own history."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from kinetoscope.document import (
 from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
-from kinetoscope.snapshot.timeline import Timeline
+from kinetoscope.snapshot.timeline import MemoryTimeline
 from kinetoscope.sources.run import Run
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
 BLOCKS, AT_PEAK = 1000, 600  # allocations that a page draws: the largest, and of the peak so many first
 NO_OWNERS = (
-    "a memory timeline is of one device, which it does not name, and says neither who held its memory nor "
+    "a memory timeline is of one device, which it does not name, and says neither whose its memory was nor "
     "what was reserved: `kinetoscope run --memory` records it"
 )
 FRAMES = 12  # of a stack
@@ -149,7 +149,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
     )
 
 
-def _of_timeline(timeline: Timeline) -> MemoryPeak:
+def _of_timeline(timeline: MemoryTimeline) -> MemoryPeak:
     """By the profiler's own categories; it knows neither owners nor what was reserved."""
     held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
     kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
@@ -204,7 +204,7 @@ class Failed(TypedDict, total=False):
 
 
 def _failed(history: DeviceHistory) -> Failed:
-    """Who asked for what could not be had; nothing where nobody says."""
+    """The owner of the allocation that failed; nothing where no stack was recorded."""
     snapshot = history.snapshot
     failures = snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
     if not history.failed_bytes or failures.is_empty() or len(snapshot.stacks) == 1:
@@ -234,7 +234,7 @@ def _growth(one: RankHistory) -> list[GrowthRow]:
 def _given_back(one: RankHistory) -> list[GivenBackRow]:
     times = given_back(one.history, _boundaries(one))
     kinds = dict.fromkeys((time.cause, time.line) for time in times)
-    alike = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
+    same_kind = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
     found = [
         GivenBackRow(
             cause=cause,
@@ -245,7 +245,7 @@ def _given_back(one: RankHistory) -> list[GivenBackRow]:
             bytes=sum(time.bytes for time in same),
             again_bytes=sum(time.again_bytes for time in same),
         )
-        for (cause, line), same in alike.items()
+        for (cause, line), same in same_kind.items()
     ]
     return sorted(found, key=lambda row: -row.bytes)
 
@@ -278,7 +278,7 @@ def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[
 
 
 def _notes(one: RankHistory) -> list[str]:
-    """What a reader must know: where the history does not reach, and where the counts differ."""
+    """Notes for the reader: where the history does not reach, and where the counts differ."""
     history, held, notes = one.history, one.held, list[str]()
     entries = len(history.snapshot.entries)
     if held and held.entries and entries >= held.entries:
@@ -291,9 +291,10 @@ def _notes(one: RankHistory) -> list[str]:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
     failures = history.snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
     if len(failures) and not history.failed_bytes:
-        asked = numbers.size(int(failures["bytes"][-1]))
+        requested = numbers.size(int(failures["bytes"][-1]))
         notes.append(
-            f"{numbers.count(len(failures), 'allocation')} failed, the last of {asked}; the program went on"
+            f"{numbers.count(len(failures), 'allocation')} failed, the last of {requested}; "
+            "the program went on"
         )
     counters = history.counters
     if counters is None:
@@ -310,12 +311,12 @@ def _notes(one: RankHistory) -> list[str]:
         )
     if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
         most = numbers.size(counters.peak_requested_bytes)
-        notes.append(f"the program has held more, {most}, but not in the recorded steps")
+        notes.append(f"the program has allocated more, {most}, but not in the recorded steps")
     end = history.curve.at(int(history.curve.table["place"][-1]))
     counted = counters.requested_bytes, counters.reserved_bytes
     if counters.reserved_bytes and end != counted:
         notes.append(
-            f"at the snapshot the allocator counts {counted[0]:,} bytes held of {counted[1]:,} reserved; "
-            f"its blocks sum to {end[0]:,} of {end[1]:,}"
+            f"at the snapshot the allocator counts {counted[0]:,} bytes allocated of {counted[1]:,} "
+            f"reserved; its blocks sum to {end[0]:,} of {end[1]:,}"
         )
     return notes

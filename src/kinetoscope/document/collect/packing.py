@@ -7,12 +7,12 @@ from array import array
 
 import polars as pl
 
-from kinetoscope.document.timeline import Column
+from kinetoscope.document.timeline import PackedColumn
 
 WIDTH = 8
 
 
-def packed(name: str, values: pl.Series, *, deltas: bool = False) -> Column:
+def packed(name: str, values: pl.Series, *, deltas: bool = False) -> PackedColumn:
     """The numbers, none of them negative or null; ``deltas`` for columns that mostly rise.
 
     Raises:
@@ -24,7 +24,7 @@ def packed(name: str, values: pl.Series, *, deltas: bool = False) -> Column:
         stored.byteswap()
     whole = stored.tobytes()
     data = b"".join(whole[plane::WIDTH] for plane in range(planes))
-    return Column(name=name, length=len(values), planes=planes, deltas=deltas, data=data)
+    return PackedColumn(name=name, length=len(values), planes=planes, deltas=deltas, data=data)
 
 
 def _differences(values: pl.Series) -> pl.Series:

@@ -1,4 +1,4 @@
-"""What only the page shows."""
+"""The rows of the page alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.timeline import timeline
 from kinetoscope.document.page import (
     BenchedKernel,
-    ClockRow,
+    DeviceClock,
     FrameText,
     GeneratedKernel,
     GeneratedModule,
@@ -23,7 +23,7 @@ from kinetoscope.document.page import (
     Roof,
     SourceFile,
 )
-from kinetoscope.findings.glossary import terms
+from kinetoscope.findings.glossary import explanation as terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE, Program
@@ -101,9 +101,9 @@ def _program(run: Run) -> list[SourceFile]:
     return [SourceFile(path=path, text=text) for path, text in program.files.items()]
 
 
-def _clocks(run: Run) -> list[ClockRow]:
+def _clocks(run: Run) -> list[DeviceClock]:
     ranks = run.manifest.ranks if run.manifest else ()
-    return [row(ClockRow, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
+    return [row(DeviceClock, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
 
 
 def _modules(run: Run) -> list[GeneratedModule]:

@@ -12,8 +12,8 @@ from kinetoscope.analysis.replay.replay import StepReplay, alone, job
 from kinetoscope.sources.run import Run
 
 
-def replay(run: Run, joint_saving_us: float | None = None) -> document.Replay | None:
-    """Of the rank whose step takes longest; None where nothing was recorded.
+def replay(run: Run, joint_saving_us: float | None = None) -> document.ReplayRow | None:
+    """The replay of the rank whose step takes longest, as a row; None where nothing was recorded.
 
     Args:
         joint_saving_us: what all findings save together.
@@ -28,7 +28,7 @@ def longest(run: Run) -> StepReplay | None:
     return found if found is not None and found.step_us > 0 else None
 
 
-def what_if_listing(run: Run, asked: Sequence[what_if.Request]) -> document.WhatIf | None:
+def what_if_listing(run: Run, requested: Sequence[what_if.Request]) -> document.WhatIfRow | None:
     """The step after all changes together, and what each saves alone.
 
     Raises:
@@ -37,11 +37,11 @@ def what_if_listing(run: Run, asked: Sequence[what_if.Request]) -> document.What
     found = longest(run)
     if found is None:
         return None
-    changes = [one(run) for one in asked]
+    changes = [one(run) for one in requested]
     joined = what_if.together(changes)
     after_us = _after(found, joined)
     own = joined.get(found.rank, NOTHING)
-    return document.WhatIf(
+    return document.WhatIfRow(
         replay=_replay(run, found, None),
         unit="step" if found.steps else "recording",
         changes=[
@@ -60,8 +60,8 @@ def _after(found: StepReplay, changes: Mapping[int, ReplayChange]) -> float:
     return found.after(changes.get(found.rank, NOTHING), changes)
 
 
-def _replay(run: Run, found: StepReplay, joint_saving_us: float | None) -> document.Replay:
-    return document.Replay(
+def _replay(run: Run, found: StepReplay, joint_saving_us: float | None) -> document.ReplayRow:
+    return document.ReplayRow(
         rank=found.rank,
         step_us=found.step_us,
         recorded_us=found.recorded_us,

@@ -9,9 +9,9 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.document import Compilation, FindingRow, Replay, Report
+from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
-from kinetoscope.findings.job import Job
+from kinetoscope.findings.ledger import Job
 from kinetoscope.proof.measured import Measurements, measurements
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.workers import cores
@@ -23,7 +23,8 @@ LARGE, FEW = 2_000_000, 2
 def build(run: Run, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
-    The findings take as long as all the rest: they are looked for beside it, where memory is no matter.
+    The findings take as long as all the rest: they are looked for at the same time, where memory is no
+    matter.
 
     Args:
         page: with what only the page shows: all events, all generated code.
@@ -32,8 +33,8 @@ def build(run: Run, *, page: bool = False) -> Report:
     proven = measurements(run)
     if one_by_one:
         ops(run)  # takes most memory: it comes while little else is remembered
-    with ThreadPoolExecutor(1) as beside:
-        found = beside.submit(findings.findings, run, proven)
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(findings.findings, run, proven)
         if one_by_one:
             wait([found])
         report = _report(run, proven, found)
@@ -75,7 +76,7 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
     return msgspec.structs.replace(report, replay=_with_all(run, report.replay, report.findings))
 
 
-def _with_all(run: Run, replayed: Replay | None, found: list[FindingRow]) -> Replay | None:
+def _with_all(run: Run, replayed: ReplayRow | None, found: list[FindingRow]) -> ReplayRow | None:
     """The replay with what all findings save together."""
     if replayed is None:
         return None

@@ -46,10 +46,11 @@ def rows(
 def row(kind: type[Row], source: object, **given: object) -> Row:
     """One row of an object's attributes, likewise; those that it lacks are given, or have a default."""
     for field in msgspec.structs.fields(kind):
+        in_ns = _MICROSECONDS.sub("_ns", field.name)
         if field.name not in given and hasattr(source, field.name):
             given[field.name] = getattr(source, field.name)
-        elif field.name not in given and _MICROSECONDS.search(field.name):
-            given[field.name] = getattr(source, _MICROSECONDS.sub("_ns", field.name)) / 1000
+        elif field.name not in given and hasattr(source, in_ns):
+            given[field.name] = getattr(source, in_ns) / 1000
     return kind(**given)
 
 

@@ -1,11 +1,11 @@
-"""What was read, where it was recorded, and whether it can be trusted."""
+"""The files that were read, the machine that recorded them, and how far they can be trusted."""
 
 from __future__ import annotations
 
 import msgspec
 
 from kinetoscope.analysis.health import verdict
-from kinetoscope.document import Environment, Health, SourceRow
+from kinetoscope.document import EnvironmentRow, Health, SourceRow
 from kinetoscope.document.collect.rows import row
 from kinetoscope.sources.run import Run
 
@@ -20,16 +20,16 @@ def sources(run: Run) -> list[SourceRow]:
     ]
 
 
-def environment(run: Run) -> Environment:
-    """What is known of the machine: from the recording's manifest, else from what the traces say."""
+def environment(run: Run) -> EnvironmentRow:
+    """The machine: from the recording's manifest, else from the traces' metadata."""
     names = list(dict.fromkeys(device.name for trace in run.traces for device in trace.devices))
     if run.manifest is not None:
         recorded = msgspec.to_builtins(run.manifest.environment)
-        return msgspec.convert({"device_names": names, **recorded}, Environment)
+        return msgspec.convert({"device_names": names, **recorded}, EnvironmentRow)
     metadata = run.traces[0].metadata if run.traces else {}
     versions = {key: metadata.get(name) for key, name in _VERSIONS.items()}
     known = {key: value for key, value in versions.items() if type(value) in (int, float, str)}
-    return msgspec.convert({"device_names": names, "torch": None, **known}, Environment)
+    return msgspec.convert({"device_names": names, "torch": None, **known}, EnvironmentRow)
 
 
 def health(run: Run) -> Health:

@@ -1,4 +1,4 @@
-"""What steps took, how evenly they ran, and what the slow ones did."""
+"""Steps as rows: their times, their phases, and what the slow ones did."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def outliers(run: Run) -> list[document.StepOutlierRow]:
     return list(step_outliers.step_outliers(run))
 
 
-def as_it_runs(run: Run) -> document.AsItRuns | None:
+def as_it_runs(run: Run) -> document.AsItRunsRow | None:
     """The program's own step; None for a bare trace."""
     found = own.slowest(run)
     if found is None:
         return None
     timed = found.timed
     return row(
-        document.AsItRuns,
+        document.AsItRunsRow,
         found,
         step_us=timed.step,
         idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],

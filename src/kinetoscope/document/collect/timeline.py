@@ -10,10 +10,10 @@ import polars as pl
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.origins.attribution import attribution, belonging
-from kinetoscope.comparison.timelines import Piece
+from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
-from kinetoscope.document.timeline import Column, Lane, Launched, Mark, Name, Timeline
+from kinetoscope.document.timeline import Lane, Launched, MarkedEvent, Name, PackedColumn, Timeline
 from kinetoscope.sources.run import Run
 
 MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
@@ -75,7 +75,7 @@ def timeline(run: Run, marked: Iterable[int]) -> Timeline | None:
     )
 
 
-def compared(sides: Sequence[Sequence[Piece]]) -> Timeline | None:
+def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
     """One step of each side, whose lanes have its number as their rank: work, and calls of compiled graphs;
     None where no side has any work."""
     pieces = pl.DataFrame(
@@ -145,7 +145,7 @@ def compared(sides: Sequence[Sequence[Piece]]) -> Timeline | None:
 
 
 def _events(run: Run, number: int) -> pl.DataFrame:
-    """Host events, device work and what the profiler draws beside it: ``id`` is the row of its table.
+    """Host events, device work and what else the profiler draws on devices: ``id`` is the row of its table.
 
     Texts stay categories: they are as many as the recording's events, of which a page may hold few.
     """
@@ -240,14 +240,14 @@ def _on_device(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rows_of(events: pl.DataFrame, column: str) -> pl.Series:
-    """Of each piece of device work the row of its host event, plus 1; 0 where none is known or drawn."""
+    """For each piece of device work the row of its host event, plus 1; 0 where none is known or drawn."""
     host = events.filter(pl.col("kind_of_lane") == THREAD).select("trace", pl.col("id").alias(column), "row")
     work = _on_device(events).select("trace", column)
     joined = work.join(host, on=["trace", column], how="left", maintain_order="left")
     return (joined["row"].cast(pl.Int64) + 1).fill_null(0)
 
 
-def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
+def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[PackedColumn]]:
     found = gaps(run).sort("rank", "device", "start_ns")
     distinct, device = _coded(found, ["rank", "device"])
     return distinct.rows(), [
@@ -258,8 +258,9 @@ def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[Column]]:
     ]
 
 
-def _marks(run: Run, events: pl.DataFrame, marked: Iterable[int]) -> list[Mark]:
+def _marks(run: Run, events: pl.DataFrame, marked: Iterable[int]) -> list[MarkedEvent]:
     found = events.filter(pl.col("event").is_in(sorted(set(marked)))).select("trace", "event", "row")
     return [
-        Mark(rank=run.traces[trace].rank, event=event, row=row) for trace, event, row in found.iter_rows()
+        MarkedEvent(rank=run.traces[trace].rank, event=event, row=row)
+        for trace, event, row in found.iter_rows()
     ]

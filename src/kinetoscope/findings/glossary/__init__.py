@@ -1,1 +1,1 @@
-"""What the names in a trace mean: ``terms`` for known ones, ``kernel_names`` for those that are built."""
+"""Meanings of the names in a trace: ``explanation`` has known ones, ``kernel_names`` those that are built."""

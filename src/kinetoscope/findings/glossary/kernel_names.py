@@ -5,54 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, repeat
-from typing import NamedTuple
+
+Part = tuple[str, str]  # of a name, and its meaning
 
 
-class Field(NamedTuple):
-    """One part of a name and what it says."""
+def decode(name: str) -> tuple[str, list[Part]] | None:
+    """The origin of a kernel's name and its parts in order; None if its naming is not known.
 
-    text: str
-    meaning: str
-
-
-class Decoded(NamedTuple):
-    """A kernel's name, read: where such names come from, and its parts in order."""
-
-    family: str
-    fields: tuple[Field, ...]
-
-
-def decode(name: str) -> Decoded | None:
-    """The parts of a kernel's name; None if its naming is not known.
-
-    What is not documented by the vendor (nvjet's suffixes, for one) is said to be a reading.
+    A meaning that the vendor does not document (nvjet's suffixes, for one) is marked as a reading.
     """
     plain = name.strip().removeprefix("void ")
-    for pattern, read in READERS:
+    for pattern, family, read in READERS:
         if match := re.search(pattern, plain):
-            return read(match, plain)
+            return family, [*read(match, plain)]
     return None
 
 
-# What a part means, or how that is read off it.
-Reading = str | Callable[[re.Match[str]], str]
+# The meaning of a part, or how it is read from the part.
+Meaning = str | Callable[[re.Match[str]], str]
 
 
 def _parts(
-    parts: Iterable[str], readings: Mapping[str, Reading], known: Mapping[str, str], otherwise: str
-) -> Iterator[Field]:
+    parts: Iterable[str], readings: Mapping[str, Meaning], known: Mapping[str, str], otherwise: str
+) -> Iterator[Part]:
     """Each part by the first pattern that fits all of it, else by its name."""
     for part in parts:
-        matches = ((re.fullmatch(pattern, part), reading) for pattern, reading in readings.items())
-        found = ((reading if isinstance(reading, str) else reading(m)) for m, reading in matches if m)
-        yield Field(part, next(found, known.get(part, otherwise)))
+        matches = ((re.fullmatch(pattern, part), meaning) for pattern, meaning in readings.items())
+        meanings = ((meaning if isinstance(meaning, str) else meaning(m)) for m, meaning in matches if m)
+        yield part, next(meanings, known.get(part, otherwise))
 
 
-def _places(name: str, meanings: Mapping[str, str]) -> Iterator[Field]:
-    """What of a name fits the patterns, in their order."""
+def _places(name: str, meanings: Mapping[str, str]) -> Iterator[Part]:
+    """The places of a name that fit the patterns, in their order."""
     for pattern, meaning in meanings.items():
-        if found := re.search(pattern, name):
-            yield Field(found[0], meaning)
+        if place := re.search(pattern, name):
+            yield place[0], meaning
 
 
 LAYOUTS = {"n": "not transposed", "t": "transposed", "N": "not transposed", "T": "transposed"}
@@ -75,7 +62,7 @@ DEPTH = "depth of one step x number of stages"
 
 
 def _architecture(match: re.Match[str]) -> str:
-    """Of a number, its first group."""
+    """The architecture of a compute capability, the first group (90 is 9.0)."""
     number = match[1]
     return f"written for compute capability {number[:-1]}.{number[-1]}, {ARCHITECTURES.get(number, 'NVIDIA')}"
 
@@ -101,7 +88,7 @@ def _alignment(match: re.Match[str]) -> str:
     )
 
 
-def _nvjet(match: re.Match[str], name: str) -> Decoded:
+def _nvjet(match: re.Match[str], name: str) -> Iterator[Part]:
     undocumented = "a variant (not documented by NVIDIA)"
     tiles = chain(
         (
@@ -111,16 +98,16 @@ def _nvjet(match: re.Match[str], name: str) -> Decoded:
         ),
         repeat(undocumented),
     )
-    readings: dict[str, Reading] = {
+    readings: dict[str, Meaning] = {
         r"sm(\d+)": _architecture,
         r"\d+x\d+": lambda _: next(tiles),
         r"[NT]{2}[NT]?": _operands,
     }
-    what = (
-        "cuBLAS' matrix product for Hopper and later: warp-specialised, fed by the tensor memory accelerator"
+    yield (
+        "nvjet",
+        "cuBLAS' matrix product for Hopper and later: warp-specialised, fed by the tensor memory accelerator",
     )
-    parts = _parts(name.split("_")[1:], readings, NVJET, undocumented)
-    return Decoded("cuBLAS matrix product", (Field("nvjet", what), *parts))
+    yield from _parts(name.split("_")[1:], readings, NVJET, undocumented)
 
 
 NVJET = {
@@ -143,10 +130,10 @@ NVJET = {
 }
 
 
-def _gemm_parts(parts: Iterable[str]) -> Iterator[Field]:
+def _gemm_parts(parts: Iterable[str]) -> Iterator[Part]:
     """Parts as CUTLASS and cuBLAS' kernels before Hopper have them."""
     tiles = chain((TILE,), repeat(DEPTH))
-    readings: dict[str, Reading] = {
+    readings: dict[str, Meaning] = {
         r"(\d\d+)": _architecture,
         r"tensorop|wmma": "runs on tensor cores",
         r"simt": "runs on the ordinary cores, no tensor cores",
@@ -159,6 +146,11 @@ def _gemm_parts(parts: Iterable[str]) -> Iterator[Field]:
     return _parts(parts, readings, GEMM, "a variant")
 
 
+CONVOLUTIONS = {
+    "fprop": "convolution, forward",
+    "dgrad": "convolution, gradient of the input",
+    "wgrad": "convolution, gradient of the weights",
+}
 GEMM = {
     **{short: f"data type: {name}" for short, name in TYPES.items()},
     "relu": "ReLU is applied while writing",
@@ -171,42 +163,30 @@ GEMM = {
     "kernel": "",
     "optimized": "a tuned iterator",
     "analytic": "a general iterator",
-    "fprop": "convolution, forward",
-    "dgrad": "convolution, gradient of the input",
-    "wgrad": "convolution, gradient of the weights",
+    **CONVOLUTIONS,
 }
 
 
-def _cutlass(match: re.Match[str], name: str) -> Decoded:
-    what = "NVIDIA's open template library for matrix products, used inside cuBLAS and cuDNN"
-    return Decoded("CUTLASS kernel", (Field("cutlass", what), *_gemm_parts(match[0].split("_")[1:])))
+def _cutlass(match: re.Match[str], name: str) -> Iterator[Part]:
+    yield "cutlass", "NVIDIA's open template library for matrix products, used inside cuBLAS and cuDNN"
+    yield from _gemm_parts(match[0].split("_")[1:])
 
 
-def _legacy_gemm(match: re.Match[str], name: str) -> Decoded:
+def _legacy_gemm(match: re.Match[str], name: str) -> Iterator[Part]:
     generation = match["arch"]
-    parts = _gemm_parts(name.removeprefix(generation + "_").split("_"))
-    return Decoded(
-        "cuBLAS matrix product", (Field(generation, f"written for {generation.capitalize()}"), *parts)
-    )
+    yield generation, f"written for {generation.capitalize()}"
+    yield from _gemm_parts(name.removeprefix(generation + "_").split("_"))
 
 
-def _xmma(match: re.Match[str], name: str) -> Decoded:
-    fields = [
-        Field(f"sm{match[1]}", _architecture(match)),
-        Field("xmma", "NVIDIA's closed kernel family of cuBLAS and cuDNN"),
-        Field(match["what"], XMMA.get(match["what"], "operation")),
-    ]
+def _xmma(match: re.Match[str], name: str) -> Iterator[Part]:
+    yield f"sm{match[1]}", _architecture(match)
+    yield "xmma", "NVIDIA's closed kernel family of cuBLAS and cuDNN"
+    yield match["op"], {"gemm": "matrix product", **CONVOLUTIONS}.get(match["op"], "operation")
     if types := re.search(r"_((?:(?:bf16|f16|f32|tf32|i8|e4m3)+_?){2,5})", name):
-        fields.append(Field(types[1].strip("_"), "types of the operands, of the sums and of the result"))
-    return Decoded("cuBLAS / cuDNN kernel", (*fields, *_places(name, XMMA_PLACES)))
+        yield types[1].strip("_"), "types of the operands, of the sums and of the result"
+    yield from _places(name, XMMA_PLACES)
 
 
-XMMA = {
-    "gemm": "matrix product",
-    "fprop": "convolution, forward",
-    "dgrad": "convolution, gradient of the input",
-    "wgrad": "convolution, gradient of the weights",
-}
 XMMA_PLACES = {
     r"(?<=_)ffma(?=_)": "ordinary multiply-adds: no tensor cores (rule no-tensor-cores)",
     r"nhwckrsc_nhwc|nhwc": "channels-last tensors",
@@ -220,21 +200,18 @@ XMMA_PLACES = {
 }
 
 
-def _triton(match: re.Match[str], name: str) -> Decoded:
+def _triton(match: re.Match[str], name: str) -> Iterator[Part]:
     kind, ops, number = match["kind"], match["ops"], match["number"]
-    fields = [
-        Field("triton", "generated by Inductor (torch.compile) in Triton"),
-        Field(kind, TRITON.get(kind, "a kind of Inductor's")),
-    ]
+    yield "triton", "generated by Inductor (torch.compile) in Triton"
+    yield kind, TRITON.get(kind, "a kind of Inductor's")
     if ops.startswith("fused"):
-        fields.append(Field("fused", "the ATen ops that were fused follow, sorted by name"))
+        yield "fused", "the ATen ops that were fused follow, sorted by name"
         joined = "their names, joined by underscores (order is alphabetical, not that of the computation)"
-        fields.append(Field(ops.removeprefix("fused").lstrip("_") or ops, joined))
+        yield ops.removeprefix("fused").lstrip("_") or ops, joined
     elif ops:
-        fields.append(Field(ops, "what it does"))
+        yield ops, "what it does"
     if number:
-        fields.append(Field(number, "number of the kernel in its generated module"))
-    return Decoded("Inductor kernel", tuple(fields))
+        yield number, "number of the kernel in its generated module"
 
 
 TRITON = {
@@ -252,9 +229,9 @@ TRITON = {
 }
 
 
-def _tensile(match: re.Match[str], name: str) -> Decoded:
-    product = Field(match[0], "indices of the product: C[ij] = A[il] * B[jl], with a batch index k")
-    return Decoded("AMD Tensile matrix product (rocBLAS, hipBLASLt)", (product, *_places(name, TENSILE)))
+def _tensile(match: re.Match[str], name: str) -> Iterator[Part]:
+    yield match[0], "indices of the product: C[ij] = A[il] * B[jl], with a batch index k"
+    yield from _places(name, TENSILE)
 
 
 TENSILE = {
@@ -271,16 +248,12 @@ TENSILE = {
 }
 
 
-def _nccl(match: re.Match[str], name: str) -> Decoded:
-    parts = filter(None, name[match.end() :].split("(")[0].split("_"))
-    waiting = "includes waiting for the ranks that come later: a long one is not a slow one (rule straggler)"
-    return Decoded(
-        "NCCL / RCCL collective",
-        (
-            Field(match["collective"], "the collective: what the ranks do together"),
-            *_parts(parts, {}, NCCL, "a variant"),
-            Field("duration", waiting),
-        ),
+def _nccl(match: re.Match[str], name: str) -> Iterator[Part]:
+    yield match["collective"], "the collective: what the ranks do together"
+    yield from _parts(filter(None, name[match.end() :].split("(")[0].split("_")), {}, NCCL, "a variant")
+    yield (
+        "duration",
+        "includes waiting for ranks that come later: a long one is not a slow one (rule straggler)",
     )
 
 
@@ -299,26 +272,24 @@ NCCL = {
 }
 
 
-def _flash(match: re.Match[str], name: str) -> Decoded:
+def _flash(match: re.Match[str], name: str) -> Iterator[Part]:
     direction = "backward" if "bwd" in match[0] else "forward"
     tiled = f"fused attention, {direction}: scores are computed tile by tile and never written to memory"
-    fields = [Field(match[0], tiled)]
+    yield match[0], tiled
     if traits := re.search(r"<(\d+), (\d+), (\d+), (\d+)", name):
-        fields.append(Field(traits[1], "size of a head"))
-        fields.append(Field(f"{traits[2]} x {traits[3]}", "tile: queries x keys"))
-        fields.append(Field(traits[4], "warps"))
-    return Decoded("FlashAttention", tuple(fields))
+        yield traits[1], "size of a head"
+        yield f"{traits[2]} x {traits[3]}", "tile: queries x keys"
+        yield traits[4], "warps"
 
 
-def _elementwise(match: re.Match[str], name: str) -> Decoded:
-    fields = [Field(match["kind"], ELEMENTWISE[match["kind"]])]
+def _elementwise(match: re.Match[str], name: str) -> Iterator[Part]:
+    yield match["kind"], ELEMENTWISE[match["kind"]]
     if width := re.match(r".*?<(\d+)", name[match.start() :]):
         meaning = "threads of a block" if int(width[1]) >= 32 else "elements that a thread reads at once"
-        fields.append(Field(width[1], meaning))
+        yield width[1], meaning
     functor_named = r"(?<!\w)(\w*(?:Functor\w*|_kernel_cuda|_kernel_impl\w*|Ops?))\b"
     if functor := re.search(functor_named, name[match.end() :]):
-        fields.append(Field(functor[1], "what is computed for each element"))
-    return Decoded("ATen kernel (eager)", tuple(fields))
+        yield functor[1], "what is computed for each element"
 
 
 ELEMENTWISE = {
@@ -333,14 +304,14 @@ ELEMENTWISE = {
     "contiguous; slower than the vectorised one",
 }
 
-READERS: tuple[tuple[str, Callable[[re.Match[str], str], Decoded]], ...] = (
-    (r"^nvjet_", _nvjet),
-    (r"^triton_(?P<kind>[a-z]+)_?(?P<ops>\w*?)(?:_(?P<number>\d+))?$", _triton),
-    (r"(?:nccl|rccl)(?:Dev)?Kernel_?(?P<collective>[A-Z][A-Za-z]+)", _nccl),
-    (r"Cijk_[A-Z][a-z]+_[A-Z][a-z]+", _tensile),
-    (r"^sm(\d+)_xmma_(?P<what>[a-z]+)", _xmma),
-    (r"cutlass_\d\d+_\w+", _cutlass),
-    (r"^(?P<arch>ampere|volta|turing|maxwell|hopper)_\w*gemm", _legacy_gemm),
-    (r"flash_(?:fwd|bwd)\w*|fmha_\w*(?:fwd|bwd|forward|backward)\w*", _flash),
-    (rf"(?P<kind>{'|'.join(ELEMENTWISE)})<", _elementwise),
+READERS: tuple[tuple[str, str, Callable[[re.Match[str], str], Iterator[Part]]], ...] = (
+    (r"^nvjet_", "cuBLAS matrix product", _nvjet),
+    (r"^triton_(?P<kind>[a-z]+)_?(?P<ops>\w*?)(?:_(?P<number>\d+))?$", "Inductor kernel", _triton),
+    (r"(?:nccl|rccl)(?:Dev)?Kernel_?(?P<collective>[A-Z][A-Za-z]+)", "NCCL / RCCL collective", _nccl),
+    (r"Cijk_[A-Z][a-z]+_[A-Z][a-z]+", "AMD Tensile matrix product (rocBLAS, hipBLASLt)", _tensile),
+    (r"^sm(\d+)_xmma_(?P<op>[a-z]+)", "cuBLAS / cuDNN kernel", _xmma),
+    (r"cutlass_\d\d+_\w+", "CUTLASS kernel", _cutlass),
+    (r"^(?P<arch>ampere|volta|turing|maxwell|hopper)_\w*gemm", "cuBLAS matrix product", _legacy_gemm),
+    (r"flash_(?:fwd|bwd)\w*|fmha_\w*(?:fwd|bwd|forward|backward)\w*", "FlashAttention", _flash),
+    (rf"(?P<kind>{'|'.join(ELEMENTWISE)})<", "ATen kernel (eager)", _elementwise),
 )

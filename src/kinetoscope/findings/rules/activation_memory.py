@@ -1,4 +1,4 @@
-"""Activations of layers that repeat hold most of the memory.
+"""Activations of repeated layers take most of the memory.
 
 What it finds
     Tensors of the forward pass that wait for the backward pass, of lines that every layer runs.
@@ -8,8 +8,8 @@ Why it is slow
     in the backward pass, at a third more time for what is checkpointed.
 
 How it decides
-    The activations at the peak of which every layer holds as many of a stack and a size, of four layers at
-    least. Played again with each layer's gone from the next layer's beginning to its own backward pass, but
+    The activations at the peak of which every layer has as many of a stack and a size, with four layers or
+    more. Played again with each layer's gone from the next layer's beginning to its own backward pass, but
     for what a layer makes last: the next layer's input.
 
 What to do
@@ -20,17 +20,13 @@ Source
     Chen et al., "Training Deep Nets with Sublinear Memory Cost"; PyTorch, torch.utils.checkpoint.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
-from kinetoscope.trace.schema import whole
+from kinetoscope.findings.rule import *
 
 LAYERS = 4
-STATISTICS = 0.01  # of a layer's largest tensor: what a norm keeps beside its output, no layer's input
+STATISTICS = (
+    0.01  # of a layer's largest tensor: statistics that a norm keeps with its output are no layer's input
+)
 BEFORE = 2  # entries of the history: what a layer's backward pass allocates before it releases anything
 
 
@@ -40,24 +36,22 @@ def find(view: RankView) -> Findings:
         repeated = _of_layers(here)
         if repeated is None:
             continue
-        layers, held = repeated["layer"].n_unique(), int(repeated["bytes"].sum())
-        found = memory.without(
+        layers, size = repeated["layer"].n_unique(), int(repeated["bytes"].sum())
+        yield from memory.without(
             view,
             one,
             _absent(repeated, here),
-            title=f"activations of {layers} layers hold {numbers.size(held)} at the peak; checkpointed, the "
+            title=f"activations of {layers} layers take {numbers.size(size)} at the peak; checkpointed, the "
             "peak is {freed} lower",
             advice="Checkpoint the layers: their forward pass is computed again in the backward pass, about "
             "a third more time for them.",
             snippet="x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
             source=str(repeated.sort("bytes", descending=True)["line"][0]) or "",
         )
-        if found:
-            yield found
 
 
 def _activations(history: DeviceHistory) -> pl.DataFrame:
-    """Those of the peak; where an allocation failed, none was given back any more."""
+    """The activations at the peak; where an allocation failed, none was given back any more."""
     here = history.at_peak.filter((pl.col("role") == "activation") & pl.col("forward"))
     if history.failed_bytes:
         here = here.with_columns(pl.col("end").fill_null(history.place + 1 + BEFORE))
@@ -65,18 +59,18 @@ def _activations(history: DeviceHistory) -> pl.DataFrame:
 
 
 def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
-    """Activations that every layer holds alike, with the number of their layer.
+    """Activations that every layer has, with the number of their layer.
 
-    A layer may hold several of a stack and a size: layers are as many as divide most bytes evenly.
+    A layer may have several of one stack and size: the number of layers divides most bytes evenly.
     """
-    alike = ["stack", "bytes"]
-    counted = here.with_columns(pl.len().over(alike).alias("times")).filter(pl.col("times") >= LAYERS)
-    held = {layers: whole(counted.filter(pl.col("times") % layers == 0)["bytes"].sum())
+    same = ["stack", "bytes"]
+    counted = here.with_columns(pl.len().over(same).alias("times")).filter(pl.col("times") >= LAYERS)
+    sizes = {layers: whole(counted.filter(pl.col("times") % layers == 0)["bytes"].sum())
             for layers in counted["times"].unique()}  # fmt: skip
-    if not held:
+    if not sizes:
         return None
-    layers = max(held, key=lambda layers: (held[layers], layers))
-    place, each = pl.int_range(pl.len()).over(alike), pl.col("times") // layers
+    layers = max(sizes, key=lambda layers: (sizes[layers], layers))
+    place, each = pl.int_range(pl.len()).over(same), pl.col("times") // layers
     return (
         counted.filter(pl.col("times") % layers == 0)
         .sort("start")
@@ -85,8 +79,8 @@ def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _absent(repeated: pl.DataFrame, here: pl.DataFrame) -> pl.DataFrame:
-    """What is not there once layers are checkpointed: from the next layer's beginning until that layer's
-    backward pass is through with its input, and this one is computed again."""
+    """The allocations that are gone once layers are checkpointed: from the next layer's beginning until that
+    layer's backward pass is through with its input, and this one is computed again."""
     begins, freed = pl.col("start").min().alias("begins"), pl.col("end").min().alias("freed")
     layers = repeated.group_by("layer").agg(begins, freed).sort("layer")
     # What a layer passes on may be a tensor that not every layer holds: the last one's is no layer's input.

@@ -1,7 +1,7 @@
 """Time in which the profiler fetched a buffer.
 
 What it finds
-    ``Activity Buffer Request`` events: CUPTI asks for a buffer for its records, at the first launch and
+    ``Activity Buffer Request`` events: CUPTI requests a buffer for its records, at the first launch and
     whenever one is full.
 
 Why it is slow
@@ -20,10 +20,7 @@ Source
     "Profiling in PyTorch", part 1: "Why is there an offset of ~2.5 ms between the CPU and GPU lanes?"
 """
 
-from __future__ import annotations
-
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

@@ -13,7 +13,7 @@ How it decides
     first launch). What the driver does inside a call of the runtime is that call. The saving is the time that
     the device idles during the calls and as long again behind them. A recording without steps may hold the
     program's start, which allocates too: then it is at most medium. Where the allocator's history was
-    recorded (`run --memory`), it tells what the program gave back itself, and where.
+    recorded (`run --memory`), it shows what the program gave back itself, and where.
 
 What to do
     Remove ``empty_cache()``; ``PYTORCH_ALLOC_CONF=expandable_segments:True`` against fragmentation; pad to a
@@ -23,16 +23,10 @@ Source
     PyTorch CUDA semantics, "Memory management".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memory.growth import GivenBack, given_back
-from kinetoscope.analysis.replay.change import ReplayChange, no_wait, without_host, without_idle
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 BEHIND_NS = 20_000  # what the next launch takes to arrive
 WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
@@ -65,7 +59,7 @@ def find(view: RankView) -> Findings:
 
 
 def _given_back(view: RankView) -> list[GivenBack]:
-    """What the steps gave back to the driver, by the allocator's history."""
+    """Memory that the steps gave back to the driver, by the allocator's history."""
     times = [
         time
         for one in view.memory_in_steps
@@ -87,7 +81,7 @@ def _outermost(view: RankView) -> pl.DataFrame:
 
 
 def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
-    """Those that the steps make; without steps, those after the first launch: starting takes memory."""
+    """The calls of the steps; without steps, those after the first launch: starting takes memory."""
     if view.unit == "step":
         marks = view.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
         within = calls.sort("start_ns").join_asof(marks, on="start_ns")

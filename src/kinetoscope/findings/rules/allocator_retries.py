@@ -1,11 +1,11 @@
-"""Allocations have room only once what is cached was given back to the driver.
+"""Allocations succeed only once cached memory was given back to the driver.
 
 What it finds
     Memory so full, or so cut up, that the allocator gives all of its free segments back to the driver to have
     room for one more allocation.
 
 Why it is slow
-    It waits for the device to finish all it has, and the segments that are given back are asked for again in
+    It waits for the device to finish all it has, and the segments that are given back are requested again in
     the next step. What comes next is an error.
 
 How it decides
@@ -20,10 +20,8 @@ Source
     PyTorch CUDA semantics, "Optimizing memory usage with PYTORCH_ALLOC_CONF".
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.memory.growth import given_back
-from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, numbers, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

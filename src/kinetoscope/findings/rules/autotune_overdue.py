@@ -25,24 +25,9 @@ Source
     "Profiling in PyTorch", part 1: "Did we fuse the matmul and add kernels into one?"
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.findings.rule import (
-    MEDIUM,
-    Finding,
-    Findings,
-    RankView,
-    Saving,
-    commands,
-    evidence,
-    numbers,
-    short_name,
-)
-from kinetoscope.findings.slow_calls import slow_calls
+from kinetoscope.findings.rule import *
 
 SHARE = 0.5
 POSSIBLE = 0.6
@@ -88,12 +73,15 @@ def slow_products(view: RankView) -> pl.DataFrame:
 
 def _slow(view: RankView) -> Findings:
     calls, share = slow_products(view), pl.col("share")
-    for slow in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
-        worst = slow.calls.row(0, named=True)
-        yield slow.finding(
-            title=f"{view.per_step(len(slow.calls)):.0f} calls of {worst['op_name']} per {view.unit} go to a "
+    for slow, saving in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+        worst = slow.row(0, named=True)
+        yield finding_of_calls(
+            view,
+            slow,
+            saving,
+            title=f"{view.per_step(len(slow)):.0f} calls of {worst['op_name']} per {view.unit} go to a "
             f"library kernel at {worst['share']:.0%} of the device's bandwidth, and no template was tried",
-            shown=f"{short_name(slow.kernel)}, inputs {worst['shapes']}",
+            shown=f"{short_name(worst['name'])}, inputs {worst['shapes']}",
             advice=ADVICE,
             snippet=SNIPPET,
             proof=commands.tune(view, MODE),

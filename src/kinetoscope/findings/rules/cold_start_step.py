@@ -10,10 +10,10 @@ Why it is slow
 
 How it decides
     The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without
-    steps: a call of the runtime (a launch, making the device's context or a stream), or an op on its way to
-    its own launch, that took a millisecond or more while the device had nothing to do. A recording that says
-    that its steps had settled before (``kinetoscope run`` waits for that) has no start-up costs: what its
-    first step takes longer is the profiler's beginning.
+    steps: a call of the runtime (a launch, making the device's context or a stream), or an op before its
+    own launch, that took a millisecond or more while the device had nothing to do. A recording that
+    notes that its steps had settled before (``kinetoscope run`` waits for that) has no start-up costs: what
+    its first step takes longer is the profiler's beginning.
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:
@@ -23,23 +23,7 @@ Source
     "Profiling in PyTorch", part 1: "Why does ProfilerStep#2 take so long?" and the cheat-sheet's CPU lane.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    Evidence,
-    Finding,
-    Findings,
-    RankView,
-    Severity,
-    evidence,
-    matching,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 
 FACTOR = 1.5  # steps of one program differ by tens of per cent on the host, not by half
 # A profiler that has just begun to record costs its first step some 100 µs (70 to 113 µs in the warm

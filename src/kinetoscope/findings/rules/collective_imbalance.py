@@ -1,7 +1,7 @@
 """Ranks take turns in being late, or send uneven shares.
 
 What it finds
-    Waiting inside collectives without one culprit, and all-to-alls whose split sizes differ much: experts,
+    Waiting inside collectives without one straggler, and all-to-alls whose split sizes differ much: experts,
     shards or sequences of uneven load.
 
 Why it is slow
@@ -11,7 +11,7 @@ How it decides
     Recorded split sizes whose largest is at least 1.5 times their mean, or exposed waiting of 3 % of the step
     with no straggler, and no rank waited for in more than 60 % of it. An even load brings the slowest down to
     the mean, not to the fastest: saved is what the job's step gains, all ranks replayed together, if no
-    rank's way into a collective takes longer than the mean of all. Of one rank's recording half of the
+    rank takes longer than the mean of all to reach a collective. With one rank's recording alone, half of the
     waiting counts as saved.
 
 What to do
@@ -22,18 +22,10 @@ Source
     The eight-rank DLRM recording of param; mixture-of-experts load balancing (Switch Transformer).
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
-import polars as pl
-
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
-from kinetoscope.analysis.replay.change import shorten
 from kinetoscope.analysis.replay.ranks import evenly_loaded
-from kinetoscope.findings.job import Changes, both
-from kinetoscope.findings.rule import LOW, MEDIUM, Finding, Findings, RankView, evidence, savings
+from kinetoscope.findings.rule import *
 
 UNEVEN = 1.5
 MOSTLY = 0.6
@@ -51,7 +43,7 @@ def find(view: RankView) -> Findings:
         return
     waited = waits(view.run, view.trace) if turns else _beyond_its_bytes(uneven)
     saving = savings.device(view, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
-    saving = replace(saving, together=both(evenly_loaded(view.run), _moved_evenly(view, waited)))
+    saving = replace(saving, together=combined(evenly_loaded(view.run), _moved_evenly(view, waited)))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return
     us = view.us_of(waited, "saved_ns")
@@ -70,8 +62,8 @@ def find(view: RankView) -> Findings:
 
 
 def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:
-    """Half of what is saved of the collectives that is not waiting, as a part of the time that the data takes
-    where all ranks come at once."""
+    """Half of the saved time that is not waiting, as a part of the time that the transfer takes where all
+    ranks arrive at once."""
     waiting = waits(view.run, view.trace).select("id", waited_ns="waiting_ns")
     table = waited.join(waiting, on="id", how="left").with_columns(pl.col("waited_ns").fill_null(0))
     moved, moving = ((pl.col(name) - pl.col("waited_ns")).clip(0) for name in ("saved_ns", "duration_ns"))
@@ -80,7 +72,7 @@ def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:
 
 
 def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:
-    """``saved_ns``: what uneven collectives took longer than the fastest of them would for as many elements.
+    """``saved_ns``: the time beyond what the fastest of the uneven collectives takes for as many elements.
 
     Ranks cannot be compared one by one here: the same collective has another size on each."""
     sizes = (_recorded(f"{side} msg nelems").cast(pl.Float64, strict=False) for side in ("In", "Out"))
@@ -107,5 +99,5 @@ def _uneven_splits(view: RankView) -> pl.DataFrame:
 
 
 def _recorded(argument: str) -> pl.Expr:
-    """What a collective's recorded arguments say, as text."""
+    """A recorded argument of a collective, as text."""
     return pl.col("collective").cast(pl.String).str.json_path_match(f"$['{argument}']")

@@ -19,13 +19,9 @@ Source
     "Profiling in PyTorch", part 1: "CPU overhead went up, not down".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import region_of_work, regions
 from kinetoscope.analysis.events.torch_names import CACHE_LOOKUP
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 ENTRIES = 5  # per step: below, the tax is a few hundred microseconds at most
 LAUNCHES = 3

@@ -1,7 +1,8 @@
 """An op copies, casts or transforms its tensors before it computes.
 
 What it finds
-    Copies, layout changes and casts that nobody wrote, inside another op: of ``convolution_backward``,
+    Copies, layout changes and casts that are not in the program's code, inside another op:
+    ``convolution_backward``,
     ``scaled_dot_product_attention``, ``einsum``, ``linear``.
 
 Why it is slow
@@ -12,23 +13,19 @@ How it decides
     Kernels that only move, cast or transform bytes, whose op is, or is inside of, one that computes. Layout
     changes of ordinary convolutions are ``layout-conversion``'s, the driver's copies before a product
     ``hidden-device-copy``'s. Four fifths of their time count as saved, since one copy for all uses remains;
-    half of a convolution's, since some of those give way to a slower kernel only.
+    half of a convolution's, since without some of those a slower kernel is chosen.
 
 What to do
     Give the op what its kernel takes: contiguous operands, one type for all, sizes that are multiples of 8.
-    Of grouped convolutions: measure both layouts and ``torch.backends.cudnn.benchmark``.
+    For grouped convolutions, measure both layouts and ``torch.backends.cudnn.benchmark``.
 
 Source
     NVIDIA Deep Learning Performance Guide, "Tensor Layouts"; PyTorch's Convolution.cpp and Blas.cpp.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.layout_conversion import CONVERTS, conversions
 
 # Ops that do nothing but make or move a tensor: what they do inside of another is that one's doing.
@@ -38,7 +35,7 @@ MOVING = (
     r"|slice|select|as_strided|t|squeeze|unsqueeze|stack|split\w*|chunk|index\w*|flatten|unflatten|pin_memory)$"
 )
 MOVES = rf"{CONVERTS}|tensorTransform|SubTensorOp\w*CastTensor|copy_kernel|transpose"
-# Of the copies' time: one for all uses remains; some of a convolution's give way to a slower kernel.
+# Of the copies' time: one for all uses remains; without some of a convolution's, a slower kernel is chosen.
 GAIN, GAIN_OF_CONVOLUTIONS = 0.8, 0.5
 
 
@@ -59,8 +56,9 @@ def find(view: RankView) -> Findings:
             saving=saving,
             at_most="medium",
             evidence=[evidence.of(view, "the longest of them", longest)],
-            advice=f"Give {maker} what its kernel takes: contiguous operands of one type, sizes that are "
-            "multiples of 8.",
+            advice=f"{maker} copies its tensors before it computes. Pass contiguous operands of one type, "
+            "with sizes divisible by 8"
+            + ("; for convolutions, try channels_last." if "conv" in maker else "."),
             source=evidence.source(view, longest["op"]) or evidence.source(view, forward),
         )
 

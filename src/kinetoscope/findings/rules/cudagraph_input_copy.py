@@ -18,16 +18,12 @@ What to do
     no problem (the device is busy anyway), use the default mode.
 
 Source
-    The forum thread "Profiling torch.compile CUDA code": 7.7 ms of ``multi_tensor_apply_kernel`` beside 4.7
+    The forum thread "Profiling torch.compile CUDA code": 7.7 ms of ``multi_tensor_apply_kernel`` next to 4.7
     ms of ``triton_poi_fused_add_mul_0``; PyTorch documentation of CUDAGraph Trees.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 COPIES = r"^aten::(_foreach_copy_|copy_)$"
 

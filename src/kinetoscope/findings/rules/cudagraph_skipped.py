@@ -1,4 +1,4 @@
-"""CUDA graphs were asked for and not used.
+"""CUDA graphs were requested and not used.
 
 What it finds
     Compiled functions with ``mode="reduce-overhead"`` or ``"max-autotune"`` whose graph Inductor did not
@@ -16,17 +16,15 @@ How it decides
     with a graph than without).
 
 What to do
-    What the reason says: keep everything on the device, clone an input instead of changing it, fix the
+    By the reason: keep everything on the device, clone an input instead of changing it, fix the
     shapes.
 
 Source
     PyTorch documentation, "CUDAGraph Trees", limitations.
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.compiled.regions import compiled, regions, replaying
-from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 FEW = 10  # launches an entry
 
@@ -43,7 +41,7 @@ def find(view: RankView) -> Findings:
         saving = _saving(view)
         yield Finding(
             subject=f"{frame.function} {frame.compile_id}",
-            title=f"CUDA graphs were asked for and not used in {frame.function or frame.compile_id}: {why}",
+            title=f"CUDA graphs were requested and not used in {frame.function or frame.compile_id}: {why}",
             saving=saving,
             at_least="medium" if saving.share < LOW else None,
             evidence=[evidence.of(view, f"{frame.compile_id}: {why}", view.trace.steps)],

@@ -4,13 +4,13 @@ What it finds
     Idle time while the training thread sits in the DataLoader's ``__next__``.
 
 Why it is slow
-    The batch is made when it is asked for (``num_workers=0``), or the workers make batches more slowly than
+    The batch is made when it is requested (``num_workers=0``), or the workers make batches more slowly than
     the device consumes them.
 
 How it decides
-    Where the recording timed steps without the profiler: the median of what they waited for their loader, and
-    of that what is not hidden behind device work, since without it the step would still take the device that
-    long. In a program without a device, workers and steps share the cores: on n of them the nth part of the
+    Where the recording timed steps without the profiler: the median of their waiting for the loader, less the
+    part that is hidden behind device work, since the step would still take the device that long. In a
+    program without a device, workers and steps share the cores: on n of them the nth part of the
     waiting remains. Else: idle time of the cause ``data-loading``; in a recording without device work, the
     time in ``__next__`` itself.
 
@@ -22,17 +22,13 @@ Source
     PyTorch performance tuning guide, "Enable asynchronous data loading and augmentation".
 """
 
-from __future__ import annotations
-
 import math
-
-import polars as pl
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns
-from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
-ENOUGH = 8  # workers to try where nobody knows how many there are
+ENOUGH = 8  # workers to try where their number is not known
 MOST_TIMES = 8  # so many times the workers are the most that is advised
 
 
@@ -66,7 +62,7 @@ def find(view: RankView) -> Findings:
 
 
 def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
-    """What the program's own steps waited for data, by its ledger."""
+    """The waiting for data as measured in the program's own steps."""
     step_us = own.step_us
     saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))
     basis = "waiting for the loader, measured in steps without the profiler: with enough workers it is gone"
@@ -91,7 +87,7 @@ def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataF
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
         + (": the loader has no workers" if workers == 0 else ""),
-        saving=savings.beside(view, saved_us, basis),
+        saving=savings.unreplayed(view, saved_us, basis),
         evidence=[evidence.of(view, shown, calls if len(calls) else view.trace.steps)],
         advice=_advice(workers, enough) + _pinned(view),
         snippet=_snippet(view, max(enough, workers or 1)),
@@ -102,8 +98,8 @@ def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataF
 def enough_workers(workers: int | None, step_us: float, data_us: float) -> int:
     """How many workers keep up with a step that does not wait.
 
-    Those there are make a batch per step, so that they must be as many more as the step gets shorter. Without
-    any, a batch takes its waiting to make.
+    The present workers make one batch per step, so that their number grows as the step gets shorter. Without
+    any, making a batch takes as long as the waiting for it.
     """
     rest_us = max(step_us - data_us, step_us / MOST_TIMES)
     if workers is None:

@@ -12,20 +12,16 @@ How it decides
     no work), do not count.
 
 What to do
-    Record fewer steps; fewer streams; less beside them (``profile_memory=False``, no stacks); synchronise
+    Record fewer steps; fewer streams; fewer extras (``profile_memory=False``, no stacks); synchronise
     before the profiler stops. Then check ``kinetoscope report``'s health section.
 
 Source
     Kineto issues on dropped activity buffers; the contract's health section.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import DMA
 from kinetoscope.analysis.time.busy import unanswered_launches
-from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 SHARE = 0.01
 COUNT = 5
@@ -60,6 +56,6 @@ def find(view: RankView) -> Findings:
             saving=savings.nothing("nothing to save; what is missing is not counted anywhere"),
             at_least="medium",
             evidence=shown,
-            advice="Record fewer steps and less beside them, and synchronise before the profiler stops.",
+            advice="Record fewer steps and fewer extras, and synchronise before the profiler stops.",
             snippet="torch.cuda.synchronize()\nprofiler.stop()",
         )

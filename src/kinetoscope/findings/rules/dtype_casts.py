@@ -23,22 +23,9 @@ Source
     PyTorch AMP documentation: autocast's weight cache.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
-from kinetoscope.findings.rule import (
-    MEDIUM,
-    Finding,
-    Findings,
-    RankView,
-    evidence,
-    matching,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 
 CASTS = r"(bfloat16|float16|half|float8\w*)_copy_kernel"
 CAST = r"^aten::(to|_to_copy)$"
@@ -56,14 +43,14 @@ def find(view: RankView) -> Findings:
         (matching(parents, "name", "^aten::(_to_copy|to)$") | matching(copies, "name", CASTS))
         & ~matching(copies, "category", "^optimizer$")
     )
-    asked = _calls(host).gather(casts["op"]).drop_nulls().unique().sort()
-    autocast = _autocast(view, asked)
+    calls = _calls(host).gather(casts["op"]).drop_nulls().unique().sort()
+    autocast = _autocast(view, calls)
     half = autocast and matching(view.work, "category", "^optimizer$").any()
     saved, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
     freed = savings.device(view, casts, basis, saved=saved * pl.col("duration_ns"))
     if freed.change.is_empty:
         return
-    saving = savings.both(view, freed, savings.host(view, host[asked], "their calls", saved))
+    saving = savings.both(view, freed, savings.host(view, host[calls], "their calls", saved))
     if saving.share < MEDIUM:
         return
     longest = casts.sort("duration_ns", descending=True)
@@ -82,7 +69,8 @@ def find(view: RankView) -> Findings:
 
 
 def _autocast(view: RankView, calls: pl.Series) -> bool:
-    """Whether some casts are made inside the ops that need them: the program does not ask for those."""
+    """Whether some casts are made inside the ops that need them: the program itself does not request
+    those."""
     host = view.trace.host_events
     return matching(host.select("name")[host["parent"].gather(calls).drop_nulls()], "name", "^aten::").any()
 

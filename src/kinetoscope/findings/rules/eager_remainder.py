@@ -20,13 +20,9 @@ Source
     torch.compile troubleshooting guide, "Graph breaks".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiled, regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, savings
+from kinetoscope.findings.rule import *
 
 SHARE = 0.05
 

@@ -1,8 +1,8 @@
 """Communication that nothing hides.
 
 What it finds
-    Collectives that run while the device computes nothing, the waiting for late ranks taken out (that is
-    ``straggler``'s and ``collective-imbalance``'s).
+    Collectives that run while the device computes nothing, the waiting for late ranks taken out (see
+    ``straggler`` and ``collective-imbalance``).
 
 Why it is slow
     The link and the multiprocessors can work at the same time. A collective that starts when its input's
@@ -13,8 +13,8 @@ How it decides
     waiting: at least 10 % of the step, since the last bucket of a backward pass cannot be hidden. Half of it
     counts as saved: communication that is hidden slows the computing that hides it. Over links of 100 GB/s or
     more nothing is promised: what the collective's kernel takes of multiprocessors, memory and power is then
-    as much as it hides (842 µs made to overlap on two H200 saved 85 µs: products beside them took a third
-    longer, and buckets are copied).
+    as much as it hides (842 µs made to overlap on two H200 saved 85 µs: products next to them took a
+    third longer, and buckets are copied).
 
 What to do
     Start gradients' all-reduces during the backward pass (DistributedDataParallel does; larger or smaller
@@ -25,21 +25,13 @@ Source
     PyTorch DDP design note; HolisticTraceAnalysis' exposed communication.
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
-import polars as pl
-
 from kinetoscope.analysis.collectives.recorded import BUS, collectives
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.replay.change import shorten
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import HIGH, Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 GAIN = 0.5
 # Bytes a second per rank, as nccl-tests count a bus: beyond PCIe 5.0 (64 GB/s) and a network card of 800
-# Gbit/s, so that it is NVLink or its like; of the fastest collective that is long enough to tell.
+# Gbit/s, so that it is NVLink or similar; of the fastest collective that is long enough to measure it.
 FAST, ENOUGH = 100e9, 1_000_000
 
 
@@ -53,11 +45,11 @@ def find(view: RankView) -> Findings:
     transfer = max(0, exposed - int(waited["saved_ns"].sum()))
     if transfer < HIGH * view.length_ns:
         return
-    # What each collective's exposed transfer is of its duration is not known one by one: the mean is taken.
+    # How much of each collective's duration is exposed transfer is not known one by one: the mean is taken.
     part = transfer / max(1, int(running["duration_ns"].sum()))
     saved = pl.col("duration_ns") * part * GAIN
     saving = savings.device(view, running, "half of the exposed transfer time", saved=saved)
-    # Replayed together, a collective takes what its transfer does: that gets shorter, and no waiting.
+    # Replayed together, a collective takes as long as its transfer: that gets shorter, and no waiting.
     moving = int(running["duration_ns"].sum()) - int(waited["waiting_ns"].sum())
     less = shorten(running["id"], running["duration_ns"] * (GAIN * min(1.0, transfer / max(1, moving))))
     saving = replace(saving, together={view.rank: less})
@@ -77,7 +69,7 @@ def find(view: RankView) -> Findings:
 
 
 def _bus(view: RankView) -> float:
-    """What the fastest collective moved a second over each rank's link; 0 where no sizes were recorded."""
+    """Bytes/s that the fastest collective moved over each rank's link; 0 where no sizes were recorded."""
     long = collectives(view.trace).filter(pl.col("bytes") >= ENOUGH, pl.col("duration_ns") > 0)
     part = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64) * (1 - 1 / pl.col("size"))
     rates = long.select((pl.col("bytes") / pl.col("duration_ns") * 1e9 * part).max())

@@ -20,12 +20,8 @@ Source
     "Profiling in PyTorch", part 1: "Why is cudaDeviceSynchronize so big?"
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 FLUSH = r"^(cuda|hip)DeviceSynchronize$"
 

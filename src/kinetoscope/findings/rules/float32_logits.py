@@ -5,7 +5,7 @@ What it finds
     log-softmax and their gradients.
 
 Why it is slow
-    Of a language model the logits are the largest tensor, tokens times vocabulary; each of these copies
+    In a language model the logits are the largest tensor, tokens times vocabulary; each of these copies
     is as large as many layers' activations.
 
 How it decides
@@ -22,14 +22,8 @@ Source
     Language Models".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
-from kinetoscope.trace.schema import whole
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
@@ -40,10 +34,10 @@ def find(view: RankView) -> Findings:
         size, copied = whole(copies["bytes"].max()), copies.head(1)
         every = one.history.known.filter((pl.col("bytes") == size) & ~pl.col("forward"))
         # In every step: the output is there as well, or in the copy's stead.
-        alike = copies.filter(pl.col("stack").is_in(copied["stack"].implode()))
-        is_copy = every["start"].is_in(_again(every, copied, len(alike)).implode())
+        same_stack = copies.filter(pl.col("stack").is_in(copied["stack"].implode()))
+        is_copy = every["start"].is_in(_again(every, copied, len(same_stack)).implode())
         is_copy &= not copied["replaces"][0]
-        found = memory.without(
+        yield from memory.without(
             view,
             one,
             every.with_columns(pl.when(is_copy).then("bytes").otherwise(pl.col("bytes") // 2).alias("bytes")),
@@ -53,15 +47,13 @@ def find(view: RankView) -> Findings:
             "take the loss of a chunk of tokens at a time.",
             source=str(copied["line"][0]),
         )
-        if found:
-            yield found
 
 
-def _again(every: pl.DataFrame, copied: pl.DataFrame, alike: int) -> pl.Series:
-    """Where the copy is made, in each step: of a stack that allocates so many at a time, one of them."""
+def _again(every: pl.DataFrame, copied: pl.DataFrame, at_once: int) -> pl.Series:
+    """The copies of every step: of a stack that allocates so many at once, one of them."""
     same = every.filter(pl.col("stack").is_in(copied["stack"].implode())).sort("start")["start"]
-    first = (same < copied["start"][0]).sum() % alike
-    return same.gather_every(alike, first)
+    first = (same < copied["start"][0]).sum() % at_once
+    return same.gather_every(at_once, first)
 
 
 def _copies(history: DeviceHistory) -> pl.DataFrame:

@@ -5,13 +5,13 @@ What it finds
     went on without a word.
 
 Why it is slow
-    All that one hoped for of ``torch.compile`` does not happen: nothing is fused, every op is launched from
-    Python. What a report says of eager code below is the consequence.
+    ``torch.compile`` has no effect there: nothing is fused, every op is launched from Python. Findings on
+    eager code below are the consequence.
 
 How it decides
     The compile log: a failure whose effect is that the function runs eagerly (one that raised, or the limit
     of recompilations, is another matter), unless the same function was compiled after all. The saving is what
-    fusing the eager elementwise chains outside of compiled regions would spare the device, and the part of
+    fusing the eager elementwise chains outside of compiled regions would save on the device, and the part of
     the launch-bound idle time that their launches have among all.
 
 What to do
@@ -22,15 +22,10 @@ Source
     torch.compile troubleshooting, "Skipped frames"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiled
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.compilation.model import Failure
-from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 ROLE = "root"
 

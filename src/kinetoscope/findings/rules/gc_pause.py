@@ -20,12 +20,8 @@ Source
     torchtitan's ``gc_freq``; CPython's gc module.
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rank_view import spans
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

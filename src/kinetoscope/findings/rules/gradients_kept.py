@@ -1,4 +1,4 @@
-"""Gradients of the last step are held while the next step's activations are.
+"""Gradients of the last step stay allocated during the next step's forward pass.
 
 What it finds
     Gradients that are set to zero instead of being given back, or that are given back only after the
@@ -19,14 +19,8 @@ Source
     PyTorch, torch.optim.Optimizer.zero_grad; PyTorch performance tuning guide.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
-from kinetoscope.trace.schema import whole
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
@@ -38,18 +32,16 @@ def find(view: RankView) -> Findings:
         kept = one.history.at_peak.filter(
             pl.col("role") == "gradient", pl.col("start").is_null() | (pl.col("start_us") < began_us)
         )
-        held = whole(kept["bytes"].sum())
-        found = memory.without(
+        size = whole(kept["bytes"].sum())
+        yield from memory.without(
             view,
             one,
             _absent(one.history, kept),
-            title=f"{numbers.size(held)} of the last step's gradients are held through the forward pass; the "
-            "peak would be {freed} lower",
+            title=f"{numbers.size(size)} of the last step's gradients stay allocated in the forward pass; "
+            "the peak would be {freed} lower",
             advice="Give gradients back before the forward pass, rather than set them to zero.",
             snippet="optimizer.zero_grad(set_to_none=True)",
         )
-        if found:
-            yield found
 
 
 def _absent(history: DeviceHistory, kept: pl.DataFrame) -> pl.DataFrame:

@@ -16,7 +16,7 @@ How it decides
     they are not in the saving.
 
 What to do
-    What the log's hint says: move the call out of the compiled function, wrap it in a custom op, use
+    Follow the log's hint: move the call out of the compiled function, wrap it in a custom op, use
     ``torch.cond`` or ``torch.where`` for the branch, ``torch._dynamo.config.capture_scalar_outputs`` for
     ``.item()``. With ``fullgraph=True`` a break is an error instead of a silence.
 
@@ -24,16 +24,10 @@ Source
     torch.compile troubleshooting, "Graph breaks"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
-from kinetoscope.compilation.model import Compilation, GraphBreak
+from kinetoscope.compilation.model import CompiledProgram, GraphBreak
 from kinetoscope.findings.in_force import blocked
 from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
 
@@ -76,14 +70,14 @@ def _launches(row: GraphBreak) -> Iterable[str]:
         yield f"{row.extra_launches} extra launches: {', '.join(added)}"
 
 
-def _resumed(view: RankView, compilation: Compilation, row: GraphBreak) -> pl.DataFrame:
+def _resumed(view: RankView, compilation: CompiledProgram, row: GraphBreak) -> pl.DataFrame:
     """The recorded entries of what follows the break, with ``cost_ns``."""
     rests = ((frame.compile_id, RESUMED.match(frame.function or "")) for frame in compilation.frames)
     marks = [compile_id for compile_id, rest in rests if rest and int(rest["line"]) == row.line]
     return view.inside(entry_costs(view.trace)).filter(pl.col("compile_id").is_in(marks))
 
 
-def _calling(view: RankView, compilation: Compilation, resumed: pl.DataFrame) -> pl.DataFrame:
+def _calling(view: RankView, compilation: CompiledProgram, resumed: pl.DataFrame) -> pl.DataFrame:
     """The broken function's own entries, those that what follows was entered from, where other compiled code
     called them: it would hold the function if that were whole. All but the first of each call of that code,
     which is then entered for them."""

@@ -1,4 +1,4 @@
-"""A copy that nobody wrote, before a matrix product.
+"""A copy that is not in the program's code, before a matrix product.
 
 What it finds
     ``Memcpy DtoD`` right before a GEMM, launched by the same op: ``addmm`` copies its bias into the output,
@@ -21,11 +21,7 @@ Source
     "Profiling in PyTorch", part 1: "Do the CUDA launches go down by half?"
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

@@ -22,12 +22,8 @@ Source
     "Profiling in PyTorch", part 1: drill into the CPU lane under the gap.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.idle.causes import computing
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

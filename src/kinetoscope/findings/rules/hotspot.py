@@ -8,8 +8,9 @@ Why it is slow
 
 How it decides
     Its share of device time is at least 50 %. What a speed-up by k would buy is share × (1 − 1/k) of busy
-    time, on the critical path; the title says it for k = 2. Nothing is promised: by how much the kernel can
-    get faster its name does not tell (``low-flops`` and ``low-bandwidth`` say it where its limits are known).
+    time, on the critical path; the title gives it for k = 2. Nothing is promised: by how much the kernel can
+    get faster is not known from its name (``low-flops`` and ``low-bandwidth`` know it where limits are
+    known).
 
 What to do
     Look at it with ``kinetoscope bench``: its bandwidth, its FLOP/s, other configurations. Or give it less to
@@ -19,20 +20,7 @@ Source
     "Profiling in PyTorch", part 1: "One event dominates CUDA total"; Amdahl's law.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    LOW,
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    savings,
-    short_name,
-)
+from kinetoscope.findings.rule import *
 
 SHARE = 0.5
 BUSY = 0.5  # in a step that waits for the host, no kernel is hot

@@ -1,4 +1,4 @@
-"""The backward of selecting writes whole tensors of zeros, and adds them up.
+"""Indexing in a loop makes autograd write whole tensors of zeros, and add them up.
 
 What it finds
     Gradients of ``w[i]``, ``x[a:b]`` and ``x[index]`` in a loop: a loop over the experts of one stacked
@@ -22,14 +22,9 @@ Source
     PyTorch's derivatives.yaml: ``select_backward`` and ``slice_backward`` start from ``zeros``.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.replay.change import in_a_row
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 NODES = r"^autograd::engine::evaluate_function: (Select|Slice|AsStrided|Index)Backward\d+$"
 WHOLE = r"^aten::(zeros|zero_|fill_|new_zeros|add|add_)$"
@@ -51,9 +46,10 @@ def find(view: RankView) -> Findings:
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
     forward = attribution(view.trace)["forward_op"].gather(longest["id"])
     yield Finding(
-        title=f"The backward of {view.per_step(nodes):.0f} selections per {view.unit} fills and adds "
-        f"{view.per_step(len(wasted)):.0f} whole tensors ({view.per_step(additions):.0f} additions): "
-        f"{numbers.time(us)}, {us / max(view.busy_us, 1e-9):.0%} of busy time",
+        title=f"Indexing in a loop ({view.per_step(nodes):.0f} selections per {view.unit}) makes "
+        f"autograd fill and add {view.per_step(len(wasted)):.0f} full-size tensors "
+        f"({view.per_step(additions):.0f} additions): {numbers.time(us)}, "
+        f"{us / max(view.busy_us, 1e-9):.0%} of busy time",
         saving=savings.both(
             view, freed, savings.host(view, loop, "host time of the nodes but one a tensor", share)
         ),

@@ -9,10 +9,10 @@ Why it is slow
 
 How it decides
     The n-th launch of a kernel and grid in each of at least three steps, 10 µs or longer: the time above the
-    median, summed. Where NVML readings were recorded they say which of the reasons it may be.
+    median, summed. Recorded NVML readings show which of the reasons it may be.
 
 What to do
-    Read all steps, not the mean. ``nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE`` says whether clocks were
+    Read all steps, not the mean. ``nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE`` shows whether clocks were
     throttled; for measuring, lock them (``nvidia-smi --lock-gpu-clocks``). If another stream overlaps, see
     whether it has to.
 
@@ -20,26 +20,11 @@ Source
     "Profiling in PyTorch", part 1: "Why does the same kernel take more time compared to others?"
 """
 
-from __future__ import annotations
+from kinetoscope.findings.rule import *
 
-from collections.abc import Iterable
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    Evidence,
-    Finding,
-    Findings,
-    RankView,
-    evidence,
-    numbers,
-    savings,
-    short_name,
-)
-
-STEPS = 3  # of two, nobody knows which is usual
+STEPS = 3  # with two, which is usual is not known
 LONG_NS = 10_000
-SPREAD = 1.3  # longest over median: clocks alone wander by some per cent
+SPREAD = 1.3  # longest over median: clocks alone vary by some per cent
 
 
 def find(view: RankView) -> Findings:

@@ -22,15 +22,9 @@ Source
     PyTorch tutorial "Channels Last Memory Format"; NVIDIA Deep Learning Performance Guide, "Tensor Layouts".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.convolutions import convolutions
-from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.rule import LOW, Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
@@ -65,7 +59,7 @@ def find(view: RankView) -> Findings:
 
 
 def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
-    """What channels_last saves: the conversions, and of batch normalizations in training that half which
+    """The savings of channels_last: the conversions, and of batch normalizations in training the half which
     their kernels for channels_last do not take."""
     normalizing = view.kernels(NORMALIZES)
     normalizing = normalizing.filter(~pl.col("name").cast(pl.String).str.contains("channels_last"))

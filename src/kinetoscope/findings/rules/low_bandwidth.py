@@ -22,14 +22,9 @@ Source
     Roofline model (Williams, Waterman, Patterson, 2009).
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.findings.rule import Findings, RankView, commands, matching
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.autotune_overdue import slow_products, untuned
-from kinetoscope.findings.slow_calls import slow_calls
 
 SHARE = 0.5
 POSSIBLE = 0.8
@@ -50,14 +45,17 @@ def find(view: RankView) -> Findings:
     if untuned(view):
         calls = calls.join(slow_products(view), on="id", how="anti")
     share = pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")
-    for slow in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
-        worst = slow.calls.row(0, named=True)
+    for slow, saving in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+        worst = slow.row(0, named=True)
         speed = worst["bytes"] / worst["time_ns"] / 1000
-        yield slow.finding(
+        yield finding_of_calls(
+            view,
+            slow,
+            saving,
             title=f"{worst['op_name']} moves its bytes at {speed:.2f} TB/s, {worst['share']:.0%} of the "
             "device's bandwidth",
-            shown=f"{len(slow.calls)} calls, inputs {worst['shapes']}",
+            shown=f"{len(slow)} calls, inputs {worst['shapes']}",
             advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
             snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
-            proof=commands.bench(view, slow.kernel),
+            proof=commands.bench(view, worst["name"]),
         )

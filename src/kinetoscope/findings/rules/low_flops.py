@@ -24,18 +24,11 @@ Source
     quantization".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.cost.roofline import costed
-from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.findings.in_force import Remedy
-from kinetoscope.findings.rule import Findings, RankView, commands, matching
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.misaligned_shapes import MISALIGNED
-from kinetoscope.findings.slow_calls import SlowCalls, slow_calls
 
 SHARE = 0.4
 POSSIBLE = 0.7
@@ -49,7 +42,7 @@ _OF_MAKERS = {
     "AMD": "The device is full: have the library's kernels for these shapes measured "
     "(PYTORCH_TUNABLEOP_ENABLED=1), or the tuned table of the serving engine made for them."
 }
-# Attention is bound by its softmax as well; its FLOPs alone say little.
+# Attention is bound by its softmax as well; its FLOPs alone mean little.
 PRODUCTS = "^(matmul|convolution|template)$"
 
 
@@ -63,22 +56,25 @@ def find(view: RankView) -> Findings:
         & ~matching(costs, "name", MISALIGNED)
     )
     share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
-    for slow in slow_calls(view, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
-        worst = slow.calls.row(0, named=True)
-        calls, speed = view.per_step(len(slow.calls)), worst["flops"] / worst["time_ns"] / 1000
+    for slow, saving in slow_calls(view, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
+        worst = slow.row(0, named=True)
+        calls, speed = view.per_step(len(slow)), worst["flops"] / worst["time_ns"] / 1000
         remedy = _remedy(view, slow)
-        yield slow.finding(
+        yield finding_of_calls(
+            view,
+            slow,
+            saving,
             title=f"{worst['op_name']} ({calls:.0f} calls per {view.unit}) computes at {speed:.0f} TFLOP/s, "
             f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
             shown=f"inputs {worst['shapes']}",
             advice=remedy.advice,
             snippet=remedy.snippet,
-            proof=commands.bench(view, slow.kernel),
+            proof=commands.bench(view, worst["name"]),
         )
 
 
-def _remedy(view: RankView, slow: SlowCalls) -> Remedy:
-    work = view.work.filter(pl.col("id").is_in(slow.calls["id"].implode()))
+def _remedy(view: RankView, slow: pl.DataFrame) -> Remedy:
+    work = view.work.filter(pl.col("id").is_in(slow["id"].implode()))
     if matching(work, "category", "^convolution$").any():
         advice = "Let the library measure its algorithms for these shapes; make the batch larger."
         return Remedy(advice, "torch.backends.cudnn.benchmark = True")

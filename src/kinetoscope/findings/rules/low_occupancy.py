@@ -16,18 +16,14 @@ How it decides
 
 What to do
     Smaller blocks or more warps for the same block (Triton: ``BLOCK`` down, ``num_warps`` up), fewer values
-    held at a time, less unrolling.
+    in registers at a time, less unrolling.
 
 Source
     CUDA C++ Best Practices Guide, "Occupancy".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, savings, short_name
+from kinetoscope.findings.rule import *
 
 LONG_NS = 20_000
 OCCUPANCY = 0.25
@@ -62,7 +58,7 @@ def find(view: RankView) -> Findings:
             saving=saving,
             at_most="medium",
             evidence=[evidence.of(view, f"{len(group)} launches", longest)],
-            advice="Smaller blocks, more warps, or fewer values held at a time.",
+            advice="Smaller blocks, more warps, or fewer values in registers at a time.",
             snippet="kernel[grid](…, BLOCK=1024, num_warps=4)",
             source=evidence.source(view, group["op"]),
             proof=commands.bench(view, first["name"]),

@@ -19,13 +19,7 @@ Source
     "Profiling in PyTorch", part 1: "One event has a huge # of Calls".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.analysis.replay.change import in_a_row
-from kinetoscope.findings.in_force import compiles
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, numbers, savings
+from kinetoscope.findings.rule import *
 
 # What torch._foreach_* does on lists of tensors.
 LISTED = "^(elementwise|copy|memset|reduction)$"

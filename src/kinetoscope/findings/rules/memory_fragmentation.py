@@ -1,19 +1,20 @@
 """Free memory lies in holes that nothing fits into.
 
 What it finds
-    Memory that the allocator has of the driver beyond the most that blocks ever needed at once.
+    Memory that the allocator took from the driver beyond the most that blocks ever needed at once.
 
 Why it is slow
     A block never moves: where sizes change from step to step, a hole of last step's size may fit nothing
-    of this step's. More is asked of the driver, until it has none; then everything cached is given back,
+    of this step's. More is requested from the driver, until it has none; then everything cached is given
+    back,
     and that waits for the device.
 
 How it decides
     What is reserved at the peak, less the most that blocks ever had of it and a twentieth more, where that is
     a tenth of what is reserved: of programs whose sizes never change it was measured to be up to 7 %. At
-    least 20 MiB, which is what the allocator asks for at a time. Not where segments are expandable already.
-    A bound where nobody knows the most: no counters of the allocator's, or the program has them begin anew.
-    Of an allocation that failed it is what blocks have then: all that was cached was just given back.
+    least 20 MiB, which is what the allocator requests at a time. Not where segments are expandable already.
+    It is a bound where the most is not known: without the allocator's counters, or where the program resets
+    them. At a failed allocation it is what blocks have then: all that was cached was just given back.
 
 What to do
     ``PYTORCH_ALLOC_CONF=expandable_segments:True``: segments grow by pages, and holes are given back. Pad
@@ -23,13 +24,8 @@ Source
     PyTorch CUDA semantics, "Optimizing memory usage with PYTORCH_ALLOC_CONF".
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
 from kinetoscope.analysis.memory.peak import DeviceHistory, split
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
+from kinetoscope.findings.rule import *
 
 IN_ANY_CASE = 0.05  # of what blocks have; 0.03 was measured, where segments are expandable
 MUCH = 0.1  # of what is reserved
@@ -43,7 +39,7 @@ def find(view: RankView) -> Findings:
         is_expandable = one.history.snapshot.settings.get("expandable_segments")
         if is_expandable or freed < max(AT_A_TIME, MUCH * reserved):
             continue
-        found = memory.finding(
+        for found in memory.finding(
             view,
             one,
             freed,
@@ -52,8 +48,7 @@ def find(view: RankView) -> Findings:
             advice="Let segments grow and shrink by pages; pad lengths that change to a few sizes.",
             basis="what is reserved, less the most that blocks had and a twentieth of it",
             snippet="PYTORCH_ALLOC_CONF=expandable_segments:True",
-        )
-        if found:
+        ):
             yield replace(found, saving_bytes_at_most=not _is_known(one.history))
 
 

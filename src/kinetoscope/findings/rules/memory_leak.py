@@ -1,4 +1,4 @@
-"""Something is kept in every step, and never given back.
+"""Memory is allocated in every step, and never given back.
 
 What it finds
     Lines whose allocations outlive their step, one more with each step: losses that are summed up with
@@ -8,25 +8,23 @@ Why it is slow
     It is not, until memory is full; then the program dies, thousands of steps later.
 
 How it decides
-    Of the allocations of one stack, more are alive at each boundary of the recorded steps than at the one
-    before, three boundaries at least. What is held of it is of the peak, or of the moment when an allocation
-    failed: of that line, and in the variables that hold some of it.
+    Of the allocations of one stack more are alive at each boundary of the recorded steps than at the one
+    before, three boundaries at least. Its size is taken at the peak, or when an allocation failed: the
+    allocations of that line, and those of the variables that refer to some of it.
 
 What to do
-    Keep numbers, not tensors: ``total += loss.item()``, or ``loss.detach()`` where the graph is what is
-    kept; move what must be kept to the host.
+    Keep numbers, not tensors: ``total += loss.item()``, or ``loss.detach()`` where the graph is kept; move
+    tensors that must be kept to the host.
 
 Source
     PyTorch FAQ, "My model reports out of memory".
 """
 
-from __future__ import annotations
-
 from typing import Any  # a row of a table: its values are of their columns' types
 
 from kinetoscope.analysis.memory.growth import growth, held_at_peak
 from kinetoscope.analysis.memory.peak import RankHistory
-from kinetoscope.findings.rule import Evidence, Finding, Findings, RankView, numbers, savings
+from kinetoscope.findings.rule import *
 
 SMALL = 4096  # bytes per step: a million steps fill no device
 STEPS = 100_000
@@ -39,13 +37,13 @@ def find(view: RankView) -> Findings:
         for row in rows.head(savings.SHOWN_GROUPS).iter_rows(named=True):
             if row["grows"] != "allocations" or row["bytes_per_step"] < SMALL:
                 continue
-            held = f", held by {', '.join(row['names'])}" if row["names"] else ""
+            names = f", in {', '.join(row['names'])}" if row["names"] else ""
             rate = numbers.size(row["bytes_per_step"])
             peaks = (at.history for at in view.memory if at.history.device == one.history.device)
             held_bytes = [held_at_peak(at, row["line"], row["owner"], row["names"]) for at in peaks]
             yield Finding(
-                title=f"{rate} more are kept with every step, allocated by {row['owner']}{held}",
-                saving=savings.nothing("what is held of it; it grows with every step"),
+                title=f"{rate} more are kept with every step, allocated by {row['owner']}{names}",
+                saving=savings.nothing("its size now; it grows with every step"),
                 saving_bytes=max(row["bytes"], *held_bytes),
                 evidence=[Evidence(_until_full(one, row), start / 1000, end / 1000)],
                 advice="Keep numbers instead of tensors (.item()), or tensors without graphs (.detach()).",
@@ -58,7 +56,7 @@ def find(view: RankView) -> Findings:
 def _until_full(one: RankHistory, row: dict[str, Any]) -> str:
     text = f"at {row['line'] or row['owner']}"
     if (steps := _steps_until_full(one, row)) is not None:
-        text += f"; what is free of the device is full after {float(f'{steps:.2g}'):,g} steps more"
+        text += f"; the free memory of the device is used up after {float(f'{steps:.2g}'):,g} steps more"
     return text
 
 

@@ -16,17 +16,13 @@ How it decides
 
 What to do
     Pad to a multiple of 8 (bfloat16, float16) or 16 (8 bits), of 64 at best: a vocabulary of 50257 to 50304,
-    heads, hidden sizes and sequence lengths likewise.
+    heads, hidden sizes and sequence lengths too.
 
 Source
     NVIDIA Deep Learning Performance Guide, "Tensor Core requirements"; nanoGPT's vocabulary of 50304.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings, short_name
+from kinetoscope.findings.rule import *
 
 MISALIGNED = r"(bf16|f16|s16816|s161616|h16816|h1688|_i8|s8)\w*align[124]\b"
 # Share of the kernel's time that padding saves.

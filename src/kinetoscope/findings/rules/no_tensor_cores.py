@@ -13,28 +13,15 @@ How it decides
 
 What to do
     ``torch.set_float32_matmul_precision("high")`` (TF32: 10 bits of mantissa in the products, float32 sums),
-    or train and serve in bfloat16 (autocast). Double precision and exact float32 have no such way.
+    or train and serve in bfloat16 (autocast). Double precision and exact float32 have no such option.
 
 Source
     PyTorch CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices".
 """
 
-from __future__ import annotations
+from kinetoscope.findings.rule import *
 
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    numbers,
-    savings,
-    short_name,
-)
-
-ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # cuDNN's of old, which it still chooses for NCHW
+ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # old ones of cuDNN, which it still chooses for NCHW
 PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_|" + ENGINES
 LONG_NS = 20_000
 GAIN = 0.8

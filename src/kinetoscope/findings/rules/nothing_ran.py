@@ -20,22 +20,19 @@ Source
     be smart enough to eliminate dead code".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiling, region_of_work, regions
-from kinetoscope.findings.rule import Finding, Findings, RankView, Severity, evidence, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
     entered = regions(view.trace)
     if entered.is_empty() or not view.trace.devices:
         return
-    # A compilation inside a region launches work of its own (autotuning): it tells nothing about the region.
+    # A compilation inside a region launches work of its own (autotuning), which is no sign of the region's
+    # work.
     if len(compiling(view.trace, *view.bounds)) and not len(view.work):
         return
-    # Regions nest: what an inner one launches, the outer one launches too, and the other way round the outer
+    # Regions nest: what an inner one launches, the outer one launches too; and the outer
     # region of a broken graph may hold nothing itself.
     working = region_of_work(view.trace).drop_nulls().unique()
     names = view.trace.host_events["name"].gather(working).unique()
@@ -52,7 +49,7 @@ def find(view: RankView) -> Findings:
             at_least=level,
             at_most=level,
             evidence=[evidence.of(view, "the calls", group)],
-            advice="Return the result and use it: what nobody uses, the compiler removes.",
+            advice="Return the result and use it: the compiler removes a result that is not used.",
             snippet="return D",
             source=evidence.source(view, group["id"]),
         )

@@ -21,12 +21,7 @@ Source
     PyTorch performance tuning guide, "Fuse operations".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
+from kinetoscope.findings.rule import *
 
 MUCH = 0.1  # of what is reserved
 
@@ -39,16 +34,16 @@ def find(view: RankView) -> Findings:
         if here.is_empty():
             continue
         sums = here.group_by("line").agg(pl.col("bytes").sum(), pl.len()).sort("bytes", descending=True)
-        line, held, count = sums.row(0)
-        found = memory.without(
+        line, size, count = sums.row(0)
+        for found in memory.without(
             view,
             one,
             one.history.known.filter(pl.col("role") == "temporary", pl.col("line") == line),
-            title=f"{numbers.count(count, 'temporary')} of {numbers.size(held)} at {line} "
+            title=f"{numbers.count(count, 'temporary')} of {numbers.size(size)} at {line} "
             f"{'makes' if count == 1 else 'make'} the peak: without, it is {{freed}} lower",
             advice="Compute it fused, compiled or in chunks.",
             source=line,
             subject=line,
-        )
-        if found and found.saving_bytes >= MUCH * one.history.reserved:
-            yield found
+        ):
+            if found.saving_bytes >= MUCH * one.history.reserved:
+                yield found

@@ -1,8 +1,8 @@
-"""The optimizer's own tensors make the peak, or much of it.
+"""The optimizer's own tensors are the peak, or much of it.
 
 What it finds
     Temporaries of an optimizer's step as large as the parameters (the ``foreach`` implementation makes
-    them), and state that holds a quarter of the memory.
+    them), and state that takes a quarter of the memory.
 
 Why it is slow
     ``foreach`` computes with whole lists of tensors, and each intermediate list is as large as all
@@ -11,7 +11,7 @@ Why it is slow
 How it decides
     The history played again without the temporaries that an optimizer's step allocates. State is named,
     with what 8-bit state would free of it (three quarters of float32, half of 16-bit state), where it is
-    a quarter of what is held.
+    a quarter of what is allocated.
 
 What to do
     ``fused=True``. For the state: an 8-bit optimizer, or shard it over the ranks
@@ -21,22 +21,17 @@ Source
     PyTorch, torch.optim, "Algorithms"; Dettmers et al., "8-bit Optimizers via Block-wise Quantization".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.memory.peak import RankHistory
-from kinetoscope.findings import memory
-from kinetoscope.findings.rule import Findings, RankView, numbers
+from kinetoscope.findings.rule import *
 
-MUCH = 0.25  # of what is held
+MUCH = 0.25  # of what is allocated
 KEPT = 0.25  # of float32 state in 8 bits
 
 
 def find(view: RankView) -> Findings:
     for one in view.memory:
         passing = one.history.known.filter(pl.col("optimizer"), pl.col("role") == "temporary")
-        found = memory.without(
+        yield from memory.without(
             view,
             one,
             passing,
@@ -46,23 +41,19 @@ def find(view: RankView) -> Findings:
             source=str(passing["line"][0]) if len(passing) else "",
             subject="temporaries",
         )
-        if found:
-            yield found
         yield from _state(view, one)
 
 
 def _state(view: RankView, one: RankHistory) -> Findings:
-    held = int(one.history.at_peak.filter(pl.col("role") == "optimizer state")["bytes"].sum())
-    if held < MUCH * one.history.requested or not view.ran_out:
+    size = int(one.history.at_peak.filter(pl.col("role") == "optimizer state")["bytes"].sum())
+    if size < MUCH * one.history.requested or not view.ran_out:
         return
-    found = memory.finding(
+    yield from memory.finding(
         view,
         one,
-        int((1 - KEPT) * held),
-        title=f"the optimizer's state holds {numbers.size(held)}, a quarter of it in 8 bits",
+        int((1 - KEPT) * size),
+        title=f"the optimizer's state takes {numbers.size(size)}, a quarter of it in 8 bits",
         advice="Where memory is what lacks: an 8-bit optimizer, or the state sharded over ranks.",
         basis="three quarters of it, as of float32 state",
         subject="state",
     )
-    if found:
-        yield found

@@ -20,11 +20,7 @@ Source
     PyTorch documentation of torch.optim, "fused".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, savings
+from kinetoscope.findings.rule import *
 
 KERNELS = 30  # a fused optimizer needs a handful
 FUSED = r"(?i)Fused(Optimizer|Adam|SGD|Adagrad)|triton_"

@@ -12,25 +12,20 @@ Why it is slow
 How it decides
     Busy time (the union of all device work, less what collectives only waited for another recorded rank) is
     below half of the steps' time, and at least half of the idle time is ``launch-bound``: the work that
-    ended each gap was launched after the device had run dry, with nothing else (a synchronisation, data
-    loading, the allocator) holding up the thread.
+    ended each gap was launched after the device had run out of work, with nothing else (a synchronisation,
+    data loading, the allocator) holding up the thread.
 
 What to do
-    Give the device more per launch: a larger batch (of training: of what is served it makes the single
-    answer slower), batched ops, ``torch.compile``. If shapes are fixed, replay the step as a CUDA graph
+    Give the device more work per launch: a larger batch (in training; in serving it makes a single answer
+    slower), batched ops, ``torch.compile``. If shapes are fixed, replay the step as a CUDA graph
     (``torch.compile(mode="reduce-overhead")`` or ``torch.cuda.CUDAGraph``): one launch then starts all of it.
-    What the program does already, or tried in vain, is not advised.
+    Measures that are in force already, or that failed, are not advised.
 
 Source
     "Profiling in PyTorch", part 1: "Self CPU time total ≫ Self CUDA time total".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.in_force import fewer_launches
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
 BUSY = 0.5
@@ -50,11 +45,11 @@ def find(view: RankView) -> Findings:
     kernels, what = (kernels, "kernels") if len(kernels) else (view.work, "copies and memsets")
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
     busy, share = numbers.time(view.working_us), f"{view.working_share:.0%}"
-    but = "" if share == f"{view.busy_share:.0%}" else ", its waiting for other ranks left out"
+    but = "" if share == f"{view.busy_share:.0%}" else ", without its waiting for other ranks"
     saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
     shown = (
         f"busy {busy} of {numbers.time(view.own_step_us)} per {view.unit}; "
-        f"{numbers.time(saving.us)} idle for want of a launch"
+        f"{numbers.time(saving.us)} idle while the next launch is late"
     )
     longest = late.sort("idle_ns", descending=True).head(3)
     remedy = fewer_launches(view)

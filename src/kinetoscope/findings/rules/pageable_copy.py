@@ -20,13 +20,8 @@ Source
     non_blocking.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
-from kinetoscope.analysis.replay.change import no_wait, without_host
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 # Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s
 # measured on an H200), PCIe 4 for Ampere, PCIe 3 before. Other vendors' current parts have PCIe 5.

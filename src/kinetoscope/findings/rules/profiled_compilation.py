@@ -8,7 +8,7 @@ Why it is slow
     Compiling takes seconds, once. In the table it buries the steady state, and it shows ops that never ran on
     the device: the compiler traces the function with fake tensors, so ``aten::mul``, ``aten::add`` and
     ``prims::…`` appear on the CPU, once, without a kernel; and autotuning launches kernels that the program
-    never asked for.
+    never requested.
 
 How it decides
     The time inside events that torch marks ``(dynamo_timed)`` is at least 1 % of the window. Recording a CUDA
@@ -22,13 +22,8 @@ Source
     The forum thread "Profiling torch.compile CUDA code": "aten::add, aten::mul … all happen on CPU".
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import compiling
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 SHARE = 0.01
 

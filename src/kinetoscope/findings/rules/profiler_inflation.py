@@ -6,7 +6,7 @@ What it finds
 
 Why it is slow
     Recording an op costs the host about a microsecond; shapes, stacks and memory several more. The device's
-    times are right, but idle time, and everything said about the host, is too large.
+    times are right, but idle time and all times of the host are too large.
 
 How it decides
     Step time in the recording over the median step time without the profiler: 1.25 or more.
@@ -19,12 +19,10 @@ Source
     The design's "how much profiling inflated the step".
 """
 
-from __future__ import annotations
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 FACTOR = 1.25
-EXTRA = ("shapes", "stacks", "memory", "flops")  # what `kinetoscope run` records when asked to
+EXTRA = ("shapes", "stacks", "memory", "flops")  # what `kinetoscope run` records on request
 
 
 def find(view: RankView) -> Findings:
@@ -40,6 +38,6 @@ def find(view: RankView) -> Findings:
         at_least="low" if own.inflation < 2 else "medium",
         evidence=[evidence.of(view, "the recorded steps", view.trace.steps)],
         advice=(f"Record without {', '.join(extra)}. " if extra else "")
-        + "What is said to be saved is of the step without the profiler; idle and host times as recorded are "
-        "upper bounds.",
+        + "Savings refer to the step without the profiler. Host and idle times as recorded include the "
+        "profiler's overhead.",
     )

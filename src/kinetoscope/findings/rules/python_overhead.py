@@ -20,13 +20,8 @@ Source
     PyTorch profiler documentation, ``with_stack``.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
-from kinetoscope.analysis.time import intervals
-from kinetoscope.findings.rule import MEDIUM, Finding, Findings, RankView, evidence, matching, savings
+from kinetoscope.findings.rule import *
 
 CANDIDATES = 12  # functions looked at: those with most time
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"

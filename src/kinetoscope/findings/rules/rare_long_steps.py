@@ -2,7 +2,7 @@
 
 What it finds
     Steps of more than twice the median among those that were timed without the profiler: collections of
-    garbage asked for every n steps, a loader that starts its workers anew every epoch, evaluation, logging,
+    garbage requested every n steps, a loader that starts its workers anew every epoch, evaluation, logging,
     checkpoints.
 
 Why it is slow
@@ -24,9 +24,7 @@ Source
     PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
 """
 
-from __future__ import annotations
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 CAUSES = {
     "garbage-collection": (

@@ -12,23 +12,18 @@ How it decides
     recorded steps, that time is the saving; where it happened before, none is claimed.
 
 What to do
-    What the guard says: ``torch._dynamo.mark_dynamic(x, 0)`` or ``torch.compile(dynamic=True)`` for sizes,
-    tensors instead of Python numbers for values, a few padded shapes instead of many.
+    For sizes, ``torch._dynamo.mark_dynamic(x, 0)`` or ``torch.compile(dynamic=True)``; for values,
+    tensors instead of Python numbers; a few padded shapes instead of many.
 
 Source
     torch.compile programming model, "Recompilation"; ``kinetoscope graphs``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-
 from kinetoscope.analysis.compiled.regions import compiling
-from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.model import Recompilation
-from kinetoscope.findings.rule import HIGH, Finding, Findings, RankView, Severity, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
-SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards that mark_dynamic spares
+SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards that mark_dynamic removes
 
 
 def find(view: RankView) -> Findings:

@@ -5,13 +5,12 @@ What it finds
 
 Why it is slow
     From then on the function runs eagerly whenever no existing version fits: unfused, one launch an op.
-    Nothing says so but one warning in the log.
+    The only sign is one warning in the log.
 
 How it decides
-    The compile log says so, or shows as many compilations of one code object as its configuration allows (8
-    where it does not say), after which there is no other.
-    The saving is what fusing the eager elementwise chains of the recording would spare; without a recording
-    none is claimed.
+    The compile log reports it, or shows as many compilations of one code object as its configuration allows
+    (8 where that is not recorded), after which there is no other. The saving is what fusing the eager
+    elementwise chains of the recording would save; without a recording none is claimed.
 
 What to do
     Remove the cause of the recompilations (see ``recompilation``): dynamic sizes, tensors instead of numbers.
@@ -21,10 +20,8 @@ Source
     torch.compile programming model, "Recompilation", section on the limit.
 """
 
-from __future__ import annotations
-
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.recompilation import by_function, snippet
 
 
@@ -40,7 +37,7 @@ def find(view: RankView) -> Findings:
         yield Finding(
             subject=place,
             title=f"{last.function or 'A function'} was compiled {compiled} times: the limit is reached, "
-            "what is new now runs eagerly",
+            "and what is new runs eagerly",
             saving=_saving(view),
             at_least="high",
             evidence=[

@@ -20,14 +20,7 @@ Source
     NCCL documentation, "Group calls"; PyTorch DDP's buckets.
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
-import polars as pl
-
-from kinetoscope.analysis.replay.change import shorten, without_host, without_idle
-from kinetoscope.findings.rule import MEDIUM, Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 MANY = 20
 SMALL = 256 * 1024

@@ -14,31 +14,19 @@ How it decides
 
 What to do
     Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in one
-    launch. How a library cuts its own nobody outside can change: another layout or shape makes it take
-    another kernel. For cuDNN's batch normalization in NCHW, one block a channel, that is channels_last: it
-    saved a quarter of an EfficientNet's step (H200, float32). It cost a U-Net a third of its own: measure.
+    launch. How a library divides its own work cannot be changed from outside: another layout or shape
+    makes it take another kernel. For cuDNN's batch normalization in NCHW, one block a channel, that is
+    channels_last: it saved a quarter of an EfficientNet's step (H200, float32). It cost a U-Net a third of
+    its own: measure.
 
 Source
     CUDA C++ Best Practices Guide, "Thread and Block Heuristics".
 """
 
-from __future__ import annotations
-
 import re
 
-import polars as pl
-
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.findings.rule import (
-    Finding,
-    Findings,
-    RankView,
-    commands,
-    evidence,
-    numbers,
-    savings,
-    short_name,
-)
+from kinetoscope.findings.rule import *
 
 BLOCK_A_CHANNEL = r"cudnn::bn_\w*1C11"
 OF_A_LIBRARY = r"cudnn|cublas|nvjet|_xmma_|cutlass|^Cijk_|miopen|rocblas"

@@ -10,8 +10,8 @@ Why it is slow
 
 How it decides
     Idle time whose cause is ``synchronization``: the device ran dry while its launching thread sat in a
-    synchronising call, or on the way from there to the next launch. The op around the call says what asked
-    for it. The flush at the end of the recording does not count, nor does what ends a copy from pageable
+    synchronising call, or between that and the next launch. The op around the call shows what requested
+    it. The flush at the end of the recording does not count, nor does what ends a copy from pageable
     memory to the device (``pageable-copy``).
 
 What to do
@@ -23,28 +23,23 @@ Source
     PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-import polars as pl
-
-from kinetoscope.analysis.replay.change import no_wait
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the op around a synchronising call means in the user's program, and what to write instead."""
+class SyncCall:
+    """The meaning of the op around a synchronising call in the user's program, and what to write instead."""
 
     meaning: str
     advice: str = "Keep the value on the device, or read it later, after the next step has been launched."
     snippet: str | None = "running_loss += loss.detach()  # and .item() once every hundred steps"
 
 
-_VALUE = Asked(".item(), float(t), int(t) or bool(t)")
-_COPY = Asked(
+_VALUE = SyncCall(".item(), float(t), int(t) or bool(t)")
+_COPY = SyncCall(
     "a copy between host and device that blocks",
     "Copy with non_blocking=True, from or into page-locked memory, and read what it brings later.",
     "x = x.to(device, non_blocking=True)",
@@ -52,20 +47,20 @@ _COPY = Asked(
 _FIXED_SIZE = "Keep the size fixed: torch.where or a product with the mask; or find the indices once."
 
 
-def _of_unknown_size(call: str, snippet: str | None = None) -> Asked:
-    return Asked(f"{call}: the result's size is only known on the device", _FIXED_SIZE, snippet)
+def _of_unknown_size(call: str, snippet: str | None = None) -> SyncCall:
+    return SyncCall(f"{call}: the result's size is only known on the device", _FIXED_SIZE, snippet)
 
 
 MASKED = _of_unknown_size("nonzero() or indexing with a mask", "x = torch.where(mask, x, 0)")
-ASKED_BY = {
+CALLS = {
     "aten::_local_scalar_dense": _VALUE,
     "aten::item": _VALUE,
     "aten::nonzero": MASKED,
     "aten::masked_select": _of_unknown_size("masked_select()", "x = torch.where(mask, x, 0)"),
     "aten::unique2": _of_unknown_size("unique()"),
     "aten::_unique2": _of_unknown_size("unique()"),
-    "aten::equal": Asked("torch.equal(), which returns a Python bool"),
-    "aten::is_nonzero": Asked("bool(tensor), as in `if tensor:`"),
+    "aten::equal": SyncCall("torch.equal(), which returns a Python bool"),
+    "aten::is_nonzero": SyncCall("bool(tensor), as in `if tensor:`"),
     "aten::copy_": _COPY,
     "aten::_to_copy": _COPY,
 }
@@ -79,26 +74,26 @@ def find(view: RankView) -> Findings:
     if idle.is_empty():
         return
     host = view.trace.host_events
-    asking = host["parent"].gather(idle["host_event"])
+    callers = host["parent"].gather(idle["host_event"])
     idle = idle.with_columns(
-        asking.alias("op"),
-        host["name"].gather(asking).cast(pl.String).fill_null("the program").alias("asked_by"),
+        callers.alias("op"),
+        host["name"].gather(callers).cast(pl.String).fill_null("the program").alias("caller"),
         host["name"].gather(idle["host_event"]).cast(pl.String).alias("call"),
     )
-    for (asked_by, call), group in idle.group_by("asked_by", "call", maintain_order=True):
+    for (caller, call), group in idle.group_by("caller", "call", maintain_order=True):
         times = view.per_step(group["host_event"].n_unique())
         us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
-        known = ASKED_BY.get(str(asked_by))
-        asked = known or Asked("")
+        known = CALLS.get(str(caller))
+        remedy = known or SyncCall("")
         yield Finding(
-            subject=f"{asked_by} {call}",
-            title=f"{asked_by} waits for the device {_often(times)} per {view.unit} ({call}): "
+            subject=f"{caller} {call}",
+            title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call}): "
             f"{numbers.time(us)} idle",
             saving=savings.of(view, no_wait(group["host_event"]), "the steps without these waits"),
             evidence=evidence.of_gaps(view, longest),
-            advice=(f"This is {known.meaning}. " if known else "") + asked.advice,
-            snippet=asked.snippet,
+            advice=(f"This is {known.meaning}. " if known else "") + remedy.advice,
+            snippet=remedy.snippet,
             source=evidence.source(view, longest["op"]),
         )
 

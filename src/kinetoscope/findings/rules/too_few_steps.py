@@ -1,11 +1,10 @@
-"""The recording is too short to tell a step from an accident.
+"""The recording is too short to distinguish a usual step from an unusual one.
 
 What it finds
     Recordings of one or two steps, or of none (no ``profiler.step()``).
 
 Why it is slow
-    It is not; but of one step nobody knows whether it was a usual one, and without steps nothing can be said
-    per step.
+    It is not; but a single step may be an unusual one, and without steps nothing is known per step.
 
 How it decides
     The number of ``ProfilerStep#N`` annotations.
@@ -17,9 +16,7 @@ Source
     The design's "a mean alone is not a result".
 """
 
-from __future__ import annotations
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 ENOUGH = 3
 
@@ -29,7 +26,7 @@ def find(view: RankView) -> Findings:
     if steps >= ENOUGH or view.trace.host_events.is_empty():
         return
     yield Finding(
-        title=f"Only {numbers.count(steps, 'step')} recorded: nothing can be said about how steps differ"
+        title=f"Only {numbers.count(steps, 'step')} recorded: how steps differ is not known"
         if steps
         else "No steps are marked in the recording: all figures are for the whole of it",
         saving=savings.nothing("nothing to save"),

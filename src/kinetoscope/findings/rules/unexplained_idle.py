@@ -1,4 +1,4 @@
-"""The device waits, and nothing that was recorded says what for.
+"""The device waits, and the recording does not show what for.
 
 What it finds
     A tenth of the step or more in which the device does nothing, and either the thread that launches its work
@@ -25,21 +25,7 @@ Source
     "Profiling in PyTorch", part 1: gaps between kernels in a step.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import (
-    HIGH,
-    LOW,
-    Evidence,
-    Finding,
-    Findings,
-    RankView,
-    evidence,
-    numbers,
-    savings,
-)
+from kinetoscope.findings.rule import *
 
 SHOWN = 3  # gaps
 
@@ -63,7 +49,7 @@ def find(view: RankView) -> Findings:
         yield Finding(
             subject="device",
             title=f"The device takes {numbers.time(us)} per {view.unit} to start work that had been launched",
-            saving=savings.nothing("what held the device up was not recorded"),
+            saving=savings.nothing("the cause of the delay was not recorded"),
             at_least="low",
             evidence=_longest(view, delayed),
             advice="Record later steps, when all code is loaded; see whether others use the device.",

@@ -21,11 +21,7 @@ Source
     FlashAttention (Dao et al., 2022); PyTorch tutorial on scaled_dot_product_attention.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
-from kinetoscope.findings.rule import Finding, Findings, RankView, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
 NEAR = 5  # kernels from the softmax to each product
@@ -94,7 +90,7 @@ def find(view: RankView) -> Findings:
 
 
 def _calls(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
-    """What one call takes the place of, as intervals of the host's time with the ``share`` that goes: ops,
+    """The host's intervals that one call replaces, with the ``share`` of their time that is saved: ops,
     nodes of autograd and the Python between them."""
     host = view.trace.host_events
     ops = chains.drop_nulls("op").select("chain", pl.col("op").alias("id"))

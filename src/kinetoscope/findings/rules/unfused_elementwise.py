@@ -21,14 +21,9 @@ Source
     The forum thread "Profiling torch.compile CUDA code": A * B + C.
 """
 
-from __future__ import annotations
-
-import polars as pl
-
 from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
-from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, RankView, commands, evidence, numbers, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:

@@ -1,8 +1,15 @@
-"""One event of a Chrome trace as it is decoded, and which packed table it belongs to."""
+"""One event of a Chrome trace as it is decoded, which packed table it belongs to, and what that keeps of it.
+
+Events of the categories that nearly every event has are distinguished while they are decoded (``USUAL``):
+they have the attributes of ``Event`` that their table packs, and nothing else is looked for. What is no such
+event (another category or phase, a time that is no number) does not decode as one.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,7 +21,8 @@ Label = str | int | float | bool | None
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
-    """What is read of an event's ``args``. Numbers are ``Any``: producers write them as text, too."""
+    """The keys of an event's ``args`` that are read. Numbers are ``Any``: producers write them as text,
+    too."""
 
     external_id: Any = msgspec.field(default=ABSENT, name="External id")
     external_id_2021: Any = msgspec.field(default=ABSENT, name="external id")
@@ -143,3 +151,100 @@ def table_of(phase: Label, category: Label) -> str | None:
     if phase in ("i", "I"):
         return "instants"
     return "labels" if phase == "M" else None
+
+
+class Layout(NamedTuple):
+    """Attributes of ``Args``, by how they are packed; those of ``json`` together, as one text."""
+
+    integers: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    json: tuple[str, ...] = ()
+    collective: bool = False
+
+
+_INPUTS = ("concrete_inputs", "input_types", "input_strides", "input_dims", "input_dims_2022")
+_LIMITS = ("registers", "shared_memory_bytes", "bytes", "graph_node", "graph")
+_OCCUPANCY = ("blocks_per_sm", "warps_per_sm", "occupancy_percent")
+_PYTHON = ("python_id", "python_parent_id", "python_module_id")
+_MEMORY = ("device_type", "device_id", "memory_bytes", "total_allocated", "total_reserved")
+LAYOUTS = {
+    "ops": Layout(
+        ("external_id", "sequence", "forward_thread", "kernel_flops"),
+        ("kernel_gigabytes",),
+        ("call_stack", "kernel_file"),
+        _INPUTS,
+        collective=True,
+    ),
+    "calls": Layout(("external_id", "correlation")),
+    "python": Layout(_PYTHON),
+    "device": Layout(
+        ("external_id", "correlation", "device", "stream", "context", *_LIMITS),
+        _OCCUPANCY,
+        json=("grid", "block"),
+        collective=True,
+    ),
+    "notes": Layout(("external_id", "device", "stream")),
+    "flows": Layout(),
+    "instants": Layout(_MEMORY, texts=("address",)),
+    "labels": Layout(texts=("label",)),
+}
+TABLES = tuple(LAYOUTS)
+# The same under the name that other years gave it.
+RENAMED = {"external_id": "external_id_2021", "input_dims": "input_dims_2022"}
+
+
+_CATEGORIES = {
+    "ops": ("cpu_op", "user_annotation", "overhead"),
+    "calls": ("cuda_runtime", "cuda_driver"),
+    "python": ("python_function",),
+    "device": ("kernel", "gpu_memcpy", "gpu_memset"),
+    "notes": ("gpu_user_annotation",),
+    "flows": ("ac2g", "fwdbwd"),
+    "instants": ("cpu_instant_event",),
+}
+_PHASES = {"flows": Literal["s", "f", "t"], "instants": Literal["i"]}
+_NAMED: list[Any] = [(name, Label, None) for name in ("name", "pid", "tid")]
+
+
+def _args_of(table: str) -> Any:
+    """``Args`` with those of its fields that the table's layout names."""
+    layout = LAYOUTS[table]
+    kept = {*layout.integers, *layout.numbers, *layout.texts, *layout.json}
+    kept |= {RENAMED[name] for name in kept & RENAMED.keys()} | (
+        COLLECTIVE.keys() if layout.collective else set()
+    )
+    fields = [field for field in msgspec.structs.fields(Args) if field.name in kept]
+    return msgspec.defstruct(
+        f"{table}_args",
+        [(f.name, f.type, msgspec.field(default=f.default, name=f.encode_name)) for f in fields],
+        frozen=True,
+        gc=False,
+    )
+
+
+def _event_of(table: str, category: str, args: Any) -> Any:
+    phase: Any = ("ph", _PHASES.get(table, Literal["X"]))
+    time: Any = ("ts", int | float)
+    rest: list[Any]
+    if table == "flows":
+        rest = [("id", Label, ABSENT)]
+    else:
+        rest = [("dur", int | float | None, None), ("args", args | None, None)]
+    return msgspec.defstruct(
+        f"{table}_{category}",
+        [phase, time, *_NAMED, *rest],
+        namespace={"cat": category},  # of the class: the tag itself is no attribute
+        tag_field="cat",
+        tag=category,
+        gc=False,
+    )
+
+
+def _events_of(table: str) -> list[Any]:
+    args = _args_of(table)
+    return [_event_of(table, category, args) for category in _CATEGORIES[table]]
+
+
+TABLE_OF = {kind: table for table in _CATEGORIES for kind in _events_of(table)}
+USUAL: Any = reduce(or_, TABLE_OF)

@@ -19,16 +19,19 @@ from kinetoscope.trace.decoding.decode import double_ns, exact_ns
 from kinetoscope.trace.decoding.events import (
     ABSENT,
     COLLECTIVE,
+    LAYOUTS,
     NO_NUMBER,
+    RENAMED,
+    TABLE_OF,
+    TABLES,
     Args,
     Event,
     ExactEvent,
     Label,
+    Layout,
     table_of,
 )
-from kinetoscope.trace.decoding.layouts import LAYOUTS, RENAMED, TABLES, Layout
 from kinetoscope.trace.decoding.salvage import Lost
-from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NOWHERE = len(TABLES)  # stands for the table of an event that none holds
 SEPARATOR = b"\0"  # no JSON text has it
@@ -49,7 +52,7 @@ class Codes(dict[Any, int]):
 
 
 class Batch(NamedTuple):
-    """What one chunk of a file packs into.
+    """The packed columns of one chunk of a file.
 
     Args:
         table_of: of every element of ``traceEvents`` in it, the place of its table in ``TABLES``, or

@@ -49,7 +49,7 @@ class Lost(NamedTuple):
 
 
 class Salvaged(NamedTuple):
-    """What a slice gave.
+    """The events that a slice gave, and what was lost of it.
 
     Args:
         events: events, and what was lost between them, in the order of the file.

@@ -1,9 +1,14 @@
-"""Parts of a file that decode by themselves, and decoding one of them."""
+"""Parts of a file that decode by themselves, and the process that decodes them.
+
+This imports little, on purpose: a report waits until such a process has started.
+"""
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
 from kinetoscope.trace.decoding.decode import Decoder, doubles_hold
 from kinetoscope.trace.decoding.events import Event, ExactEvent
@@ -84,3 +89,36 @@ def _blocks(span: Span) -> Iterator[tuple[bytes, bool]]:
             yield block, not left or not block
             if not left or not block:
                 return
+
+
+def serve() -> None:
+    """Run as a decoding process: answer spans with batches until the input ends."""
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            span = receive(questions)
+        except EOFError:
+            return
+        send(answers, tuple(decode_span(span if isinstance(span, bytes) else FileSpan(*span))))
+
+
+def send(pipe: IO[bytes], message: Any) -> None:
+    """A message with its length; bytes go as they are (sign +), anything else pickled (sign -)."""
+    data = message if isinstance(message, bytes) else pickle.dumps(message, 5)
+    pipe.write((len(data) if data is message else -len(data)).to_bytes(8, "little", signed=True))
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> Any:
+    """The next message.
+
+    Raises:
+        EOFError: there is none.
+    """
+    head = pipe.read(8)
+    if len(head) < 8:
+        raise EOFError
+    size = int.from_bytes(head, "little", signed=True)
+    data = pipe.read(abs(size))
+    return data if size >= 0 else pickle.loads(data)

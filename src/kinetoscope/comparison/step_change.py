@@ -1,15 +1,15 @@
-"""By how much the step differs, and whether that is known."""
+"""The difference of the step's time between two versions, and whether it is known."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.comparison.account import Account
-from kinetoscope.sources.run import Run
 from kinetoscope.statistics.intervals import (
     Ratio,
     Stands,
@@ -17,38 +17,45 @@ from kinetoscope.statistics.intervals import (
     compare_apart,
     compare_groups,
     stands,
-)
+)  # fmt: skip
 
 # Runs of one program vary by so much (a standard deviation) for reasons that no step of them shows (clocks,
-# where memory lies, what else runs): docs/compare.md has what was measured. Folders of repeats measure it.
+# addresses of memory, what else runs): docs/compare.md has the measurements. Folders of repeats measure it.
 A_RUN = 0.03
 # So two of them may differ by so much, 19 times in 20.
 BETWEEN_RUNS = 1.96 * math.sqrt(2) * A_RUN
-# Steps are the same where the whole interval lies so near; the allowance for runs comes on top.
-ALIKE = 0.01
+# Steps are the same where the whole interval is so near to 1; the allowance for runs is added.
+SAME = 0.01
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """The steps of base and new, µs at the median (of the runs' medians, their mean).
+class StepChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of base and new, µs at the median (of several runs, the mean of their medians).
 
-    ``low`` to ``high`` is the 95 % interval of ``new_us - base_us``; ``ratio`` likewise of new to base.
+    ``low`` to ``high`` is the 95 % interval of ``delta_us`` (µs), ``low_fraction`` to ``high_fraction`` the
+    same as a fraction of the base's step; null where it has no bound. ``unit``: step, or recording.
     """
 
     base_us: float
     new_us: float
-    low: float
-    high: float
+    delta_us: float
+    low: float | None
+    high: float | None
+    fraction: float
+    low_fraction: float | None
+    high_fraction: float | None
     verdict: Stands
-    ratio: Ratio
     basis: str
+    unit: str
 
     @property
-    def delta_us(self) -> float:
-        return self.new_us - self.base_us
+    def ratio(self) -> Ratio:
+        """The new step over the base's, with its interval."""
+        low = -1.0 if self.low_fraction is None else self.low_fraction
+        high = math.inf if self.high_fraction is None else self.high_fraction
+        return Ratio(1 + self.fraction, 1 + low, 1 + high)
 
 
-def step_time(base: Sequence[Account], new: Sequence[Account]) -> StepTime:
+def step_change(base: Sequence[Account], new: Sequence[Account]) -> StepChange:
     """Compare the steps of runs of two versions, one account a run."""
     before, after = ([account.step_us for account in accounts] for accounts in (base, new))
     ratio, allowance, basis = _ratio(base, new)
@@ -57,11 +64,27 @@ def step_time(base: Sequence[Account], new: Sequence[Account]) -> StepTime:
         shift = new_us / base_us / ratio.ratio
         ratio = Ratio(new_us / base_us, ratio.low * shift, ratio.high * shift)
     low, high = (base_us * (bound - 1) for bound in (ratio.low, ratio.high))
-    return StepTime(base_us, new_us, low, high, stands(ratio, ALIKE + allowance), ratio, basis)
+    return StepChange(
+        base_us=base_us,
+        new_us=new_us,
+        delta_us=new_us - base_us,
+        low=_bound(low),
+        high=_bound(high),
+        fraction=(new_us - base_us) / base_us if base_us else 0.0,
+        low_fraction=_bound(low / base_us) if base_us else None,
+        high_fraction=_bound(high / base_us) if base_us else None,
+        verdict=stands(ratio, SAME + allowance),
+        basis=basis,
+        unit=base[0].unit,
+    )
+
+
+def _bound(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _ratio(base: Sequence[Account], new: Sequence[Account]) -> tuple[Ratio, float, str]:
-    """The ratio with its interval, what of it is an allowance, and what it rests on."""
+    """The ratio with its interval, the part of the interval that is an allowance, and the basis in words."""
     if any(account.step_us <= 0 for account in (*base, *new)):
         return Ratio(1.0, 0.0, math.inf), 0.0, "a step without a length"
     if len(base) + len(new) > 2:
@@ -78,21 +101,18 @@ def _ratio(base: Sequence[Account], new: Sequence[Account]) -> tuple[Ratio, floa
 
 
 def of_one_run_each(before: Sequence[float], after: Sequence[float]) -> tuple[Ratio, float]:
-    """The ratio of two runs' steps, and what was allowed for runs that differ on their own: never less than
-    they wander themselves."""
+    """The ratio of two runs' steps, and the allowance for runs that differ on their own: never less than the
+    drift within them."""
     allowance = math.hypot(BETWEEN_RUNS, between_runs_noise(before, after))
     return compare_apart(before, after).widened(allowance), allowance
 
 
 def samples_us(account: Account) -> list[float]:
-    """The steps that an account is of, each with its time."""
+    """The times (µs) of the steps that an account is of."""
     if account.basis == "as it runs":
-        return _timed(account.run, account.trace.rank)
+        records = account.run.manifest.ranks if account.run.manifest else ()
+        own = (record for record in records if record.rank == account.trace.rank)
+        return next((unprofiled_rounds_us(record.steps) for record in own), [])
     if not len(account.trace.steps):
         return [account.step_us]
     return [ns / 1000 for ns in leading_of(account.trace)["duration_ns"].to_list()]
-
-
-def _timed(run: Run, rank: int) -> list[float]:
-    records = run.manifest.ranks if run.manifest else ()
-    return next((unprofiled_rounds_us(record.steps) for record in records if record.rank == rank), [])

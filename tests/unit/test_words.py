@@ -1,0 +1,129 @@
+"""The words of docs/glossary.md are the project's: words that it used in a sense of its own do not come back,
+a class name means one thing, and a docstring begins with what it is about."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from command import ROOT
+
+SOURCE = ROOT / "src" / "kinetoscope"
+# Each with the word of the glossary, or of plain English, that says it.
+OLD = {
+    "alike": "same, similar, equal", "beside": "next to, in addition to", "blame": "cause",
+    "blamed": "caused", "chilled": "cold", "evened": "balanced", "lap": "step time",
+    "laps": "step times", "meeting": "collective", "meetings": "collectives", "mend": "hint",
+    "mended": "fixed", "mends": "fixes", "nobody": "none", "punctual": "in time", "scene": "rank view",
+    "scenes": "rank views", "somebody": "another person", "spared": "saved", "strand": "thread",
+    "strands": "threads", "stretch": "interval, segment", "stretches": "intervals, segments",
+    "told": "known, shown", "untold": "unknown", "wander": "drift", "wandering": "drifting",
+    "wanders": "drifts",
+}  # fmt: skip
+# Fields of the JSON contract keep their names, and who reads or explains them names them.
+FIELDS = ("blamed_us", "spared_bytes", "`alike`")
+# Rooms that were not gone over yet, as prefixes of paths.
+LATER: dict[str, set[str]] = {
+    "src/kinetoscope/analysis/": {
+        "alike",
+        "beside",
+        "blamed",
+        "meetings",
+        "nobody",
+        "somebody",
+        "spared",
+        "told",
+    },
+    "src/kinetoscope/cli/": {"beside", "nobody", "somebody"},
+    "src/kinetoscope/compilation/": {"alike", "beside", "nobody", "somebody", "spared", "stretches"},
+    "src/kinetoscope/document/": {
+        "alike", "beside", "blamed", "meetings", "nobody", "somebody", "stretches", "told",
+    },
+    "src/kinetoscope/export/": {"alike", "beside"},
+    "src/kinetoscope/render/": {"beside", "nobody"},
+    "src/kinetoscope/snapshot/": {"alike", "nobody"},
+    "src/kinetoscope/trace/": {"beside", "told"},
+    "src/kinetoscope/views/": {"alike", "beside", "blamed", "meetings", "nobody", "spared", "told"},
+    "web/src/": {"alike", "beside", "blamed", "meetings", "nobody", "spared", "stretches", "told"},
+}  # fmt: skip
+DOUBLED = {
+    "Run",  # api.Run is sources' Run, with the answers of the verbs as methods
+}
+DOUBLED_LATER = {
+    "AsItRuns", "Bytecode", "Call", "Chain", "Change", "ClockRow", "Column", "Compilation", "Context",
+    "Environment", "Event", "Frame", "GeneratedKernel", "Graph", "Layout", "Link", "Paces", "Part", "Reader",
+    "Replay", "Rule", "SavedTensor", "Text", "Timeline", "WhatIf", "_Collective", "_Node",
+}  # fmt: skip
+HEADLESS_LATER = (
+    "src/kinetoscope/analysis/", "src/kinetoscope/capture/", "src/kinetoscope/cli/",
+    "src/kinetoscope/compilation/", "src/kinetoscope/document/", "src/kinetoscope/render/",
+    "src/kinetoscope/snapshot/", "src/kinetoscope/trace/", "src/kinetoscope/views/",
+)  # fmt: skip
+HEADLESS = ("What", "Of", "Those", "That", "Likewise")
+MOST_TERMS = 60
+
+
+def files() -> list[Path]:
+    docs = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    return sorted([*SOURCE.rglob("*.py"), *docs, *(ROOT / "web" / "src").rglob("*.ts")])
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {named(path): ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")}
+
+
+def words(text: str) -> set[str]:
+    """Of prose and of identifiers: ``_alike_rows`` and ``AlikeRows`` have the word alike."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", text)}
+
+
+def old(path: Path) -> set[str]:
+    """The old words in a file, outside of the names of JSON fields."""
+    text = path.read_text("utf-8")
+    for field in FIELDS:
+        text = text.replace(field, "")
+    later = (kept for place, kept in LATER.items() if named(path).startswith(place))
+    return (words(text) & OLD.keys()).difference(*later)
+
+
+def test_old_words_do_not_come_back() -> None:
+    used = {named(path): old(path) for path in files()}
+    assert not {path: {word: OLD[word] for word in words} for path, words in used.items() if words}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    names = Counter(
+        node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    assert not {name for name, count in names.items() if count > 1} - DOUBLED - DOUBLED_LATER
+
+
+def test_docstrings_begin_with_what_they_are_about() -> None:
+    found = [
+        f"{path}: {text.splitlines()[0]}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        if (text := ast.get_docstring(node)) and text.split()[0] in HEADLESS
+    ]
+    assert not [line for line in found if not line.startswith(HEADLESS_LATER)]
+
+
+def test_the_glossary_has_a_line_for_each_term() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| (.+?) \|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE
+    )
+    terms = [term for term, _ in rows[1:]]
+    assert 40 < len(terms) <= MOST_TERMS
+    assert len(set(terms)) == len(terms)
+    assert not [
+        term for term, meaning in rows[1:] if len(meaning) < 15 or words(f"{term} {meaning}") & OLD.keys()
+    ]
