@@ -65,7 +65,7 @@ def price(out: Path) -> list[str]:
 
     import kinetoscope
     from kinetoscope.capture.options import Options
-    from kinetoscope.capture.recorder.profiler import full_session
+    from kinetoscope.capture.recorder.profiler import TorchDevice
 
     def trainer():
         model = llama.Llama(1000, 1024, 4, 16).to("cuda", torch.bfloat16)
@@ -118,7 +118,7 @@ def price(out: Path) -> list[str]:
             p.export_chrome_trace(str(trace))
 
         def ours(step=step):
-            session = full_session(Options(), None, any_thread=False, cuda=True)
+            session = TorchDevice(Options(), None).session(kind="full", any_thread=False)
             session.prepare()
             step()
             torch.cuda.synchronize()

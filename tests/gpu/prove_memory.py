@@ -138,7 +138,7 @@ def price() -> dict[str, list[float]]:
     from kinetoscope.capture import torch_private
     from kinetoscope.capture.options import Options
     from kinetoscope.capture.recorder.memory import ENTRIES
-    from kinetoscope.capture.recorder.profiler import full_session
+    from kinetoscope.capture.recorder.profiler import TorchDevice
 
     found: dict[str, list[float]] = {}
     step = memory.training("train", "", 1)  # small: the host is what takes the time
@@ -154,7 +154,7 @@ def price() -> dict[str, list[float]]:
         ):
             session = None
             if in_trace is not None:
-                session = full_session(Options(memory=in_trace), None, any_thread=False, cuda=True)
+                session = TorchDevice(Options(memory=in_trace), None).session(kind="full", any_thread=False)
                 session.prepare()
                 session.start()
             if history:

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinetoscope.compilation import partition
+from kinetoscope.compilation import fx
 from kinetoscope.compilation.model import DEFAULTS, CompiledProgram
 from kinetoscope.compilation.sources import load
 from kinetoscope.document import compilation as document
@@ -168,7 +168,7 @@ def test_what_the_partitioner_chose_in_a_log_of_a_gpu() -> None:
 
 
 def test_views_and_defaults_are_torchs() -> None:
-    names = partition.VIEWS.pattern.partition("(?:")[2].partition(")")[0].split("|")
+    names = fx.VIEWS.pattern.partition("(?:")[2].partition(")")[0].split("|")
     for packet in (getattr(torch.ops.aten, name) for name in names if name != "_unsafe_view"):
         overload = getattr(packet, packet.overloads()[0])
         assert overload._schema.arguments[0].alias_info is not None

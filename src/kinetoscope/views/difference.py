@@ -128,7 +128,7 @@ def next_step(found: Difference) -> str | None:
     return f"To tell: {several} (in turn), or kinetoscope compare"
 
 
-def did(change: ChangePart) -> str:
+def did(change: Change) -> str:
     """The change in a few words: how often, how long each."""
     before, after = change.launches
     each = change.per_launch_us

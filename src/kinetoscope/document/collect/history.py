@@ -78,8 +78,8 @@ class _Report(msgspec.Struct):
     findings: list[_Found] = []
 
 
-def _reported(path: Path) -> Point | None:
-    """The point of a kept report; None for other files."""
+def _reported(path: Path) -> HistoryRow | None:
+    """The row of a report that was written before; None for other files."""
     if path.suffix != ".json" or not path.is_file() or SCHEMA.encode() not in path.read_bytes()[:200]:
         return None
     try:

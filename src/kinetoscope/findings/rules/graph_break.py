@@ -28,8 +28,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.compiled.regions import entry_costs, region_around
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import CompiledProgram, GraphBreak
-from kinetoscope.findings.in_force import blocked
-from kinetoscope.findings.rule import Finding, Findings, RankView, Saving, evidence, savings
+from kinetoscope.findings.rule import *
 
 
 def find(view: RankView) -> Findings:
