@@ -195,7 +195,7 @@ class Run(runs.Run):
     def chains(self, name: str, category: str | None = None) -> document.ChainListing:
         """How the kernels with ``name`` in their name (or that fit a pattern with * or ?) came about: step,
         annotation, ops, launch, kernel."""
-        from kinetoscope.document.collect.chains import chains
+        from kinetoscope.analysis.origins.dispatch import chains
 
         return chains(self, name, category)
 

@@ -87,7 +87,7 @@ def test_steps_divide_into_uses_and_idle_time(page: Any) -> None:
 
 
 def test_an_event_shows_how_it_came_about(run: Run, page: Any, origin: int) -> None:
-    from kinetoscope.analysis.origins.dispatch import chain
+    from kinetoscope.analysis.origins.dispatch import links
 
     (trace,) = run.traces
     longest = int(trace.device_events["duration_ns"].arg_max() or 0)
@@ -104,8 +104,8 @@ def test_an_event_shows_how_it_came_about(run: Run, page: Any, origin: int) -> N
     assert shown["waited"].startswith(numbers.time((row["start_ns"] - launch["start_ns"]) / 1000))
     assert shown["grid × block"] == f"{row['grid']} × {row['block']}"
     assert shown["registers a thread"] == str(row["registers"])
-    links = page.eval_on_selector_all(".panel ol.chain >> nth=0 >> li", "rows => rows.length")
-    assert links == len(chain(trace, longest).links) - 1  # the work itself is the panel's head
+    count = page.eval_on_selector_all(".panel ol.chain >> nth=0 >> li", "rows => rows.length")
+    assert count == len(links(trace, longest)) - 1  # the work itself is the panel's head
     assert page.get_attribute(".panel h2", "title") == row["name"]
 
 

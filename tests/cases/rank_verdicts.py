@@ -11,14 +11,14 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from kinetoscope.analysis.ranks.comparison import Verdict, compare
-from kinetoscope.analysis.ranks.parts import Part, part
+from kinetoscope.analysis.ranks.comparison import RankVerdict, compare
+from kinetoscope.analysis.ranks.parts import RankPart, part
 from kinetoscope.trace.read import read
 from rank_jobs import CAUSES, jobs
 from rank_sets import Job, recorded
 
 
-def judged(job: Job, verdict: Verdict) -> str:
+def judged(job: Job, verdict: RankVerdict) -> str:
     """``right``, ``cannot tell`` or ``wrong``. Of a culprit whose trace is missing nothing is known: then
     that is right."""
     if job.fault.rank is None:
@@ -30,8 +30,8 @@ def judged(job: Job, verdict: Verdict) -> str:
     return "right" if (verdict.rank, verdict.cause) == (job.fault.rank, CAUSES[job.fault.kind]) else "wrong"
 
 
-def verdict_on(job: Job) -> Verdict:
-    parts: dict[int, Part] = {}
+def verdict_on(job: Job) -> RankVerdict:
+    parts: dict[int, RankPart] = {}
     with tempfile.TemporaryDirectory() as folder:
         for rank, trace in recorded(job):
             path = Path(folder) / f"rank{rank}.json"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinetoscope.analysis.replay.replay import Replay, replay, replays
+from kinetoscope.analysis.replay.replay import StepReplay, replay, replays
 from kinetoscope.sources.run import Run, load
 from kinetoscope.statistics.distribution import quantile
 
@@ -68,12 +68,12 @@ def rows(name: str, files: Sequence[Path]) -> Iterator[Row]:
             yield _row(name, f"rank {rank} of {len(run.traces)}", found)
 
 
-def as_recorded(run: Run) -> dict[int, Replay]:
+def as_recorded(run: Run) -> dict[int, StepReplay]:
     """Each rank's replay with the others', at the recording's pace."""
     return replays(Run(run.traces))
 
 
-def _row(name: str, ranks: str, found: Replay) -> Row:
+def _row(name: str, ranks: str, found: StepReplay) -> Row:
     return Row(name, ranks, found.steps, found.recorded_us, found.step_us, found.error, found.unexplained)
 
 

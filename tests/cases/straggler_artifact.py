@@ -19,9 +19,9 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, TOGETHER
 from kinetoscope.analysis.collectives.waiting import with_waiting
-from kinetoscope.analysis.ranks.computed import UPDATE
-from kinetoscope.analysis.ranks.pipeline_replay import Staged, staged
-from kinetoscope.analysis.ranks.simulator import Operation, replay
+from kinetoscope.analysis.ranks.parts import UPDATE
+from kinetoscope.analysis.ranks.pipelines import staged
+from kinetoscope.analysis.ranks.without_stragglers import IdealRow, Operation, replay
 
 STAGE = 64  # ranks of reports are numbered by stage, so many apart
 COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")
@@ -138,7 +138,7 @@ class Job:
         )
 
 
-def of_reports(job: Job, step: int) -> Staged:
+def of_reports(job: Job, step: int) -> IdealRow:
     """What reports say of such a step: they know its collectives, and which way each pass went."""
     met: list[tuple[int, int, int, int, str, str, str]] = []
     computed: list[tuple[int, str, int, int, int]] = []
@@ -175,13 +175,16 @@ def ours_and_theirs(folder: Path, name: str) -> Iterator[tuple[str, float, float
     found = [of_reports(job, step) for step in job.spans]
     stages, workers = found[0].by_stage, found[0].by_worker
     by_stage = [fmean(one.by_stage[ranks] for one in found) for ranks in stages]
-    by_worker = {ranks[0] % STAGE: fmean(one.by_worker[ranks] for one in found) for ranks in workers}
+    by_worker = {
+        int(ranks.partition("-")[0].partition(",")[0]) % STAGE: fmean(one.by_worker[ranks] for one in found)
+        for ranks in workers
+    }
     by_sort, by_dp = (result[f"blocking_decompose_by_{what}"] for what in ("optype", "dp_rank"))
     yield "steps", len(found), len(job.spans)
-    yield "replayed over recorded", fmean(one.replayed_ns / one.recorded_ns for one in found), 1.0
-    yield "slowdown", fmean(one.replayed_ns / one.ideal_ns for one in found), result["blocking_slowdown"]
+    yield "replayed over recorded", fmean(one.replayed_us / one.recorded_us for one in found), 1.0
+    yield "slowdown", fmean(one.slowdown for one in found), result["blocking_slowdown"]
     for sort in ("forward", "backward"):
-        yield sort, fmean(one.by_sort[sort] for one in found), by_sort[f"{sort}-compute"]
+        yield sort, fmean(one.by_operation[sort] for one in found), by_sort[f"{sort}-compute"]
     yield "slowest stage", max(by_stage), max(result["blocking_decompose_by_stage"].values())
     yield "slowest worker", max(by_worker.values()), max(by_dp.values())
     yield "median worker", median(by_worker.values()), median(by_dp.values())

@@ -16,8 +16,7 @@ import msgspec
 
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.headroom import fits
-from kinetoscope.analysis.memory.histories import RankHistory, histories
-from kinetoscope.analysis.memory.peak import holders, split
+from kinetoscope.analysis.memory.peak import RankHistory, histories, holders, split
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import StepTimings
 from kinetoscope.sources.run import Run, load

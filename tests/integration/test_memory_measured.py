@@ -15,8 +15,7 @@ import pytest
 import traces
 from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.headroom import fits
-from kinetoscope.analysis.memory.histories import RankHistory, histories
-from kinetoscope.analysis.memory.peak import devices, holders, split
+from kinetoscope.analysis.memory.peak import RankHistory, devices, histories, holders, split
 from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import MemoryFiles, Run
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.compiled.calls import graph_categories
+from kinetoscope.analysis.compiled.regions import graph_categories
 from kinetoscope.analysis.origins.sums import kernels
 from kinetoscope.sources.run import Run, load
 

@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.kernels.categories import categories
+from kinetoscope.analysis.kernels.work import categories
 from kinetoscope.document import CategoryRow, DeviceRow, GraphRow, KernelRow, StepRow
 from kinetoscope.document.collect import devices, kernels, steps
 from kinetoscope.sources.run import Run

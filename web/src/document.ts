@@ -379,7 +379,7 @@ export interface Partitions { cudagraphable: number; others: number; reasons: st
 /** A part of the critical path: ``events`` are the first of the ``count`` that it is made of. */
 export interface PathRow { text: string; us: number; events: number[]; count: number; }
 export interface PhaseKernel { name: string; device_time_us: number; launches: number; }
-/** Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``). */
+/** Similar steps (``of`` is ``step``), or similar parts of requests (``request``). */
 export interface PhaseRow {
   rank: number; phase: string; of: string; count: number; per_step: number; median_us: number; p10_us: number;
   p90_us: number; total_us: number; busy_us: number; launches: number; device_time_us: number;
@@ -480,7 +480,7 @@ export interface SpreadRow {
 export interface StackLine { file: string; line: number; function: string; code: string | null; }
 /** A sentence behind a mark: all is well, or it is not. */
 export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
-/** What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
+/** One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
 }
@@ -535,5 +535,5 @@ export interface TimingRow {
 /** A graph that ran and is not in the log. */
 export interface UnknownGraph { hash: string; device_time_us: number; launches: number; }
 export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
-/** What the host waited for in a step, measured: µs at the median. */
+/** The host's measured waiting in a step: µs at the median. */
 export interface Waiting { data_us: number; sync_us: number; gc_us: number; }

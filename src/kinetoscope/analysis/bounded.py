@@ -20,7 +20,7 @@ import polars as pl
 from kinetoscope.recording import plain_file
 
 SECONDS, SECONDS_VARIABLE = 20.0, "KINETOSCOPE_QUERY_SECONDS"
-# Bytes beside ten times the tables' own, and for each thread of the engine.
+# Bytes in addition to ten times the tables' own, and for each thread of the engine.
 A_THREAD = 64 << 20
 MEMORY, MEMORY_VARIABLE = 1 << 30, "KINETOSCOPE_QUERY_MEMORY"
 RESULT, REASON = "result.arrow", "reason.json"
@@ -106,7 +106,8 @@ def serve() -> None:
 
 
 def _confine(memory: int) -> None:
-    """Have the system refuse more memory than that beside what the process has already, and larger files."""
+    """Have the system refuse more memory than that in addition to what the process has already, and larger
+    files."""
     try:
         import resource
     except ImportError:  # Windows has no such limits: the time alone is kept

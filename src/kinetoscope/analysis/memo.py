@@ -15,7 +15,8 @@ Result = TypeVar("Result")
 class Remembered(Generic[Subject, Result]):
     """An analysis that is computed once per subject (a Trace or a Run, distinguished by identity).
 
-    Threads that ask while it is computed wait for it; analyses build upon each other one way: no deadlock.
+    Threads that call it while it is computed wait for it; analyses build upon each other one way: no
+    deadlock.
     """
 
     def __init__(self, analysis: Callable[[Subject], Result]) -> None:
@@ -31,7 +32,7 @@ class Remembered(Generic[Subject, Result]):
             return self._results[subject]
 
     def forget(self, subject: Subject) -> None:
-        """Let the result go before the subject does: nobody will ask again soon, and it is large."""
+        """Let the result go before the subject does: no analysis will need it again soon, and it is large."""
         self._results.pop(subject, None)
 
 

@@ -50,11 +50,10 @@ TABLES: dict[str, Schema] = {
 
 
 def tables(run: Run) -> dict[str, pl.LazyFrame]:
-    """``TABLES`` by name. Nothing is computed until it is asked for."""
+    """``TABLES`` by name. Nothing is computed until it is used."""
     frames = {
         name: pl.concat(
-            trace.table(name).lazy().with_columns(pl.lit(trace.rank, pl.Int32).alias("rank"))
-            for trace in run.traces
+            trace.table(name).lazy().with_columns(rank=pl.lit(trace.rank, pl.Int32)) for trace in run.traces
         )
         for name in schema.TABLES
     }
@@ -88,7 +87,7 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
         )
     if not allow_files and _READS_FILES.search(sql):
         raise UsageError(
-            "the query would read files beside the recording (read_csv and its like)",
+            "the query would read files besides the recording (read_csv and its like)",
             where=sql,
             hint="if that is what you want: kinetoscope query --allow-files INPUT SQL",
         )
@@ -102,7 +101,7 @@ def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
 
 
 def _hint(reason: str) -> str:
-    """What a table or column that was not found may have been meant to be, and where they are listed."""
+    """A hint: which table or column may have been meant, and where they are listed."""
     listed = "kinetoscope query INPUT --tables lists the tables and their columns"
     word = UNKNOWN.search(reason)
     if not word:
@@ -114,14 +113,9 @@ def _hint(reason: str) -> str:
 def _resolved(work: pl.LazyFrame, frames: dict[str, pl.LazyFrame]) -> pl.LazyFrame:
     """Device work with the names of what it refers to by row number."""
     host = frames["host_events"]
-    ops = host.select("rank", pl.col("id").alias("op"), pl.col("name").alias("op_name"))
-    launches = host.select(
-        "rank",
-        pl.col("id").alias("launch"),
-        pl.col("name").alias("launch_name"),
-        pl.col("start_ns").alias("launch_start_ns"),
-    )
-    steps = frames["steps"].select("rank", pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    ops = host.select("rank", op="id", op_name="name")
+    launches = host.select("rank", launch="id", launch_name="name", launch_start_ns="start_ns")
+    steps = frames["steps"].select("rank", step="id", step_name="name")
     return (
         work.join(ops, on=["rank", "op"], how="left", maintain_order="left")
         .join(launches, on=["rank", "launch"], how="left", maintain_order="left")

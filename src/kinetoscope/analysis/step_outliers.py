@@ -8,9 +8,9 @@ import polars as pl
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.busy import steps
 from kinetoscope.analysis.time.phases import leading, phases
-from kinetoscope.analysis.time.steps import steps
+from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -47,8 +47,8 @@ class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outlier did more than the median step: a kernel, an op (host time of its own) or idle time (of
-    a cause), which is its ``kind``."""
+    """One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or
+    idle time (of a cause), which is its ``kind``."""
 
     kind: str
     name: str
@@ -91,7 +91,7 @@ def step_distribution(run: Run) -> pl.DataFrame:
         .join(leading(run), on=["rank", "step"], how="semi", maintain_order="left")
         .group_by("rank", maintain_order=True)
         .agg(pl.len().alias("steps"), *figures)
-        .with_columns(spread.alias("spread"))
+        .with_columns(spread=spread)
     )
 
 
@@ -103,9 +103,7 @@ def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
     median = pl.col("duration_ns").median().over(like)
     away = pl.col("duration_ns") - median
     deviation = (away.abs().median().over(like) * SCALE).alias("deviation")
-    slow = table.with_columns(
-        median.alias("median_ns"), deviation, pl.len().over(like).alias("steps")
-    ).filter(
+    slow = table.with_columns(median.alias("median_ns"), deviation, steps=pl.len().over(like)).filter(
         pl.col("steps") >= ENOUGH_STEPS,
         away > DEVIATIONS * deviation,
         median > 0,  # steps without device time are no measure of others
@@ -125,7 +123,8 @@ def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
 
 
 def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
-    """What took longer in one step than in the median of the others (where it did not happen, it took 0)."""
+    """Kernels, ops and idle time that took longer in one step than in the median of the others (where it did
+    not happen, it took 0)."""
     parts = _parts(run)[trace.rank]
     kinds = phases(run).filter(pl.col("rank") == trace.rank)
     kind = kinds.filter(pl.col("step") == step)["phase"].item()
@@ -135,12 +134,12 @@ def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
         grid.join(parts, on=["kind", "name", "step"], how="left")
         .with_columns(pl.col("ns", "count").fill_null(0))
         .group_by("kind", "name")
-        .agg(pl.col("ns").median().alias("usual_ns"), pl.col("count").median().alias("usual_count"))
+        .agg(usual_ns=pl.col("ns").median(), usual_count=pl.col("count").median())
     )
     extra = (
         parts.filter(pl.col("step") == step)
         .join(usual, on=["kind", "name"])
-        .with_columns((pl.col("ns") - pl.col("usual_ns")).round().cast(pl.Int64).alias("extra_ns"))
+        .with_columns(extra_ns=(pl.col("ns") - pl.col("usual_ns")).round().cast(pl.Int64))
         .filter(pl.col("extra_ns") > 0)
         .sort("extra_ns", "name", descending=[True, False])
         .head(DIFFERENCES)
@@ -155,14 +154,14 @@ def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
 
 @remembered
 def _parts(run: Run) -> dict[int, pl.DataFrame]:
-    """What happened in each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
+    """Kernels, ops and idle time of each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
     return {t.rank: pl.concat([_kernels(t), _ops(t), _idle(run, t)]) for t in run.traces}
 
 
 def _kernels(trace: Trace) -> pl.DataFrame:
     """Device time by kernel and step."""
     rows = trace.device_events.drop_nulls("step").group_by("step", "name")
-    return _part("kernel", rows.agg(pl.col("duration_ns").sum().alias("ns"), pl.len().alias("count")))
+    return _part("kernel", rows.agg(ns=pl.col("duration_ns").sum(), count=pl.len()))
 
 
 def _ops(trace: Trace) -> pl.DataFrame:
@@ -178,7 +177,7 @@ def _ops(trace: Trace) -> pl.DataFrame:
     )
     inside = inside.filter(pl.col("start_ns") < pl.col("begin") + pl.col("length"))
     rows = inside.filter(~pl.col("id").is_in(trace.steps["host_event"].implode())).group_by("step", "name")
-    return _part("op", rows.agg(pl.col("self_ns").sum().alias("ns"), pl.len().alias("count")))
+    return _part("op", rows.agg(ns=pl.col("self_ns").sum(), count=pl.len()))
 
 
 def _idle(run: Run, trace: Trace) -> pl.DataFrame:
@@ -187,8 +186,8 @@ def _idle(run: Run, trace: Trace) -> pl.DataFrame:
     found = [
         intervals.clip(pieces, start, end)
         .group_by(pl.col("cause").cast(pl.String).alias("name"))
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"), pl.len().alias("count"))
-        .with_columns(pl.lit(step, pl.UInt32).alias("step"))
+        .agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), count=pl.len())
+        .with_columns(step=pl.lit(step, pl.UInt32))
         for step, start, end in periods(trace).select("step", "start_ns", "end_ns").iter_rows()
     ]
     return _part("idle", pl.concat(found))

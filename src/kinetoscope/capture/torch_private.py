@@ -279,6 +279,24 @@ def leave_recording_to_parent() -> None:
     _enable_record_function(False)
 
 
+_optimizer_made = False
+
+
+def optimizer_made() -> bool:
+    """Whether an optimizer has been made: torch marks the ``step`` of its class then,
+    checked on 2.11 and 2.13."""
+    global _optimizer_made
+    if not _optimizer_made:
+        import torch
+
+        left: list[type] = [torch.optim.Optimizer]
+        while left and not _optimizer_made:
+            kind = left.pop()
+            _optimizer_made = bool(getattr(vars(kind).get("step"), "hooked", False))
+            left += kind.__subclasses__()
+    return _optimizer_made
+
+
 def trains(module: Any) -> bool:
     """Whether a module has parameters that gradients are computed for.
 

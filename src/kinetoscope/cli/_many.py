@@ -31,7 +31,7 @@ def report_many(
         InputError: nothing of it can be read.
         UsageError: the output cannot be written.
     """
-    from kinetoscope.analysis.collectives.hangs import hangs
+    from kinetoscope.analysis.collectives.logs import hangs
     from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.document.collect.ranks import listing
     from kinetoscope.fleet import engine as engines

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.document.collect.chains import chains
+    from kinetoscope.analysis.origins.dispatch import chains
     from kinetoscope.document.collect.kernels import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown

@@ -19,7 +19,7 @@ from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.phases import leading_of

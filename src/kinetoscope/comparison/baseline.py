@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.health.losses import losses
+from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import COUNTED, Counts, counts

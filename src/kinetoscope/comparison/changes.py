@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED
 from kinetoscope.comparison.account import LAUNCH_BOUND, OUTSIDE_OF_OPS, Account
 from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.comparison.matching import Pair, Unmatched, match

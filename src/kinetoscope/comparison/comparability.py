@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.health.losses import losses
+from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.recording.manifest import ClockSample, Environment
 from kinetoscope.sources.run import Run

@@ -9,15 +9,15 @@ from statistics import median_low
 
 import polars as pl
 
-from kinetoscope.analysis.compiled.calls import graph_calls
+from kinetoscope.analysis.compiled.regions import graph_calls
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
-from kinetoscope.analysis.time.memory import memory_statistics
-from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.memory.traced import memory_statistics
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.analysis.time.window import periods
 from kinetoscope.compilation.model import Compilation
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-from kinetoscope.analysis.health.losses import losses
+from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.step_change import samples_us, step_change

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.compiled.calls import call_around, graph_calls
+from kinetoscope.analysis.compiled.regions import call_around, graph_calls
 from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.passes.match import aligned
-from kinetoscope.analysis.time.periods import periods
 from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.analysis.time.window import periods
 from kinetoscope.comparison.account import Account
 
 MOST = 1500  # pieces of a step that a page draws: the longest

@@ -1,7 +1,7 @@
 """Everything that a view shows, as typed rows: the JSON contract. Times are microseconds of the trace."""
 
 from kinetoscope.analysis.idle.launches import LaunchRow, QueuePoint
-from kinetoscope.document.chains import Chain, ChainListing, Link, Quantiles
+from kinetoscope.analysis.origins.dispatch import Chain, ChainListing, Link, Quantiles
 from kinetoscope.document.compilation import Compilation
 from kinetoscope.document.devices import DeviceRow, IdleRow
 from kinetoscope.document.findings import Evidence, FindingRow, FindingsListing, SecondRecording

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.compiled.calls import GraphCategory as GraphCategory
-from kinetoscope.analysis.compiled.calls import GraphRow as GraphRow
+from kinetoscope.analysis.compiled.regions import GraphCategory as GraphCategory
+from kinetoscope.analysis.compiled.regions import GraphRow as GraphRow
 from kinetoscope.analysis.events.ops import OpRow as OpRow
 from kinetoscope.analysis.origins.sums import KernelOp as KernelOp
 from kinetoscope.analysis.origins.sums import KernelRow as KernelRow

@@ -6,19 +6,10 @@ from __future__ import annotations
 
 import msgspec
 
-
-class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | turns | unknown. Of a straggler: its rank, its share of the waiting, and
-    why it was late (null: unknown): slow kernel | clocks | more work | more data | compute | host |
-    data loader | synchronization | recompilation | allocator. ``why`` it is unknown, or even though ranks
-    wait."""
-
-    status: str
-    rank: int | None = None
-    share_of_waiting: float = 0.0
-    cause: str | None = None
-    detail: str = ""
-    why: str = ""
+from kinetoscope.analysis.ranks.comparison import RankVerdict as RankVerdict
+from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
+from kinetoscope.analysis.ranks.step_times import Paces as Paces
+from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
 
 
 class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,32 +112,6 @@ class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
     meetings: int
 
 
-class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
-    hand, that of a step (``grain``: events), as the findings have it.
-
-    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
-    steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
-    its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
-    none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
-    not known.
-    """
-
-    recorded_us: float
-    replayed_us: float
-    error: float
-    ideal_us: float
-    slowdown: float
-    without: dict[int, float]
-    grain: str = "collectives"
-    steps: int | None = None
-    by_stage: dict[str, float] = {}
-    by_worker: dict[str, float] = {}
-    by_operation: dict[str, float] = {}
-    why: str = ""
-
-
 class CollectiveInstance(msgspec.Struct, frozen=True, kw_only=True):
     """A collective: when each rank came and left, on one clock, from the first on, and of that what it waited
     for the others.
@@ -168,32 +133,6 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[int]
     steps: list[str]
     blamed_us: list[list[float]]
-
-
-class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
-
-    ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
-    was longest, ``blamed_us`` what all others waited for these ranks.
-    """
-
-    ranks: str
-    count: int
-    took_us: list[float | None]
-    own_us: list[float | None]
-    slowest: list[int | None]
-    slowest_us: list[float | None]
-    blamed_us: list[float]
-
-
-class Paces(msgspec.Struct, frozen=True, kw_only=True):
-    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
-    those apart that were waited for most. Of many steps several are one column: their means."""
-
-    steps: list[str]
-    took_us: list[float | None]
-    own_us: list[float | None]
-    rows: list[PaceRow]
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.memory.histories import histories
-from kinetoscope.analysis.memory.ops import BASE
 from kinetoscope.analysis.memory.owners import ROLES
-from kinetoscope.analysis.memory.peak import over_time
-from kinetoscope.analysis.time.memory import memory_over_time
+from kinetoscope.analysis.memory.peak import histories, over_time
+from kinetoscope.analysis.memory.traced import BASE, memory_over_time
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 

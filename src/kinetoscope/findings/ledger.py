@@ -15,7 +15,7 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.replay import job
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
@@ -369,7 +369,7 @@ def _shared_ns(finding: Finding, others: Sequence[Finding]) -> list[float]:
     return shared
 
 
-def _same_device_ns(first: Change, other: Change) -> float:
+def _same_device_ns(first: ReplayChange, other: ReplayChange) -> float:
     if first.device.is_empty() or other.device.is_empty():
         return 0.0
     less = pl.min_horizontal("saved_ns", "saved_ns_right").max()

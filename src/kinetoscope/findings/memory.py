@@ -8,8 +8,8 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memory.headroom import saves
-from kinetoscope.analysis.memory.histories import RankHistory
-from kinetoscope.analysis.memory.ops import BASE
+from kinetoscope.analysis.memory.peak import RankHistory
+from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.rank_view import RankView

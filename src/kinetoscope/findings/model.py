@@ -8,14 +8,14 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 
 Severity = Literal["high", "medium", "low", "info"]
 # root: stands first, whatever it saves, since what follows is its consequence. symptom: others explain it.
 Role = Literal["root", "cause", "symptom"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
-Changes = Mapping[int, Change]  # by rank
+Changes = Mapping[int, ReplayChange]  # by rank
 
 
 def combined(first: Changes, second: Changes) -> Changes:
@@ -62,7 +62,7 @@ class Saving:
     on_critical_path: bool
     share: float
     freed_share: float = 0.0
-    change: Change = NOTHING
+    change: ReplayChange = NOTHING
     together: Changes | None = None
     unreplayed_us: float = 0.0
     most_us: float = 0.0

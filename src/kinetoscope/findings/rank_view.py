@@ -14,14 +14,13 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.histories import RankHistory, histories
-from kinetoscope.analysis.passes.as_it_runs import AsItRuns, as_it_runs
-from kinetoscope.analysis.replay.change import Change
-from kinetoscope.analysis.replay.replay import Replay, alone
+from kinetoscope.analysis.memory.peak import RankHistory, histories
+from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
+from kinetoscope.analysis.replay.change import ReplayChange
+from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
-from kinetoscope.analysis.time.periods import periods
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -90,7 +89,7 @@ class RankView:
         return self.us(self.length_ns)
 
     @cached_property
-    def as_it_runs(self) -> AsItRuns | None:
+    def as_it_runs(self) -> StepAsItRuns | None:
         """The rank's own step without the profiler, where the recording has it."""
         return as_it_runs(self.run).get(self.rank) if self.unit == "step" else None
 
@@ -122,10 +121,10 @@ class RankView:
         return self.record is not None and self.record.steps.settled and len(self.record.steps.warmup_s) > 0
 
     @property
-    def replay(self) -> Replay:
+    def replay(self) -> StepReplay:
         return alone(self.run)[self.rank]
 
-    def saves(self, change: Change) -> float:
+    def saves(self, change: ReplayChange) -> float:
         """By how much the program's own step gets shorter, µs, by its replay."""
         before = self.replay.step_us
         return 0.0 if before <= 0 else (1 - self.replay.after(change) / before) * self.own_step_us

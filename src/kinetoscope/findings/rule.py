@@ -10,7 +10,14 @@ from kinetoscope import numbers
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.replay.change import Change, in_a_row, no_wait, shorten, without_host, without_idle
+from kinetoscope.analysis.replay.change import (
+    ReplayChange,
+    in_a_row,
+    no_wait,
+    shorten,
+    without_host,
+    without_idle,
+)
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import commands, evidence, memory, savings
 from kinetoscope.findings.in_force import Remedy, blocked, compiles, fewer_launches
@@ -22,9 +29,42 @@ from kinetoscope.trace.schema import whole
 Findings = Iterable[Finding]
 
 __all__ = [
-    "HIGH", "LOW", "MEDIUM", "Change", "Changes", "Evidence", "Finding", "Findings", "Iterable",
-    "RankView", "Remedy", "Saving", "Severity", "blocked", "combined", "commands", "compiles", "evidence",
-    "fewer_launches", "finding_of_calls", "in_a_row", "intervals", "maker", "matching", "memory",
-    "no_wait", "numbers", "pl", "replace", "savings", "short_name", "shorten", "slow_calls", "spans",
-    "views", "whole", "without_host", "without_idle",
+    "HIGH",
+    "LOW",
+    "MEDIUM",
+    "Changes",
+    "Evidence",
+    "Finding",
+    "Findings",
+    "Iterable",
+    "RankView",
+    "Remedy",
+    "ReplayChange",
+    "Saving",
+    "Severity",
+    "blocked",
+    "combined",
+    "commands",
+    "compiles",
+    "evidence",
+    "fewer_launches",
+    "finding_of_calls",
+    "in_a_row",
+    "intervals",
+    "maker",
+    "matching",
+    "memory",
+    "no_wait",
+    "numbers",
+    "pl",
+    "replace",
+    "savings",
+    "short_name",
+    "shorten",
+    "slow_calls",
+    "spans",
+    "views",
+    "whole",
+    "without_host",
+    "without_idle",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.replay.change import (
     NOTHING,
-    Change,
+    ReplayChange,
     at_once,
     merge_launches,
     shorten,
@@ -60,7 +60,7 @@ def not_predicted(most: Saving, why: str) -> Saving:
 OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pay this")
 
 
-def of(view: RankView, change: Change, basis: str) -> Saving:
+def of(view: RankView, change: ReplayChange, basis: str) -> Saving:
     """The saving of a change of the recorded steps."""
     us = view.saves(change)
     if view.unprofiled_us is not None:
@@ -102,7 +102,7 @@ def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Exp
     return Saving(us, basis, us >= 0.25 * freed, us / view.own_step_us, freed_share, change, most_us=most)
 
 
-def _launches(view: RankView, shorter: pl.DataFrame) -> Change:
+def _launches(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
     """The host time of calls that launch nothing else than what is removed."""
     device = view.trace.device_events
     gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()

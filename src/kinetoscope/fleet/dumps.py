@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.analysis.collectives.hangs import Issued
+from kinetoscope.analysis.collectives.logs import Issued
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.snapshot.unpickle import Reader, load

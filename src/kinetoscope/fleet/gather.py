@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from kinetoscope.analysis.ranks.parts import Part, placed, renumbered
+from kinetoscope.analysis.ranks.parts import RankPart, placed, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
 from kinetoscope.fleet.store import LARGEST, Store, decode
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 def gather(
     found: Found, store: Store, engine: Engine, progress: Progress | None = None
-) -> tuple[list[Part], list[str]]:
+) -> tuple[list[RankPart], list[str]]:
     """One part a rank, and sentences on what is not among them.
 
     Parts are stored as they come, so that interrupted work continues where it stopped.
@@ -82,14 +82,14 @@ def _bytes(url: str) -> bytes:
     return system.cat_file(path)
 
 
-def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
+def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
     """One part of each rank: of several windows the last that most ranks have, of a repeated rank the first
     trace. Parts without a rank take the ranks that the others leave free.
     """
     ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
     windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]
     latest = latest_window(windows)
-    found: dict[int, Part] = {}
+    found: dict[int, RankPart] = {}
     remarks: list[str] = []
     for part, (rank, window) in zip(ordered, windows, strict=True):
         if latest is not None and window != latest:
@@ -106,7 +106,7 @@ def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
     return [found[rank] for rank in sorted(found)], remarks
 
 
-def _windows(ordered: Sequence[Part]) -> Iterable[str]:
+def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:
     """The name of each part's first step; without steps, which of its rank's parts it is."""
     count: Counter[int] = Counter()
     for part in ordered:
@@ -114,7 +114,7 @@ def _windows(ordered: Sequence[Part]) -> Iterable[str]:
         yield str(part.steps["name"][0]) if len(part.steps) else f"window {count[part.facts.rank]}"
 
 
-def _numbered(parts: Sequence[Part]) -> list[Part]:
+def _numbered(parts: Sequence[RankPart]) -> list[RankPart]:
     taken = {part.facts.rank for part in parts if part.facts.numbered}
     free = (rank for rank in range(len(parts) + len(taken)) if rank not in taken)
     return [part if part.facts.numbered else renumbered(part, next(free)) for part in parts]

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.collectives.inspected import INSPECTED
+from kinetoscope.analysis.collectives.logs import INSPECTED
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 

@@ -13,8 +13,15 @@ import msgspec
 import polars as pl
 
 from kinetoscope import __version__
-from kinetoscope.analysis.ranks.computed import COMPUTED
-from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, OVERLAPPED, PARTED, STEPS, Facts, Part
+from kinetoscope.analysis.ranks.parts import (
+    COMPUTED,
+    KERNEL_TIMES,
+    OVERLAPPED,
+    PARTED,
+    STEPS,
+    RankFacts,
+    RankPart,
+)
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole
@@ -41,17 +48,17 @@ _UNREADABLE = (
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
-    facts: Facts
+    facts: RankFacts
     tables: dict[str, bytes]
 
 
-def encode(part: Part) -> bytes:
+def encode(part: RankPart) -> bytes:
     """A part as bytes."""
     tables = {name: _packed(getattr(part, name)) for name in _TABLES}
     return msgspec.msgpack.encode(_Stored(facts=part.facts, tables=tables))
 
 
-def decode(data: bytes, where: str) -> Part:
+def decode(data: bytes, where: str) -> RankPart:
     """A part from its bytes.
 
     Raises:
@@ -67,7 +74,7 @@ def decode(data: bytes, where: str) -> Part:
     same = all(dict(tables[name].schema) == columns for name, columns in _schemas().items())
     if stored.format != FORMAT or not same:
         raise InputError("the part is of another version", where=where, hint="map its trace again")
-    return Part(stored.facts, **tables)
+    return RankPart(stored.facts, **tables)
 
 
 def _schemas() -> dict[str, dict[str, pl.DataType]]:
@@ -102,7 +109,7 @@ class Store:
         rank = "" if trace.rank is None else f"rank{trace.rank}-"
         return self._folder / f"{rank}{digest}{PART}"
 
-    def recall(self, trace: TraceFile) -> Part | None:
+    def recall(self, trace: TraceFile) -> RankPart | None:
         """The part of this very file, if it was kept."""
         path = self.path(trace)
         try:

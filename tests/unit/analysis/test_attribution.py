@@ -13,7 +13,7 @@ import pytest
 
 import traces
 from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.origins.dispatch import chain
+from kinetoscope.analysis.origins.dispatch import forward_links, links
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -89,36 +89,36 @@ def test_each_column_of_each_piece_of_work(training_step: Trace) -> None:
 
 
 def test_the_chain_of_backward_work_names_its_forward(training_step: Trace) -> None:
-    found = chain(training_step, 1)
-    assert [link.name for link in found.links] == [
+    whole = links(training_step, 1)
+    assert [link.name for link in whole] == [
         "autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0", "aten::mm",
         "cudaLaunchKernel", "k2",
     ]  # fmt: skip
-    assert [link.name for link in found.forward][-3:] == [
+    assert [link.name for link in forward_links(training_step, 1)][-3:] == [
         "<built-in function linear>",
         "aten::linear",
         "aten::addmm",
     ]
-    assert found.links[-1].kind == "kernel"
+    assert whole[-1].kind == "kernel"
 
 
 def test_work_without_a_launch_has_itself_alone(trace_of: Make) -> None:
     trace = trace_of(pair(9, 5)[1], host("aten::mm", 0, 3))
-    assert [link.name for link in chain(trace, 0).links] == ["k9"]
+    assert [link.name for link in links(trace, 0)] == ["k9"]
     assert attribution(trace).row(0) == (None,) * 5
 
 
 def test_the_founding_articles_chain(shared_data: Path) -> None:
     trace = read(shared_data / "h200/mm_64_warm_eager.json.gz")
-    links = chain(trace, 0).links
-    assert [(link.kind, link.name) for link in links[:5]] == [
+    whole = links(trace, 0)
+    assert [(link.kind, link.name) for link in whole[:5]] == [
         ("step", "ProfilerStep#2"),
         ("user_annotation", "matmul_add"),
         ("cpu_op", "aten::matmul"),
         ("cpu_op", "aten::mm"),
         ("cuda_driver", "cuLaunchKernelEx"),
     ]
-    assert links[5].name.startswith("nvjet_sm90")
+    assert whole[5].name.startswith("nvjet_sm90")
 
 
 @pytest.mark.parametrize("name", ["h200/llama_train_eager_stack", "public/hta_a100_ws2_rank0_nccl_metadata"])

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.origins.sums import kernels
-from kinetoscope.analysis.time.busy import busy
-from kinetoscope.analysis.time.steps import steps
+from kinetoscope.analysis.time.busy import busy, steps
 from kinetoscope.sources.run import Run
 from traces import Event, call, copy, host, kernel, step, trace
 

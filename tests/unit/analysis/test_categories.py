@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kinetoscope.analysis.kernels import taxonomy
-from kinetoscope.analysis.kernels.categories import categories
+from kinetoscope.analysis.kernels.work import categories
 from traces import Event, call, copy, host, kernel, trace
 
 ANONYMOUS = "void at::native::(anonymous namespace)::"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.origins.dispatch import chain, dispatches
+from kinetoscope.analysis.origins.dispatch import Link, Quantiles, chains, forward_links, links
 from kinetoscope.errors import UsageError
 from kinetoscope.sources.run import Run, load
 from kinetoscope.trace.model import Trace
@@ -45,41 +45,42 @@ def test_launches_of_one_way_are_one_chain_whichever_step_they_are_in(trace_of: 
         )
     ]
     other = [event("aten::bmm", 3000, 50), *launched(9, 3010, 3020, 1)]
-    first, second = dispatches(Run((trace_of(*steps, *other),)), "k")
-    assert (first.launches, first.device_time_ns, first.share_of_device_time) == (3, 21_000, 21 / 22)
-    assert [link.name for link in first.chain.links] == [
+    first, second = chains(Run((trace_of(*steps, *other),)), "k").chains
+    assert (first.launches, first.device_time_us, first.share_of_device_time) == (3, 21, 21 / 22)
+    assert [link.name for link in first.links] == [
         "ProfilerStep#2",
         "aten::mm",
         "cudaLaunchKernel",
         "k",
     ]
-    assert first.chain.links[-1].duration_ns == 7000  # the median one
-    assert (first.latency_ns, first.queued_ns) == ((20_000, 20_000), (0, 0))
-    assert [link.name for link in second.chain.links] == ["aten::bmm", "cudaLaunchKernel", "k"]
+    assert first.links[-1].duration_us == 7  # the median one
+    assert first.latency_us == Quantiles(median=20, p90=20)
+    assert first.queue_delay_us == Quantiles(median=0, p90=0)
+    assert [link.name for link in second.links] == ["aten::bmm", "cudaLaunchKernel", "k"]
 
 
 def test_latency_splits_into_waiting_for_the_stream_and_the_rest(trace_of: Make) -> None:
     trace = trace_of(*launched(1, 0, 10, 100, "first"), *launched(2, 5, 113, 4, "second"))
-    (found,) = dispatches(Run((trace,)), "second")
-    assert found.latency_ns == (108_000, 108_000)  # from 5 to 113
-    assert found.queued_ns == (105_000, 105_000)  # until 110, when "first" ends
+    (found,) = chains(Run((trace,)), "second").chains
+    assert found.latency_us == Quantiles(median=108, p90=108)  # from 5 to 113
+    assert found.queue_delay_us == Quantiles(median=105, p90=105)  # until 110, when "first" ends
 
 
 def test_work_that_starts_before_its_launch_has_no_latency(trace_of: Make) -> None:
-    (found,) = dispatches(Run((trace_of(*launched(1, 50, 10, 4)),)), "k")
-    assert (found.latency_ns, found.queued_ns) == (None, None)
+    (found,) = chains(Run((trace_of(*launched(1, 50, 10, 4)),)), "k").chains
+    assert (found.latency_us, found.queue_delay_us) == (None, None)
 
 
 def test_a_name_is_part_of_one_or_a_pattern_for_the_whole(trace_of: Make) -> None:
     run = Run((trace_of(*launched(1, 0, 10, 4, "gemm[a]"), *launched(2, 20, 30, 4, "gemm[b]")),))
-    assert len(dispatches(run, "gemm")) == 2
-    assert [d.chain.links[-1].name for d in dispatches(run, "m[b]")] == ["gemm[b]"]
-    assert len(dispatches(run, "g*")) == 2
+    assert len(chains(run, "gemm").chains) == 2
+    assert [d.links[-1].name for d in chains(run, "m[b]").chains] == ["gemm[b]"]
+    assert len(chains(run, "g*").chains) == 2
     for name in ("g?", "GEMM"):
         with pytest.raises(UsageError):
-            dispatches(run, name)
+            chains(run, name)
     with pytest.raises(UsageError):
-        dispatches(run, "gemm", category="communication")
+        chains(run, "gemm", category="communication")
 
 
 def around(events: list[Event], call: Event) -> tuple[str, ...]:
@@ -125,38 +126,35 @@ def test_counts_and_latencies_are_those_of_the_raw_events(
         latencies[way].append(kernel["ts"] - call["ts"])
     run = Run((read(path),))
     found: dict[tuple[str, ...], list[Any]] = defaultdict(list)
-    for one in dispatches(run, name):
-        names = ["ProfilerStep" if link.kind == "step" else link.name for link in one.chain.links]
+    for one in chains(run, name).chains:
+        names = ["ProfilerStep" if link.kind == "step" else link.name for link in one.links]
         found[tuple(names)].append(one)  # several where the forward ops differ
     assert {way: sum(one.launches for one in ones) for way, ones in found.items()} == {
         way: len(times) for way, times in counts.items()
     }
     for way, ones in found.items():
-        assert sum(one.device_time_ns for one in ones) == pytest.approx(1000 * sum(counts[way]), abs=1)
+        assert sum(one.device_time_us for one in ones) == pytest.approx(sum(counts[way]), abs=1e-3)
         if len(ones) == 1:
-            assert ones[0].latency_ns[0] == pytest.approx(1000 * median(latencies[way]), abs=2)
+            assert ones[0].latency_us.median == pytest.approx(median(latencies[way]), abs=2e-3)
 
 
 def test_ways_that_differ_have_different_chains_on_a_real_recording(shared_data: Path) -> None:
     """A hash stands for the names: every launch of a way has the very names that are shown for it."""
     trace = read(shared_data / "h200/llama_train_eager_stack.json.gz")
-    found = dispatches(Run((trace,)), "nvjet")
+    found = chains(Run((trace,)), "nvjet").chains
 
-    def names(one: Any) -> tuple[tuple[str, ...], ...]:
-        return tuple(
-            tuple("step" if link.kind == "step" else link.name for link in part)
-            for part in (one.links, one.forward)
-        )
+    def names(*parts: list[Link]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple("step" if link.kind == "step" else link.name for link in part) for part in parts)
 
     ways: dict[Any, int] = defaultdict(int)
     is_nvjet = trace.device_events["name"].cast(str).str.contains("nvjet")
     for row in trace.device_events.filter(is_nvjet)["id"]:
-        ways[names(chain(trace, row))] += 1
-    assert {names(one.chain): one.launches for one in found} == ways
+        ways[names(links(trace, row), forward_links(trace, row))] += 1
+    assert {names(one.links, one.forward): one.launches for one in found} == ways
 
 
 def test_ranks_count_together(shared_data: Path) -> None:
     run = load(*(shared_data / f"h200-dist/ddp_rank{rank}.json.gz" for rank in (0, 1)))
-    found = dispatches(run, "ncclDevKernel")
+    found = chains(run, "ncclDevKernel").chains
     assert found
     assert all(one.ranks == 2 for one in found[:1])

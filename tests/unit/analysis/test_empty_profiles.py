@@ -11,9 +11,9 @@ from kinetoscope.analysis.cost.roofline import kernel_roofline, roofline
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.idle.gaps import gaps, idle
 from kinetoscope.analysis.idle.launches import launch_statistics, launches, queue_depth
+from kinetoscope.analysis.memory.traced import allocator_calls, memory_statistics
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.step_outliers import step_outliers
-from kinetoscope.analysis.time.memory import allocator_calls, memory_statistics
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 

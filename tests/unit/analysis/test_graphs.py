@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kinetoscope.analysis.compiled.calls import graph_calls, graph_categories, graphs
-from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.analysis.compiled.regions import graph_calls, graph_categories, graphs
+from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.analysis.origins.sums import kernels
 from kinetoscope.sources.run import Run
 from traces import Event, call, host, kernel, step, trace

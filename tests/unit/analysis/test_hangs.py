@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.collectives.hangs import Hang, Issued, hangs
+from kinetoscope.analysis.collectives.logs import Hang, Issued, hangs
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.dumps import read
 

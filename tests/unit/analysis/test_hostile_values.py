@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.origins.dispatch import dispatches
+from kinetoscope.analysis.origins.dispatch import chains
 from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError, UsageError
 from kinetoscope.render.json import indented
@@ -44,7 +44,7 @@ def reported(document: Any, path: Path) -> dict[str, Any]:
         assert kernel["speed_of_light"] is None or 0 <= kernel["speed_of_light"] <= 1
     assert all(finding["saving_us"] >= 0 for finding in report["findings"])
     with suppress(UsageError):  # no kernel is left
-        dispatches(run, "e")
+        chains(run, "e")
     return report
 
 

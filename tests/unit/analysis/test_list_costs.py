@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.cost.call import Call, Cost
+from kinetoscope.analysis.cost.call import Cost, OpCall
 from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.roofline import costed, roofline
 from kinetoscope.sources.run import Run
@@ -29,8 +29,8 @@ def multi(functor: str, *more: str, metadata: str = "TensorListMetadata<1>") -> 
     return f"void {NATIVE}multi_tensor_apply_kernel<{NATIVE}{metadata}, {functors}>({NATIVE}"
 
 
-def call(name: str, kernel: str, *arguments: tuple[Any, str], strides: Any = None) -> Call:
-    return Call(
+def call(name: str, kernel: str, *arguments: tuple[Any, str], strides: Any = None) -> OpCall:
+    return OpCall(
         f"aten::{name}", [shape for shape, _ in arguments], [kind for _, kind in arguments], strides or [],
         [""] * len(arguments), kernel,
     )  # fmt: skip

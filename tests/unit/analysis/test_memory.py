@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.origins.held import held_at_peak
-from kinetoscope.analysis.time.memory import (
+from kinetoscope.analysis.memory.traced import (
     allocator_calls,
+    held_at_peak,
     memory_statistics,
     memory_timeline,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from kinetoscope.analysis.memory.ops import buffers
 from kinetoscope.analysis.memory.peak import devices, holders
+from kinetoscope.analysis.memory.traced import buffers
 from kinetoscope.snapshot.read import read
 from kinetoscope.sources.run import load
 from snapshots import MAIN, MIB, SITE, Allocator, dump, frames

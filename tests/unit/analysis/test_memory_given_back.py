@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.analysis.memory.given_back import GivenBack, given_back
+from kinetoscope.analysis.memory.growth import GivenBack, given_back
 from kinetoscope.analysis.memory.peak import devices
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.read import read

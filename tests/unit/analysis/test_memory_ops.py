@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import traces
-from kinetoscope.analysis.memory.histories import histories
-from kinetoscope.analysis.memory.peak import holders
+from kinetoscope.analysis.memory.peak import histories, holders
 from kinetoscope.document.collect.memory import peaks
 from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.read import read

@@ -7,9 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.memory.owners import owned
+from kinetoscope.analysis.memory.owners import StackOwner, owned, stack_owner
 from kinetoscope.analysis.memory.peak import devices, owner
-from kinetoscope.analysis.memory.stacks import StackOwner, stack_owner
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Frame
 from kinetoscope.snapshot.read import read

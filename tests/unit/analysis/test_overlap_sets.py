@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import overlap_sets
-from kinetoscope.analysis.ranks.comparison import Comparison, compare
+from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.analysis.replay.replay import without_stragglers
@@ -42,7 +42,7 @@ UNEVEN = [
 
 
 @cache
-def recorded(job: Job) -> tuple[Comparison, Run]:
+def recorded(job: Job) -> tuple[RankComparison, Run]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"rank{rank}.json" for rank in range(job.ranks)]
         for path, (_, trace) in zip(paths, overlap_sets.recorded(job), strict=True):
@@ -65,7 +65,7 @@ def test_the_cost_of_a_slow_rank_is_within_a_quarter_of_the_truth(job: Job) -> N
     ideal = compared.ideal
     assert ideal is not None
     assert abs(ideal.error) < 1e-3
-    from_parts = 1 - ideal.without[job.slow] / ideal.replayed_ns
+    from_parts = 1 - ideal.without[job.slow] / ideal.replayed_us
     assert share / WITHIN < from_parts < share * WITHIN
     replayed = Replayed(run)
     from_events = replayed.saves({job.slow: without_lateness(run)[job.slow]}) / replayed.step_us

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.time.periods import periods
+from kinetoscope.analysis.time.window import periods
 from traces import Event, call, host, kernel, step, trace
 
 

@@ -7,7 +7,7 @@ import random
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.ranks.chance import CHANCE, loses_in_each_step, lost_by_step, stands_out
+from kinetoscope.analysis.ranks.comparison import CHANCE, loses_in_each_step, lost_by_step, stands_out
 
 STEP_NS = 10_000_000
 

@@ -16,8 +16,14 @@ import pytest
 
 from kinetoscope import numbers
 from kinetoscope.analysis.ranks.attribution import START
-from kinetoscope.analysis.ranks.chance import cold_steps, lengths
-from kinetoscope.analysis.ranks.comparison import Comparison, compare, comparison, culprit
+from kinetoscope.analysis.ranks.comparison import (
+    RankComparison,
+    cold_steps,
+    compare,
+    comparison,
+    culprit,
+    lengths,
+)
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.document.collect.ranks import ranks
 from kinetoscope.findings.rank_view import views
@@ -52,7 +58,7 @@ def raw(path: Path) -> dict[str, list[Collective]]:
 
 
 @cache
-def together(name: str, shared_data: Path) -> tuple[Comparison, list[dict[str, list[Collective]]]]:
+def together(name: str, shared_data: Path) -> tuple[RankComparison, list[dict[str, list[Collective]]]]:
     """A set compared, and its raw collectives by rank."""
     paths = [shared_data / name.format(rank) for rank in range(SETS[name])]
     parts = [part(read(path, rank=rank)) for rank, path in enumerate(paths)]
@@ -60,7 +66,7 @@ def together(name: str, shared_data: Path) -> tuple[Comparison, list[dict[str, l
 
 
 @cache
-def pair(*paths: Path) -> Comparison:
+def pair(*paths: Path) -> RankComparison:
     return compare([part(read(path)) for path in paths])
 
 
@@ -112,14 +118,14 @@ def test_the_held_back_rank_is_the_straggler_and_its_host_is_why(shared_data: Pa
     compared, _ = together("h200-dist/ddp_straggler_rank{}.json.gz", shared_data)
     verdict, ideal = compared.verdict, compared.ideal
     assert (verdict.status, verdict.rank, verdict.cause) == ("straggler", 1, "host")
-    slept = compared.blamed.filter(pl.col("excess_ns") > 15_000_000)
+    slept = compared.attributed.filter(pl.col("excess_ns") > 15_000_000)
     assert median(slept["excess_ns"].to_list()) == pytest.approx(20e6, rel=0.25)
     assert ideal is not None
     assert abs(ideal.error) < 0.001
     plain = pair(*(shared_data / f"h200-dist/ddp_rank{rank}.json.gz" for rank in range(2)))
     took, asleep = (fmean(lengths(one.parts)["length_ns"].to_list()) for one in (plain, compared))
-    steps = ideal.recorded_ns / asleep  # two and two thirds: none of the way into the first collective
-    assert ideal.recorded_ns - ideal.without[1] == pytest.approx(steps * (asleep - took), rel=0.25)
+    steps = 1000 * ideal.recorded_us / asleep  # two and two thirds: none of the way into the first collective
+    assert 1000 * (ideal.recorded_us - ideal.without[1]) == pytest.approx(steps * (asleep - took), rel=0.25)
 
 
 @pytest.mark.parametrize(("name", "rank"), [("ddp_straggler", 1), ("ddp_loader", 1), ("ddp_none", None)])
@@ -131,7 +137,7 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     run = Run(tuple(read(recorded(f"h200-dist/{name}_rank{one}.json.gz")) for one in range(2)))
     found = comparison(run)
     cold = {*cold_steps(found.parts)}
-    blamed = {one["instance"]: one for one in found.blamed.iter_rows(named=True)}
+    blamed = {one["instance"]: one for one in found.attributed.iter_rows(named=True)}
     waited, its = 0, 0
     for (meeting,), ends in found.table.partition_by("instance", as_dict=True).items():
         why = blamed.get(meeting, {"culprit": None, "where": "", "cause": None})
@@ -145,13 +151,15 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     assert verdict.rank == rank
     if rank is None:
         return
-    assert verdict.share == pytest.approx(its / waited, abs=1e-5)  # a broadcast's sender did not wait
-    assert culprit(run) == (rank, verdict.share)
+    assert verdict.share_of_waiting == pytest.approx(
+        its / waited, abs=1e-5
+    )  # a broadcast's sender did not wait
+    assert culprit(run) == (rank, verdict.share_of_waiting)
     said = ranks(run)
     assert said is not None
-    share = numbers.percent(verdict.share)
+    share = numbers.percent(verdict.share_of_waiting)
     assert f"{share} of the waiting is its doing" in rank_lines.verdict(said)
-    assert said.verdict.share_of_waiting == verdict.share
+    assert said.verdict.share_of_waiting == verdict.share_of_waiting
     titles = [one.title for view in views(run) for one in straggler.find(view)]
     assert titles
     assert all(f"which caused {verdict.share:.0%} of the waiting" in title for title in titles)
@@ -191,10 +199,10 @@ def test_a_pipeline_that_sends_in_batches_is_known_pass_by_pass(recorded: Callab
     sent = compared.table.group_by("instance").agg("rank", pl.col("complete").all())
     assert len(sent) == 3 * 8 * 2
     assert sent["complete"].all()
-    staged = compared.ideal.staged if compared.ideal else None
-    assert staged is not None
-    assert (staged.steps, list(staged.by_stage)) == (3, [(0,), (1,)])
-    assert staged.by_stage[1,] > 1.2 > 1.0 > staged.by_stage[0,]
+    ideal = compared.ideal
+    assert ideal is not None
+    assert (ideal.grain, ideal.steps, list(ideal.by_stage)) == ("passes", 3, ["0", "1"])
+    assert ideal.by_stage["1"] > 1.2 > 1.0 > ideal.by_stage["0"]
     backward = compared.parts[0].computed.filter(pl.col("what") == "backward")
     spans = ((backward["end_ns"] - backward["start_ns"]) / 1000).to_list()
     assert spans == pytest.approx(spans_within(paths[0], "Backward"), abs=0.002)
@@ -223,6 +231,6 @@ def spans_within(path: Path, name: str) -> list[float]:
 def test_a_host_that_is_late_once_is_late_at_every_launch(recorded: Callable[[str], Path]) -> None:
     """In FSDP's last step rank 0 waits 19.7 ms, in twelve collectives, for a host that is 2 ms late."""
     compared = pair(*(recorded(f"h200-dist/fsdp_none_rank{rank}.json.gz") for rank in range(2)))
-    late = compared.blamed.filter(pl.col("step") == "ProfilerStep#2")
+    late = compared.attributed.filter(pl.col("step") == "ProfilerStep#2")
     assert late["waited_ns"].sum() == pytest.approx(19_738_000, abs=1000)
     assert late["lost_ns"].sum() < 4_000_000

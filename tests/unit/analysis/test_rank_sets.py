@@ -17,8 +17,8 @@ import pytest
 import rank_jobs
 import rank_sets
 from kinetoscope.analysis.collectives.recorded import collectives, ways
-from kinetoscope.analysis.ranks.comparison import Comparison, compare
-from kinetoscope.analysis.ranks.parts import APPROACH, Part, part, placed
+from kinetoscope.analysis.ranks.comparison import RankComparison, compare
+from kinetoscope.analysis.ranks.parts import APPROACH, RankPart, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.document.collect.ranks import compared
@@ -48,7 +48,7 @@ CHOSEN = [
 
 
 @cache
-def part_of(trace: bytes) -> Part:
+def part_of(trace: bytes) -> RankPart:
     """Sets that lack something share the ranks that lack nothing."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -57,13 +57,13 @@ def part_of(trace: bytes) -> Part:
 
 
 @cache
-def parts_of(job: Job) -> list[Part]:
+def parts_of(job: Job) -> list[RankPart]:
     """One a rank: of a rank that is there twice the first."""
     traces = dict(reversed(rank_sets.recorded(job)))
     return [part_of(msgspec.json.encode(traces[rank])) for rank in sorted(traces)]
 
 
-def sums(compared: Comparison) -> None:
+def sums(compared: RankComparison) -> None:
     """Parts sum to the nanosecond, whatever the recording lacks."""
     table = compared.table
     assert (
@@ -123,14 +123,14 @@ def test_a_pipeline_without_its_late_host_is_one_that_never_had_it(name: str) ->
     job = next(job for job in JOBS if (job.name, job.fault) == (name, Fault(2, "sync")))
     found = compare(parts_of(job)).ideal
     assert found is not None
-    assert found.staged is not None
-    assert found.staged.steps == job.steps
+    assert found.grain == "passes"
+    assert found.steps == job.steps
     assert abs(found.error) < 1e-3
     slower = longest(job) / longest(replace(job, fault=Fault()))
     assert found.slowdown == pytest.approx(slower, abs=0.025)
-    assert found.staged.by_stage[2,] == pytest.approx(slower, abs=0.025)
-    assert found.staged.by_sort["host"] == pytest.approx(slower, abs=0.025)
-    others = [took for ranks, took in found.staged.by_stage.items() if ranks != (2,)]
+    assert found.by_stage["2"] == pytest.approx(slower, abs=0.025)
+    assert found.by_operation["host"] == pytest.approx(slower, abs=0.025)
+    others = [took for ranks, took in found.by_stage.items() if ranks != "2"]
     assert others == pytest.approx([1.0, 1.0, 1.0], abs=0.02)
 
 
@@ -138,11 +138,11 @@ def test_a_slow_stage_is_the_one_that_makes_a_pipeline_longer() -> None:
     job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
     found = compare(parts_of(job)).ideal
     assert found is not None
-    assert found.staged is not None
-    by_stage = found.staged.by_stage
-    assert max(by_stage, key=lambda ranks: by_stage[ranks]) == (job.fault.rank,)
+    assert found.grain == "passes"
+    by_stage = found.by_stage
+    assert max(by_stage, key=lambda ranks: by_stage[ranks]) == str(job.fault.rank)
     # Its kernels take 1.4 times as long; where all take the mean, its step is shorter by half of a tenth.
-    assert by_stage[1,] == pytest.approx(1.4 / 1.3, abs=0.02)
+    assert by_stage["1"] == pytest.approx(1.4 / 1.3, abs=0.02)
 
 
 def test_of_passes_nothing_is_said_where_they_do_not_fit_what_is_sent() -> None:
@@ -153,7 +153,7 @@ def test_of_passes_nothing_is_said_where_they_do_not_fit_what_is_sent() -> None:
     parts[2] = replace(parts[2], computed=parts[2].computed.with_columns(forward))
     found = compare(parts).ideal
     assert found is not None
-    assert found.staged is None
+    assert found.grain == "collectives"
     assert found.why == "rank 2 runs 9 forward passes in a step, for which it meets rank 1 4 times"
 
 

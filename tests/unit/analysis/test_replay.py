@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 import traces
 from kinetoscope.analysis.replay.change import (
-    Change,
+    ReplayChange,
     in_a_row,
     merge_launches,
     no_wait,
     shorten,
     without_host,
 )
-from kinetoscope.analysis.replay.effects import gone_until, larger, shares
-from kinetoscope.analysis.replay.replay import Replay, replay, replays
-from kinetoscope.analysis.replay.threads import logical_threads
+from kinetoscope.analysis.replay.host import logical_threads
+from kinetoscope.analysis.replay.numbers import gone_until, larger, shares
+from kinetoscope.analysis.replay.replay import StepReplay, replay, replays
 from kinetoscope.sources.run import Run as Recording
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
@@ -54,7 +54,7 @@ def changes(draw: st.DrawFn, program: Program) -> Changes:
     return Changes(work, host, frozenset(waits))
 
 
-def as_change(trace: Trace, program: Program, changes: Changes) -> Change:
+def as_change(trace: Trace, program: Program, changes: Changes) -> ReplayChange:
     """The same changes in a trace's terms."""
     host, device = trace.host_events, trace.device_events
     names = device["name"].cast(pl.String).str.split(" ").list.last().cast(pl.Int64)
@@ -128,7 +128,7 @@ def test_more_saved_is_never_slower_and_both_are_no_slower_than_either(data: st.
     assert 0 <= both <= min(found.after(one), found.after(other)) + 1e-6
     assert both == pytest.approx(found.after(replace(one | other, both=None)), abs=1e-6)
     assert max(found.after(one), found.after(other)) <= found.step_us
-    assert found.after(Change()) == found.step_us
+    assert found.after(ReplayChange()) == found.step_us
 
 
 @EXAMPLES
@@ -136,9 +136,9 @@ def test_more_saved_is_never_slower_and_both_are_no_slower_than_either(data: st.
 def test_the_critical_path_sums_to_the_step(data: st.DataObject) -> None:
     program = data.draw(programs())
     trace = recorded(program)
-    found: Replay = replay(trace)
+    found: StepReplay = replay(trace)
     change = as_change(trace, program, data.draw(changes(program)))
-    for done in (Change(), change):
+    for done in (ReplayChange(), change):
         assert sum(part.us for part in found.critical_path(done)) == pytest.approx(
             found.after(done), abs=1e-3
         )

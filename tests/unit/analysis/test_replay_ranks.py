@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
-from kinetoscope.analysis.replay.change import Change, shorten, without_host
+from kinetoscope.analysis.replay.change import ReplayChange, shorten, without_host
 from kinetoscope.analysis.replay.engine import growth, matrix
-from kinetoscope.analysis.replay.graph import NO_COLLECTIVES, Graph, RankSpans, build
+from kinetoscope.analysis.replay.graph import NO_COLLECTIVES, RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import changed, recorded
 from kinetoscope.analysis.replay.ranks import pace_ns
-from kinetoscope.analysis.replay.replay import Replay
+from kinetoscope.analysis.replay.replay import StepReplay
 from kinetoscope.analysis.replay.spans import Spans, of_steps
 from kinetoscope.trace.model import Trace
 from replayed import CALL, LATENCY, Changes, Instruction, Launch, Machine, Run, Sync
@@ -87,7 +87,7 @@ def recording(programs: Sequence[Program]) -> list[Trace]:
     return [traces.trace(*rank.events, rank=number) for number, rank in enumerate(ranks)]
 
 
-def together(recorded: Sequence[Trace], programs: Sequence[Program]) -> tuple[Graph, Spans]:
+def together(recorded: Sequence[Trace], programs: Sequence[Program]) -> tuple[ReplayGraph, Spans]:
     """The ranks' graph, and what of each is replayed."""
     within = [of_steps(trace, range(STEPS)) for trace in recorded]
     meetings: list[tuple[int, int, int, int]] = []
@@ -106,7 +106,7 @@ def place_of(trace: Trace) -> list[int]:
     return [int(name.rsplit(" ", 1)[1]) for name in trace.device_events["name"].cast(pl.String)]
 
 
-def as_change(trace: Trace, changes: Changes) -> Change:
+def as_change(trace: Trace, changes: Changes) -> ReplayChange:
     """The same changes in a trace's terms."""
     device, host = trace.device_events, trace.host_events
     saved = pl.Series([changes.saved.get(place, 0.0) for place in place_of(trace)], dtype=pl.Float64)
@@ -152,7 +152,7 @@ def test_a_job_takes_what_ranks_that_meet_need_a_round_in_the_long_run(
     programs, changes = drawn
     ranks = recording(programs)
     graph, within = together(ranks, programs)
-    found = Replay(0, graph, within, ranks, repeats=True)
+    found = StepReplay(0, graph, within, ranks, repeats=True)
     made = {trace.rank: as_change(trace, own) for trace, own in zip(ranks, changes, strict=True)}
     ratio = found.after(made[0], made) / found.step_us
     expected = a_round_ns(programs, changes) / a_round_ns(programs, [Changes()] * len(programs))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.cost.call import Call, Cost
+from kinetoscope.analysis.cost.call import Cost, OpCall
 from kinetoscope.analysis.cost.formulas import FORMULAS, cost
 from kinetoscope.analysis.cost.roofline import costed, kernel_roofline, roofline
 from kinetoscope.sources.run import Run
@@ -27,15 +27,15 @@ BF16, FP32 = "c10::BFloat16", "float"
 
 def call(
     name: str, *tensors: tuple[list[int], str], strides: list[list[int]] | None = None, **values: str
-) -> Call:
+) -> OpCall:
     """Tensors first; ``v3="[1, 1]"`` is the value of argument 3."""
     count = max([len(tensors), *(int(key[1:]) + 1 for key in values)])
     shapes = [tensors[at][0] if at < len(tensors) else [] for at in range(count)]
     types = [tensors[at][1] if at < len(tensors) else "" for at in range(count)]
-    return Call(name, shapes, types, strides or [], [values.get(f"v{at}", "") for at in range(count)])
+    return OpCall(name, shapes, types, strides or [], [values.get(f"v{at}", "") for at in range(count)])
 
 
-def known(c: Call) -> Cost:
+def known(c: OpCall) -> Cost:
     found = cost(c)
     assert found is not None
     return found
@@ -95,7 +95,7 @@ junk = st.one_of(
 def test_no_recorded_arguments_can_raise(
     name: str, shapes: Any, types: Any, strides: Any, values: Any
 ) -> None:
-    found = cost(Call(name, shapes, types, strides, [str(value) for value in values]))
+    found = cost(OpCall(name, shapes, types, strides, [str(value) for value in values]))
     assert found is None or 0 <= found.flops + found.bytes < 1 << 54
 
 
@@ -272,7 +272,7 @@ def test_flops_of_a_llama_step_are_those_torch_printed(shared_data: Path) -> Non
     counted = 0
     columns = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
     for arguments in host.filter(pl.col("name").cast(pl.String) == "aten::mm").select(columns).iter_rows():
-        counted += known(Call("aten::mm", *(json.loads(text) for text in arguments))).flops
+        counted += known(OpCall("aten::mm", *(json.loads(text) for text in arguments))).flops
     assert counted == pytest.approx(float(row[-1]) * 1000, rel=1e-9)  # printed in KFLOPs
 
 
@@ -293,7 +293,7 @@ def test_bytes_of_generated_kernels_are_those_inductor_counted(shared_data: Path
     counted = host.filter(pl.col("kernel_gigabytes") > 0).unique("name", keep="first").select(columns)
     ratios = []
     for name, *arguments, gigabytes in counted.iter_rows():
-        found = cost(Call(name, *(json.loads(text) if text else [] for text in arguments)))
+        found = cost(OpCall(name, *(json.loads(text) if text else [] for text in arguments)))
         if found is not None:
             ratios.append(found.bytes / gigabytes / 1e9)
     assert len(ratios) > 200

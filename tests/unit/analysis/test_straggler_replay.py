@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from cases.straggler_artifact import STAGE, Job, Op, of_reports
+from kinetoscope.analysis.collectives.recorded import ranges
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "osdi2025" / "trace-ST.parquet"
 
@@ -75,7 +76,7 @@ def test_the_mean_slowdown_from_kernel_times_alone_is_the_papers(job: Job) -> No
         assert slowdown == pytest.approx(BY_SORT[f"{sort}-compute"], abs=0.01)
     for stage, theirs in BY_STAGE.items():
         ranks = stage * STAGE, stage * STAGE + 1
-        assert fmean(one.by_stage[ranks] for one in found) == pytest.approx(theirs, abs=0.015)
+        assert fmean(one.by_stage[ranges(ranks)] for one in found) == pytest.approx(theirs, abs=0.015)
     for dp, theirs in BY_DP_RANK.items():
         ranks = tuple(stage * STAGE + dp for stage in BY_STAGE)
-        assert fmean(one.by_worker[ranks] for one in found) == pytest.approx(theirs, abs=0.015)
+        assert fmean(one.by_worker[ranges(ranks)] for one in found) == pytest.approx(theirs, abs=0.015)

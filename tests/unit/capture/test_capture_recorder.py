@@ -366,6 +366,17 @@ def test_an_optimizer_takes_over_from_the_module_it_trains():
     assert timings.profiled_s == pytest.approx((1.0, 1.0, 1.0))
 
 
+def test_a_rollout_of_any_length_before_the_first_update_is_not_taken_for_steps():
+    program = Program()
+    for _ in range(12):
+        program.steps(500, seconds=0.001, kind="optimizer's module", key=7)
+        for _ in range(4):
+            program.step(0.1)
+    timings = program.recorder.timings()
+    assert (timings.found_by, timings.cold) == ("optimizer", False)
+    assert len(timings.profiled_s) == 3
+
+
 def test_a_module_in_training_counts_as_step_only_when_no_optimizer_comes():
     program = Program()
     program.steps(60, kind="training module", key=7)

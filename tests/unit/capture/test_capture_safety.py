@@ -346,6 +346,35 @@ def test_everything_that_takes_torch_s_profiler_is_known(name: str) -> None:
 # Memory, warnings, the environment.
 
 
+def test_calls_of_a_model_wait_for_its_optimizer_once_that_has_been_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rollout calls the policy thousands of times before the first update: its calls are not the steps."""
+
+    signals = list[str]()
+    sources = Sources(lambda signal, key, name: signals.append(signal), ImportWatch())
+    sources.install()
+    made, optimizer_made = list[bool](), torch_private.optimizer_made  # other tests make optimizers too
+    monkeypatch.setattr(torch_private, "optimizer_made", lambda: bool(made))
+    try:
+        policy = torch.nn.Linear(2, 2)
+        with torch.no_grad():
+            policy(torch.ones(1, 2))
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        made.append(optimizer_made())
+        with torch.no_grad():
+            policy(torch.ones(1, 2))
+            torch.nn.ReLU()(torch.ones(2))  # an optimizer trains nothing of it
+        policy(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        assert signals == ["module", "optimizer's module", "module", "optimizer's module", "optimizer"]
+        monkeypatch.setattr("kinetoscope.capture.steps.sources.OPTIMIZER_PATIENCE_S", 0.0)
+        policy(torch.ones(1, 2))
+        assert signals[-1] == "training module"
+    finally:
+        sources.remove()
+
+
 def test_modules_that_the_program_drops_are_gone() -> None:
     sources = Sources(lambda *tick: None, ImportWatch())
     sources.install()

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope import cli
-from kinetoscope.analysis.health.losses import losses
-from kinetoscope.analysis.health.verdict import health
+from kinetoscope.analysis.health.verdict import health, losses
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.sources.run import load

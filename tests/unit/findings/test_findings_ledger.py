@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import traces
 from kinetoscope.analysis.replay import what_if
-from kinetoscope.analysis.replay.change import Change, shorten, without_idle
+from kinetoscope.analysis.replay.change import ReplayChange, shorten, without_idle
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience, savings
 from kinetoscope.findings.ledger import settle
@@ -180,7 +180,7 @@ def test_findings_add_up_to_what_all_save_together(
     trace = late(kernel_us=kernel_us)
     run = Run((trace,))
     (view,) = views(run)
-    together = Change()
+    together = ReplayChange()
     found: list[Finding] = []
     for number, (first, length, share, idle) in enumerate(changes):
         if idle and len(view.gaps):

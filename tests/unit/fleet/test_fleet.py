@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from kinetoscope.analysis.ranks.parts import Part, part
+from kinetoscope.analysis.ranks.parts import RankPart, part
 from kinetoscope.cli import main
 from kinetoscope.document import RanksListing
 from kinetoscope.document.collect.ranks import ranges
@@ -56,7 +56,7 @@ def never(traces: Sequence[TraceFile]) -> Iterator[engine.Answer]:
     raise AssertionError(f"mapped again: {traces}")
 
 
-def same(one: Part, other: Part) -> None:
+def same(one: RankPart, other: RankPart) -> None:
     assert one.facts == other.facts
     for table in ("collectives", "kernels", "steps"):
         assert_frame_equal(getattr(one, table), getattr(other, table))
@@ -187,7 +187,7 @@ def test_a_file_that_is_no_trace_is_left_out_and_said(traces: Path, tmp_path: Pa
     assert "notes.json" in left_out[0]
 
 
-def moved(one: Part, steps: int, by_ns: int) -> Part:
+def moved(one: RankPart, steps: int, by_ns: int) -> RankPart:
     """The part of a later window."""
     names = [f"ProfilerStep#{steps + at}" for at in range(len(one.steps))]
     facts = msgspec.structs.replace(one.facts, start_ns=one.facts.start_ns + by_ns)

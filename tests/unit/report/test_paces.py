@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from kinetoscope.analysis.ranks import step_times
-from kinetoscope.analysis.ranks.comparison import Comparison, compare
+from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import part, renumbered
 from kinetoscope.document.collect.ranks import compared
 from kinetoscope.trace.read import read
@@ -19,7 +19,7 @@ JOB = Job("late", ranks=4, tensor=2, steps=5, fault=Fault(3, "kernel"))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+def found(tmp_path_factory: pytest.TempPathFactory) -> RankComparison:
     folder: Path = tmp_path_factory.mktemp("ranks")
     parts = []
     for rank, document in recorded(JOB):
@@ -29,7 +29,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare(parts)
 
 
-def _walked(found: Comparison) -> dict[tuple[int, str], tuple[float, float]]:
+def _walked(found: RankComparison) -> dict[tuple[int, str], tuple[float, float]]:
     """(whole, own) µs of each rank's steps."""
     waited: dict[tuple[int, str], int] = {}
     for rank, step, exposed in found.table.select("rank", "step", "exposed_waiting_ns").iter_rows():
@@ -44,7 +44,7 @@ def _walked(found: Comparison) -> dict[tuple[int, str], tuple[float, float]]:
     }
 
 
-def test_a_row_a_rank_and_a_column_a_step(found: Comparison) -> None:
+def test_a_row_a_rank_and_a_column_a_step(found: RankComparison) -> None:
     table, walked = compared(found, every=True).paces, _walked(found)
     assert [row.ranks for row in table.rows] == ["0", "1", "2", "3"]
     for column, step in enumerate(table.steps):
@@ -56,11 +56,11 @@ def test_a_row_a_rank_and_a_column_a_step(found: Comparison) -> None:
         slow = table.rows[3].own_us[column]
         assert slow is not None
         assert slow > 1.1 * (table.own_us[column] or 0)
-    costs = found.blamed.filter(found.blamed["culprit"] == 3)["waited_ns"].sum()
+    costs = found.attributed.filter(found.attributed["culprit"] == 3)["waited_ns"].sum()
     assert sum(table.rows[3].blamed_us) == pytest.approx(costs / 1000)
 
 
-def test_alike_ranks_are_one_row_and_the_worst_have_their_own(found: Comparison) -> None:
+def test_alike_ranks_are_one_row_and_the_worst_have_their_own(found: RankComparison) -> None:
     table = compared(found, every=False).paces
     walked = _walked(found)
     assert [(row.ranks, row.count) for row in table.rows] == [("3", 1), ("0-2", 3)]
@@ -72,7 +72,7 @@ def test_alike_ranks_are_one_row_and_the_worst_have_their_own(found: Comparison)
         assert own[row.slowest[column] or 0] == pytest.approx(max(own.values()))
 
 
-def test_many_steps_are_few_columns(found: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_steps_are_few_columns(found: RankComparison, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_times, "COLUMNS", 2)
     table, walked = compared(found, every=True).paces, _walked(found)
     names = [f"ProfilerStep#{number}" for number in range(5)]
@@ -82,7 +82,7 @@ def test_many_steps_are_few_columns(found: Comparison, monkeypatch: pytest.Monke
         assert row.took_us == pytest.approx([sum(took[:3]) / 3, sum(took[3:]) / 2])
 
 
-def test_rows_do_not_grow_with_the_ranks(found: Comparison) -> None:
+def test_rows_do_not_grow_with_the_ranks(found: RankComparison) -> None:
     many = compare([renumbered(found.parts[rank % 3], rank) for rank in range(60)])
     assert len(compared(many, every=False).paces.rows) <= 12 + 8 + 1
 
@@ -92,7 +92,7 @@ def test_groups_beyond_the_most_are_one() -> None:
     assert step_times.set_apart([[0, 1], [2], [3]], [], 1) == [[0, 1], [2, 3]]
 
 
-def test_each_sort_of_collective_has_the_meeting_that_was_waited_in_most(found: Comparison) -> None:
+def test_each_sort_of_collective_has_the_meeting_that_was_waited_in_most(found: RankComparison) -> None:
     document = compared(found, every=True)
     sorts = {(one.kind, one.bytes, len(one.ranks)) for one in document.meetings}
     assert document.longest == document.meetings[0]

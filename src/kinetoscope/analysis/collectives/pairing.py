@@ -1,16 +1,213 @@
-"""The same collective on every rank: paired by its process group, what it is like, and when it ends."""
+"""Pairs of the same collective on every rank, found by process group, signature and end; and the ranks'
+clocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from types import MappingProxyType
+from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.collectives.clocks import Clock, clocks, refined
-from kinetoscope.analysis.collectives.recorded import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER
+from kinetoscope.analysis.collectives.recorded import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER, ways
+from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.schema import whole
+
+# By how many collectives a rank's sequence may lie off another's of the same steps.
+SHIFTS = 16
+# Ends of one collective lie within microseconds of each other (7 µs on eight ranks of one host); ends of
+# wrongly paired ones as far apart as steps differ.
+SCATTER_NS = 100_000
+# Of the collectives of the shorter sequence so many must end together; two at the least, if there are two.
+LEAST_SHARE = 1 / 3
+# An alignment that pairs such a share of what the best one does is as good. Where a step repeats one
+# collective ten times, a shift by one still pairs nine of ten.
+AS_GOOD = 0.98
+ENOUGH = 6  # pairs, from which a drift can be distinguished from their scatter
+FASTEST = 5e-4  # no clock drifts by more: oscillators are good to 100 ppm
+
+Ends = Sequence[tuple[str, str, int]]  # step, what it is like, end_ns: a group's collectives, in order
+Pair = tuple[int, int]  # when on the one clock, and how far the other is ahead
+
+
+class Clock(NamedTuple):
+    """How far a clock is ahead of the reference's: ``ahead_ns`` at ``at_ns`` of its own time, and ``drift``
+    more every ns."""
+
+    ahead_ns: float = 0.0
+    drift: float = 0.0
+    at_ns: int = 0
+
+    def ahead(self, at_ns: float) -> float:
+        return self.ahead_ns + (at_ns - self.at_ns) * self.drift
+
+
+def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
+    """Each rank's clock against the first rank's; those that no group and no host leads to are left out.
+
+    Args:
+        table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
+    """
+    sequences = _sequences(table)
+    everyone = {rank for members in sequences for rank in members}
+    found = {min(everyone): Clock()} if everyone else {}
+    grown = True
+    while grown:
+        grown = False
+        for members in sequences:
+            known = [rank for rank in members if rank in found]
+            if not known or len(known) == len(members):
+                continue
+            reference = max(known, key=lambda rank: len(members[rank]))
+            for rank in members.keys() - known:
+                if clock := against(members[reference], members[rank]):
+                    ahead = clock.ahead_ns + found[reference].ahead(clock.at_ns - clock.ahead_ns)
+                    found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
+                    grown = True
+        if not grown:
+            # Ranks of a host share its clock.
+            known = {hosts[rank]: clock for rank, clock in found.items() if hosts.get(rank)}
+            left = [rank for rank in everyone if rank not in found and hosts.get(rank) in known]
+            more = {rank: known[hosts[rank]] for rank in left} or _by_transfers(sequences, found)
+            found |= more
+            grown = bool(more)
+    return found
+
+
+def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, Clock]) -> dict[int, Clock]:
+    """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late: what
+    was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
+    for members in sequences:
+        for reference, rank in product(members.keys() & found.keys(), members.keys() - found.keys()):
+            late = [_latencies(members, *way) for way in ((reference, rank), (rank, reference))]
+            if not all(late):
+                continue
+            least, most = -min(late[1]), min(late[0])
+            ahead = 0.0 if least <= SCATTER_NS and most >= -SCATTER_NS else (least + most) / 2
+            return {
+                rank: Clock(found[reference].ahead_ns + ahead, found[reference].drift, members[rank][0][2])
+            }
+    return {}
+
+
+def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[int]:
+    """Delays from the end of each send to the end of its receive, ns; empty where their numbers differ."""
+    sent, come = (
+        [(like, end) for _, like, end in members[rank] if ways(like) == [(source, target)]]
+        for rank in (source, target)
+    )
+    if [like for like, _ in sent] != [like for like, _ in come]:
+        return []
+    return [after - before for (_, before), (_, after) in zip(sent, come, strict=True)]
+
+
+def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
+    """Each rank's usable collectives by process group, in order; the larger groups first."""
+    usable = table.filter((pl.col("semantics") == TOGETHER) & ~pl.col("before"))
+    if usable.is_empty():  # then those that end nearly together
+        usable = table.filter(~pl.col("before"))
+    found: dict[str, dict[int, Ends]] = {}
+    like = pl.col("signature") + pl.col("sequence")
+    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
+    for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
+        found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def against(reference: Ends, other: Ends) -> Clock | None:
+    """One rank's clock against another's: of all alignments of their collectives, by the one in which most
+    end together; None where too few do in each. Of alignments that are as good (steps that take exactly as
+    long as each other) it is the one in which the clocks differ least."""
+    shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
+    alike = {like for _, like, _ in reference} & {like for _, like, _ in other}
+    reference, other = (
+        [one for one in ends if one[1] in alike and (not shared or one[0] in shared)]
+        for ends in (reference, other)
+    )
+    ways: list[tuple[int, Clock]] = []
+    for shift in sorted(range(-SHIFTS, SHIFTS + 1), key=abs):
+        pairs = _pairs(reference, other, shift)
+        ways += [(_agree(pairs, line), line) for line in _lines(pairs)]
+        if shift == -1 and any(agreeing == len(reference) for agreeing, _ in ways):
+            break  # all there are, and no neighbour does as well
+    most = max((agreeing for agreeing, _ in ways), default=0)
+    fewer = min(len(reference), len(other))
+    if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
+        return None
+    return min(
+        (line for agreeing, line in ways if agreeing >= AS_GOOD * most), key=lambda line: abs(line.ahead_ns)
+    )
+
+
+def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
+    beside = zip(reference[max(0, -shift) :], other[max(0, shift) :], strict=False)
+    return [(b[2], b[2] - a[2]) for a, b in beside if a[:2] == b[:2]]
+
+
+def _agree(pairs: Sequence[Pair], line: Clock) -> int:
+    return sum(abs(ahead - line.ahead(at)) <= SCATTER_NS for at, ahead in pairs)
+
+
+def _lines(pairs: Sequence[Pair]) -> list[Clock]:
+    """A constant, and a line through the medians of the first and the last third (Tukey's resistant line)."""
+    if not pairs:
+        return []
+    constant = Clock(median([ahead for _, ahead in pairs]), 0.0, int(median([at for at, _ in pairs])))
+    third = len(pairs) // 3
+    if len(pairs) < ENOUGH:
+        return [constant]
+    (early, before), (late, after) = (
+        (median([at for at, _ in part]), median([ahead for _, ahead in part]))
+        for part in (pairs[:third], pairs[-third:])
+    )
+    drift = (after - before) / (late - early) if late > early else 0.0
+    if abs(drift) > FASTEST:
+        return [constant]
+    level = median([ahead - drift * (at - constant.at_ns) for at, ahead in pairs])
+    return [constant, Clock(level, drift, constant.at_ns)]
+
+
+def refined(
+    pairs: Mapping[int, Sequence[Pair]], hosts: Mapping[int, str]
+) -> dict[int, tuple[Clock, float | None]]:
+    """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
+    where they are too few to tell.
+
+    Ranks of a host have one clock, unless one's collectives end elsewhere: hosts of one name may be several.
+    Clocks that differ by no more than the residual are one.
+
+    Args:
+        pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
+    """
+    fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
+    counts = {rank: len(own) for rank, own in pairs.items()}
+    for host in {hosts.get(rank, "") for rank in pairs} - {""}:
+        shared = [rank for rank in pairs if hosts.get(rank) == host]
+        pooled = sorted(one for rank in shared for one in pairs[rank])
+        fit = _fitted(pooled)
+        agreeing = [rank for rank in shared if _spread(pairs[rank], fit[0]) <= SCATTER_NS]
+        fits |= dict.fromkeys(agreeing, fit)
+        counts |= dict.fromkeys(agreeing, len(pooled))
+    coarsest = max((spread for _, spread in fits.values()), default=0.0)
+    found: dict[int, tuple[Clock, float | None]] = {}
+    for rank, (line, spread) in fits.items():
+        ends = min(pairs[rank])[0], max(pairs[rank])[0]
+        same = all(abs(line.ahead(at)) <= coarsest for at in ends)
+        found[rank] = Clock() if same else line, spread if counts[rank] > 2 else None
+    return found
+
+
+def _fitted(pairs: Sequence[Pair]) -> tuple[Clock, float]:
+    line = max(_lines(pairs), key=lambda line: (_agree(pairs, line), -_spread(pairs, line)))
+    return line, _spread(pairs, line)
+
+
+def _spread(pairs: Sequence[Pair], line: Clock) -> float:
+    off = sorted(abs(ahead - line.ahead(at)) for at, ahead in pairs)
+    return off[min(len(off) - 1, int(0.9 * len(off)))]
+
 
 # The ranks of one collective end together (within 7 µs on eight ranks of one host); further apart than this,
 # or than half the time to a rank's next one, they are not the same.
@@ -26,8 +223,7 @@ class Paired:
         that is not known), ``instance`` (one number for the same collective on every rank; null where none
         is known), ``present`` (ranks in the collective) and ``complete`` (all of the group are).
     clocks: of each rank, on the time since the first collective of all began.
-    residuals: of each rank, ns; None where too few collectives tell.
-    """
+    residuals: of each rank, ns; None where too few collectives tell."""
 
     table: pl.DataFrame
     clocks: Mapping[int, Clock]
@@ -72,8 +268,8 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
     known = pl.col("instance").is_not_null()
     return Paired(
         table.with_columns(
-            pl.when(known).then(present).alias("present"),
-            pl.when(known).then(present >= expected.fill_null(here)).alias("complete"),
+            present=pl.when(known).then(present),
+            complete=pl.when(known).then(present >= expected.fill_null(here)),
         )
         .with_columns(times + began)
         .drop("row"),
@@ -88,10 +284,7 @@ def _alone(table: pl.DataFrame) -> Paired:
     unknown = pl.lit(None, pl.UInt32)
     return Paired(
         table.with_columns(
-            pl.lit(0, pl.Int64).alias("clock_ns"),
-            unknown.alias("instance"),
-            unknown.alias("present"),
-            pl.lit(None, pl.Boolean).alias("complete"),
+            clock_ns=pl.lit(0, pl.Int64), instance=unknown, present=unknown, complete=pl.lit(None, pl.Boolean)
         ),
         found,
         dict.fromkeys(found),
@@ -99,7 +292,7 @@ def _alone(table: pl.DataFrame) -> Paired:
 
 
 def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
-    """With ``clock_ns`` and ``instance``."""
+    """Add ``clock_ns`` and ``instance``."""
     fits = pl.DataFrame(
         [(rank, *clock) for rank, clock in found.items()],
         schema={"rank": pl.Int32, "ahead": pl.Float64, "drift": pl.Float64, "at": pl.Int64},
@@ -107,7 +300,7 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
     )
     ahead = pl.col("ahead") + (pl.col("end_ns") - pl.col("at")) * pl.col("drift")
     table = table.join(fits, on="rank", how="left", maintain_order="left").with_columns(
-        ahead.round().cast(pl.Int64).alias("clock_ns")
+        clock_ns=ahead.round().cast(pl.Int64)
     )
     table = table.drop("ahead", "drift", "at")
     by_end = _by_end(
@@ -121,25 +314,25 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
 
 
 def _by_end(table: pl.DataFrame) -> pl.DataFrame:
-    """``row`` and ``instance``: what is alike in a group and ends together, once a rank, on two or more."""
+    """``row`` and ``instance`` of collectives of one group and signature that end together, once per rank, on
+    two or more ranks."""
     alike = ["group", "signature", "sequence"]
     end = (pl.col("end_ns") - pl.col("clock_ns")).alias("end")
     table = table.select("row", "rank", *alike, "semantics", end).sort(*alike, "rank", "end")
     # Not one expression: a window inside a window yields 0 on Polars 2.1.
-    table = table.with_columns(pl.col("end").diff().over(*alike, "rank").alias("apart"))
+    table = table.with_columns(apart=pl.col("end").diff().over(*alike, "rank"))
     within = pl.min_horizontal(pl.col("apart").min().over(alike) // 2, pl.lit(ENDS_TOGETHER_NS))
-    table = table.with_columns(within.clip(LEAST_NS).alias("within")).sort(*alike, "end")
+    table = table.with_columns(within=within.clip(LEAST_NS)).sort(*alike, "end")
     follows = (pl.col("end").diff() <= pl.col("within")).fill_null(False)
     same = pl.all_horizontal(*(pl.col(key) == pl.col(key).shift(1) for key in alike)).fill_null(False)
-    table = table.with_columns((~(follows & same)).cum_sum().cast(pl.UInt32).alias("instance"))
+    table = table.with_columns(instance=(~(follows & same)).cum_sum().cast(pl.UInt32))
     ranks = pl.col("rank").n_unique().over("instance")
     return table.filter((ranks == pl.len().over("instance")) & (ranks > 1)).select("row", "instance")
 
 
 def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFrame) -> pl.DataFrame:
     """``row`` and ``instance`` of those whose ends tell nothing: by their order since the last collective of
-    the group that ended together, or in the step; where a rank has another number of them, none can be
-    told."""
+    the group that ended together, or in the step; none where their numbers differ."""
     anchors = everything.join(by_end, on="row").select("rank", "group", "start_ns", anchor="instance")
     table = table.filter(~pl.col("before")).sort("start_ns")
     table = table.join_asof(
@@ -147,9 +340,8 @@ def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFram
     )
     place = ["group", "signature", "sequence", "step", "anchor"]
     table = table.with_columns(
-        pl.col("row").cum_count().over("rank", *place).alias("nth"),
-        pl.len().over("rank", *place).alias("count"),
+        nth=pl.col("row").cum_count().over("rank", *place), count=pl.len().over("rank", *place)
     )
     agreed = (pl.col("count").n_unique().over(place) == 1) & (pl.col("rank").n_unique().over(place) > 1)
     met = pl.struct(*place, "nth").rank("dense").cast(pl.UInt32)
-    return table.filter(agreed).select("row", met.alias("instance"))
+    return table.filter(agreed).select("row", instance=met)

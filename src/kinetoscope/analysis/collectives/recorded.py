@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -15,8 +17,8 @@ from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 # When ranks may leave a collective.
-TOGETHER = "together"  # nobody is done before the last has come: all end at one instant
-ARRIVAL = "arrival"  # everybody needs everybody's data, but not all of it at once: ends lie apart
+TOGETHER = "together"  # no rank is done before the last has come: all end at one instant
+ARRIVAL = "arrival"  # every rank needs the data of all, but not all of it at once: ends lie apart
 SENDER = "sender"  # all wait for one, who may leave before they come
 PAIR = "pair"  # two ranks, of which the sender may leave early
 
@@ -83,12 +85,12 @@ COLLECTIVES = {
 
 @remembered
 def collectives(trace: Trace) -> pl.DataFrame:
-    """One row a communication kernel of one rank, ordered by device and start.
+    """One row per communication kernel of one rank, ordered by device and start.
 
     Returns:
         ``rank``, ``device``, ``id`` (row of ``device_events``), ``start_ns``, ``end_ns``, ``duration_ns``,
         ``kind`` and ``semantics`` (see ``KINDS``), ``bytes`` (of the larger side: what nccl-tests count; null
-        where unknown), ``signature`` (one text for what must be alike on all ranks; ``OWN`` stands for the
+        where unknown), ``signature`` (one text for what must be the same on all ranks; ``OWN`` stands for the
         rank itself), ``sequence`` (torch's number of it in its group, which its latest versions record; else
         empty), ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``,
         ``size`` (how many ranks it has; null where unknown), ``step`` (name of the step it was launched in;
@@ -102,25 +104,25 @@ def collectives(trace: Trace) -> pl.DataFrame:
         schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
         orient="row",
     )
-    steps = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    steps = trace.steps.select(step="id", step_name="name")
     stream = pl.col("stream").rank("dense").cast(pl.String)
     return (
         table.join(groups, on="arguments", how="left", maintain_order="left")
         .join(steps, on="step", how="left", maintain_order="left")
         .with_columns(
-            pl.lit(trace.rank, pl.Int32).alias("rank"),
-            pl.coalesce("known", "stream " + stream).alias("group"),
-            pl.col("step_name").fill_null("").alias("step"),
-            (pl.col("launch").is_null() & pl.col("launch").is_not_null().any()).alias("before"),
-            trace.host_events["start_ns"].gather(table["launch"]).alias("launched_ns"),
+            rank=pl.lit(trace.rank, pl.Int32),
+            group=pl.coalesce("known", "stream " + stream),
+            step=pl.col("step_name").fill_null(""),
+            before=pl.col("launch").is_null() & pl.col("launch").is_not_null().any(),
+            launched_ns=trace.host_events["start_ns"].gather(table["launch"]),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
     )
 
 
 def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    """With the arguments of what was sent and received in a batch, as pipelines do: its kernel has none, but
-    the calls before its launch have. One row a call, all of a kernel with its ``batch``."""
+    """Add the arguments of sends and receives in a batch, as pipelines do: their kernel has none, but the
+    calls before its launch have. One row per call, all of a kernel with its ``batch``."""
     host = trace.host_events
     table = table.with_row_index("batch")
     calls = host.filter(matching(host, "collective", SENT)).select("lane", "start_ns", call="collective")
@@ -137,11 +139,11 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     known = batched.select("batch").join(called.drop_nulls("batch"), on="batch", maintain_order="right")
     return table.join(
         known.select("batch", "call"), on="batch", how="left", maintain_order="left"
-    ).with_columns(pl.coalesce("call", "collective").alias("collective"))
+    ).with_columns(collective=pl.coalesce("call", "collective"))
 
 
 def _together(table: pl.DataFrame) -> pl.DataFrame:
-    """One row a kernel, from one row a call: ``signature`` of them all, and the ``bytes`` of the larger
+    """One row per kernel, from one row per call: ``signature`` of them all, and the ``bytes`` of the larger
     side."""
     is_sent = pl.col("signature").str.contains(f"{OWN} [^ ]+$")
     sides = [pl.col("bytes").filter(side).sum() for side in (is_sent, ~is_sent)]
@@ -149,12 +151,12 @@ def _together(table: pl.DataFrame) -> pl.DataFrame:
     return table.group_by("batch", maintain_order=True).agg(
         pl.exclude("batch", "signature", "bytes").first(),
         pl.col("signature").str.join(BATCHED),
-        pl.when(several).then(pl.max_horizontal(sides)).otherwise(pl.col("bytes").first()).alias("bytes"),
+        bytes=pl.when(several).then(pl.max_horizontal(sides)).otherwise(pl.col("bytes").first()),
     )
 
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
-    """With ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
+    """Add ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
     ``group_name``."""
     arguments = pl.col("collective").cast(pl.String)
 
@@ -179,19 +181,19 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     # Of sends and receives each rank counts its own.
     sequence = pl.when(semantics != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
-        arguments.alias("arguments"),
-        kind.alias("kind"),
-        semantics.alias("semantics"),
-        sequence.alias("sequence"),
-        (pl.max_horizontal(counts) * element).alias("bytes"),
-        pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" ").alias("signature"),
-        arguments.is_not_null().alias("recorded"),
-        said("Process Group Description").alias("group_name"),
+        arguments=arguments,
+        kind=kind,
+        semantics=semantics,
+        sequence=sequence,
+        bytes=pl.max_horizontal(counts) * element,
+        signature=pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" "),
+        recorded=arguments.is_not_null(),
+        group_name=said("Process Group Description"),
     )
 
 
 def _group(arguments: str) -> tuple[str, int | None]:
-    """Of a collective's arguments: one text for its process group, and how many ranks that has.
+    """One text for the process group in a collective's arguments, and how many ranks that has.
 
     Torch lists thirty ranks at most; the name and the first of them tell groups apart.
     """
@@ -218,10 +220,17 @@ def members(group: str) -> list[int]:
         return []
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Ranks as text, runs of them joined: 0-7, 12."""
+    ordered = sorted(set(numbers))
+    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
+    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
 def host_of(path: str) -> str:
     """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
-    empty.
-    """
+    empty."""
     name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
     return name[1] if name else ""
 

@@ -1,9 +1,9 @@
 """How long each rank waited in each collective, for whom, and how much of that nothing hid.
 
 A collective's kernel runs on every rank from the moment that rank arrives until the data has moved; it is
-busy all that time. The rank that arrives last waits for nobody. This needs the traces of the other ranks;
-where they are absent, the shortest collective of the same kind and size in the one trace stands for the
-transfer, and ``basis`` says so.
+busy all that time. The rank that arrives last does not wait. This needs the traces of the other ranks; where
+they are absent, the shortest collective of the same kind and size in the one trace stands for the transfer,
+and ``basis`` says so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl
 def collectives_of(run: Run) -> Paired:
     """The collectives of all ranks, paired, with what each waited (see ``waited``)."""
     tables = [collectives(trace) for trace in run.traces]
-    computed = [_computed(trace).select(list(BUSY)) for trace in run.traces]
+    computed = [
+        intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE).select(list(BUSY))
+        for trace in run.traces
+    ]
     windows = {trace.rank: (window(trace).start_ns, window(trace).end_ns) for trace in run.traces}
     sizes = [size for trace in run.traces if (size := world_size(trace))]
     return waited(
@@ -52,12 +55,8 @@ def collectives_of(run: Run) -> Paired:
     )
 
 
-def _computed(trace: Trace) -> pl.DataFrame:
-    return intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE)
-
-
 def waiting(run: Run) -> pl.DataFrame:
-    """One row a communication kernel, of all ranks (see ``waited``)."""
+    """One row per communication kernel, of all ranks (see ``waited``)."""
     return collectives_of(run).table
 
 
@@ -115,7 +114,7 @@ def _exposed(
         orient="row",
     )
     table = table.sort(*DEVICE, "start_ns", "id").join(bounds, on="rank", how="left", maintain_order="left")
-    table = table.with_columns((pl.col("start_ns") + pl.col("waiting_ns").fill_null(0)).alias("until"))
+    table = table.with_columns(until=pl.col("start_ns") + pl.col("waiting_ns").fill_null(0))
     waits = table.select(*DEVICE, "start_ns", end_ns="until")
     is_known = table["waiting_ns"].is_not_null()
     busy = intervals.union(pl.concat([computed.select(waits.columns), waits]), DEVICE)
@@ -125,7 +124,7 @@ def _exposed(
         before = pl.col(end).cum_max().shift(1).over(DEVICE).fill_null(0)
         begun = pl.max_horizontal(begin, before)
         edges = [
-            table.select(*DEVICE, edge.clip(pl.col("low"), pl.col("high")).alias("at"))
+            table.select(*DEVICE, at=edge.clip(pl.col("low"), pl.col("high")))
             for edge in (begun, pl.max_horizontal(begun, end))
         ]
         instants = pl.concat(edges)
@@ -133,8 +132,8 @@ def _exposed(
         return (free[len(table) :] - free[: len(table)]).set(~is_known, None)
 
     return table.with_columns(
-        alone(computed, "start_ns", "until").alias("exposed_waiting_ns"),
-        alone(busy, "until", "end_ns").alias("exposed_transfer_ns"),
+        exposed_waiting_ns=alone(computed, "start_ns", "until"),
+        exposed_transfer_ns=alone(busy, "until", "end_ns"),
     ).drop("low", "high", "until")
 
 
@@ -144,13 +143,13 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     By semantics (see ``collectives``). Together: all end at one instant, so what a rank's collective took
     longer than the shortest is waiting, whatever its clock says. A pair's ends too, unless the sender leaves
     early, and then its end is the shorter. Arrival: until the last rank had come. Sender: until the sender
-    had; it waits for nobody, and is of those that leave first the one that came last.
+    had; it does not wait, and is of those that leave first the one that came last.
 
-    Where a collective lacks ranks, nobody can say who came last: one of those may have. What its collectives
+    Where a collective lacks ranks, it is unknown who came last: one of those may have. What its collectives
     take longer than the shortest of their kind in their group is waiting all the same.
 
     Returns:
-        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or nobody waited longer
+        ``transfer_ns``, ``waiting_ns``, ``last_rank`` (null where it is not known, or no rank waited longer
         than clocks and ends can tell), ``sender`` (of a broadcast or the like; else meaningless), ``skew_ns``
         (from the first rank's arrival to the last's) and ``basis``: ``ranks``, ``some ranks`` (the collective
         lacks some), ``trace`` (compared with the shortest of its kind on the same rank), or null.
@@ -160,19 +159,18 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     left = pl.col("end_ns") - pl.col("clock_ns")
     table = table.with_columns(
         # What shows when a rank arrived: the clock's readings, or how long it was there.
-        pl.when(semantics.is_in([TOGETHER, PAIR]))
+        arrival=pl.when(semantics.is_in([TOGETHER, PAIR]))
         .then(-pl.col("duration_ns"))
-        .otherwise(arrival)
-        .alias("arrival"),
-        pl.col("rank").replace_strict(
+        .otherwise(arrival),
+        residual=pl.col("rank").replace_strict(
             {rank: found or 0.0 for rank, found in residuals.items()}, default=0.0, return_dtype=pl.Float64
-        ).max().over("instance").alias("residual"),
+        ).max().over("instance"),
     )  # fmt: skip
     first = left <= left.min().over("instance") + pl.max_horizontal(pl.lit(APART_NS), "residual")
     came = pl.when(first).then(arrival)
     table = table.with_columns(
-        pl.col("rank").sort_by(came, "rank", descending=[True, False], nulls_last=True)
-        .first().over("instance").alias("sender"),
+        sender=pl.col("rank").sort_by(came, "rank", descending=[True, False], nulls_last=True)
+        .first().over("instance"),
     )  # fmt: skip
     came = (
         pl.when(semantics == SENDER)
@@ -185,7 +183,7 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     some = instance.is_not_null() & ~pl.col("complete") & (semantics == TOGETHER)
     alone = instance.is_null() & pl.col("recorded") & (pl.len().over("rank", "signature", "group") > 1)
     table = table.with_columns(
-        pl.when(whole)
+        transfer_ns=pl.when(whole)
         .then(
             pl.when(semantics.is_in([TOGETHER, PAIR]))
             .then(shortest.over("instance"))
@@ -194,10 +192,9 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         .when(some)
         .then(pl.col("duration_ns").filter(some).min().over("group", "signature"))
         .when(alone)
-        .then(shortest.over("rank", "group", "signature"))
-        .alias("transfer_ns"),
-        pl.when(whole).then(pl.lit("ranks")).when(some).then(pl.lit("some ranks")).when(alone)
-        .then(pl.lit("trace")).alias("basis"),
+        .then(shortest.over("rank", "group", "signature")),
+        basis=pl.when(whole).then(pl.lit("ranks")).when(some).then(pl.lit("some ranks")).when(alone)
+        .then(pl.lit("trace")),
     )  # fmt: skip
     arrivals = pl.col("arrival").sort(descending=True)
     second = (
@@ -214,9 +211,7 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         )
     )
     return table.with_columns(
-        (pl.col("duration_ns") - pl.col("transfer_ns")).alias("waiting_ns"),
-        pl.when(whole & apart).then(latest).alias("last_rank"),
-        pl.when(whole)
-        .then((pl.col("arrival").max() - pl.col("arrival").min()).over("instance"))
-        .alias("skew_ns"),
+        waiting_ns=pl.col("duration_ns") - pl.col("transfer_ns"),
+        last_rank=pl.when(whole & apart).then(latest),
+        skew_ns=pl.when(whole).then((pl.col("arrival").max() - pl.col("arrival").min()).over("instance")),
     ).drop("arrival", "residual")

@@ -1,1 +1,1 @@
-"""What the compiler made, joined with what the device ran."""
+"""Compiled graphs and kernels of the compile log, joined with the device work of the trace."""

@@ -1,4 +1,4 @@
-"""What a graph break costs on the device, where the trace shows the function entered again behind it."""
+"""The cost of graph breaks on the device, where the trace shows the function entered again behind it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.compiled.calls import call_around
-from kinetoscope.analysis.compiled.regions import region_around
+from kinetoscope.analysis.compiled.regions import call_around, region_around
 from kinetoscope.analysis.compiled.sums import silent_frames
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import Compilation, GraphBreak
@@ -69,8 +68,8 @@ def _with_costs(row: GraphBreak, crossings: pl.DataFrame, silent: set[str], step
     sums = crossings.select(
         pl.len().alias("crossings"),
         pl.col("idle_ns", "eager", "graphs", "fusable").sum(),
-        extra.sum().alias("extra"),
-        extra.filter("in_step").sum().alias("extra_in_steps"),
+        extra=extra.sum(),
+        extra_in_steps=extra.filter("in_step").sum(),
     ).row(0, named=True)
     return msgspec.structs.replace(
         row,
@@ -98,20 +97,16 @@ def _resumed(compilation: Compilation) -> dict[int, set[str]]:
 
 
 def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
-    """One row a crossing into one of ``compile_ids``: ``CROSSINGS``, with the compile id ``before`` it."""
+    """One row per crossing into one of ``compile_ids``: ``CROSSINGS``, with the compile id ``before`` it."""
     host = trace.host_events
     around = region_around(trace)
     pieces = host.select(
         pl.col("id").alias("piece"),
         "start_ns",
-        around.gather(host["parent"]).alias("region"),  # the region strictly around it
-        host["name"].cast(pl.String).str.extract(REGION).alias("compile_id"),
+        region=around.gather(host["parent"]),  # the region strictly around it
+        compile_id=host["name"].cast(pl.String).str.extract(REGION),
     ).filter(matching(host, "name", f"{CALL}|{REGION}"))
-    of_region = pieces.select(
-        pl.col("piece").alias("region"),
-        pl.col("compile_id").alias("before"),
-        pl.col("start_ns").alias("before_ns"),
-    )
+    of_region = pieces.select(region="piece", before="compile_id", before_ns="start_ns")
     entries = pieces.filter(pl.col("compile_id").is_in(compile_ids)).join(of_region, on="region")
     work = _work(trace, around, call_around(trace))
     # What runs in a region outside of its graphs and before another piece of it: Python's own on the way.
@@ -127,7 +122,7 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
             check_sortedness=False,
         )
         .group_by("piece")
-        .agg(pl.len().cast(pl.Int64).alias("eager"))
+        .agg(eager=pl.len().cast(pl.Int64))
     )
     first_replay = pl.col("replayed").arg_max()
     last = pl.col("last_replayed", "last_generated", "last_launched_ns").first()
@@ -145,15 +140,15 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
     within = (pl.col("last_launched_ns") >= pl.col("before_ns")).fill_null(False)
     replays = within & pl.col("replayed") & pl.col("last_replayed")
     fusable = within & pl.col("generated") & pl.col("last_generated") & ~replays
-    begin, end = _steps(trace)
+    begin, end = whole(trace.steps["start_ns"].min()), whole(trace.steps.select(END.max()).item())
     return (
         entries.join(rest, on="piece")
         .join(eager, on="piece", how="left")
         .with_columns(
             pl.col("eager").fill_null(0),
-            pl.when(replays).then(1 + pl.col("copies")).otherwise(0).alias("graphs"),
-            fusable.alias("fusable"),
-            pl.col("start_ns").is_between(begin, end, closed="left").alias("in_step"),
+            graphs=pl.when(replays).then(1 + pl.col("copies")).otherwise(0),
+            fusable=fusable,
+            in_step=pl.col("start_ns").is_between(begin, end, closed="left"),
         )
         .select(typed(CROSSINGS))
     )
@@ -167,11 +162,11 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
     launch = device["launch"]
-    end = pl.col("start_ns") + pl.col("duration_ns")
+    end = END
     of_graph = pl.col("call").is_not_null() | pl.col("replayed")
     last = pl.when(of_graph).then(pl.col("generated", "replayed", "launched_ns"))
     return (
-        device.with_columns(end.cum_max().shift(1).over("device").alias("busy_until"))
+        device.with_columns(busy_until=end.cum_max().shift(1).over("device"))
         .select(
             host["lane"].gather(launch).alias("lane"),
             host["start_ns"].gather(launch).alias("launched_ns"),
@@ -186,9 +181,3 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
         .drop("start_ns")
         .with_columns(last.forward_fill().shift(1).over("lane").name.prefix("last_"))
     )
-
-
-def _steps(trace: Trace) -> tuple[int, int]:
-    """From the first step's start to the last one's end; nothing at all without steps."""
-    steps = trace.steps
-    return whole(steps["start_ns"].min()), whole((steps["start_ns"] + steps["duration_ns"]).max())

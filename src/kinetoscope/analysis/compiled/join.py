@@ -17,11 +17,10 @@ import polars as pl
 
 from kinetoscope.analysis.compiled import sums as compiled_rows
 from kinetoscope.analysis.compiled.break_costs import break_costs
-from kinetoscope.analysis.compiled.calls import call_around, graph_calls
-from kinetoscope.analysis.compiled.regions import region_around
+from kinetoscope.analysis.compiled.regions import call_around, graph_calls, region_around
 from kinetoscope.analysis.compiled.speed import with_speed
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.busy import busy
@@ -60,12 +59,7 @@ def join(run: Run) -> Joined | None:
     filled = compiled_rows.fill(compilation, owned, window_ns)
     filled = replace(filled, graph_breaks=break_costs(run.traces, filled))
     filled, lines = with_speed(filled, compiled_rows.source_lines(filled, owned, window_ns), owned, run)
-    return Joined(
-        filled,
-        compiled_rows.coverage(owned),
-        lines,
-        compiled_rows.matched(owned, filled),
-    )
+    return Joined(filled, compiled_rows.coverage(owned), lines, compiled_rows.matched(owned, filled))
 
 
 def source_of(run: Run) -> dict[str, str]:
@@ -110,7 +104,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     launch = caller(trace.device_events)
     names = host["name"]
     of_call = graph_calls(trace).select(pl.col("id").alias("call"), "hash", "compile_id")
-    end, within = pl.col("start_ns") + pl.col("duration_ns"), window(trace)
+    end, within = END, window(trace)
     inside = pl.min_horizontal(end, within.end_ns) - pl.max_horizontal("start_ns", within.start_ns)
     table = trace.device_events.select(
         pl.lit(trace.rank, pl.Int32).alias("rank"),
@@ -121,10 +115,10 @@ def launched(trace: Trace) -> pl.DataFrame:
         inside.clip(0).alias("inside_ns"),
         "registers",
         "shared_memory_bytes",
-        call_around(trace).gather(launch).alias("call"),
-        names.gather(region_around(trace).gather(launch)).cast(pl.String).str.extract(REGION).alias("region"),
-        nearest(host, under_call).gather(launch).alias("child"),
-        matching(host, "name", GRAPH_LAUNCH).gather(launch).fill_null(False).alias("cudagraph"),
+        call=call_around(trace).gather(launch),
+        region=names.gather(region_around(trace).gather(launch)).cast(pl.String).str.extract(REGION),
+        child=nearest(host, under_call).gather(launch),
+        cudagraph=matching(host, "name", GRAPH_LAUNCH).gather(launch).fill_null(False),
     )
     return table.join(of_call, on="call", how="left", maintain_order="left").join(
         _children(host, under_call), on=["call", "child"], how="left", maintain_order="left"
@@ -132,16 +126,13 @@ def launched(trace: Trace) -> pl.DataFrame:
 
 
 def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
-    """What each graph's call called on the host, the like numbered: ``call``, ``child``, ``op``, ``nth``."""
+    """Ops that each call of a graph called on the host, those of one name numbered: ``call``, ``child``,
+    ``op``, ``nth``."""
     return (
         host.filter(under_call)
         .sort("start_ns")
-        .select(
-            pl.col("parent").alias("call"),
-            pl.col("id").alias("child"),
-            pl.col("name").cast(pl.String).alias("op"),
-        )
-        .with_columns((pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op")).alias("nth"))
+        .select(call="parent", child="id", op=pl.col("name").cast(pl.String))
+        .with_columns(nth=pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op"))
     )
 
 
@@ -159,35 +150,30 @@ def _own(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     )
     name = pl.col("name")
     events = events.with_columns(
-        pl.when(name.is_in(kernels["base"].unique().implode()))
+        base=pl.when(name.is_in(kernels["base"].unique().implode()))
         .then(name)
         .otherwise(name.str.replace(SPECIALISED, ""))
-        .alias("base")
     )
     in_graph = kernels.unique(["graph", "base"], keep="first", maintain_order=True).drop("compile_id")
     in_frame = _single(kernels, ["compile_id", "base"], "frame").rename({"compile_id": "region"})
     anywhere = _single(kernels, ["base"], "name")
-    # What an announced graph launched is that graph's or nobody's.
+    # What an announced graph launched belongs to that graph or to none.
     known = pl.col("hash").is_not_null()
     return (
         events.join(in_graph, on=["graph", "base"], how="left")
         .join(in_frame, on=["region", "base"], how="left")
         .join(anywhere, on="base", how="left")
         .with_columns(
-            pl.when(pl.col("graph").is_not_null())
+            basis=pl.when(pl.col("graph").is_not_null())
             .then(pl.lit("graph hash"))
             .when(known)
             .then(None)
             .when(pl.col("frame_kernel").is_not_null())
             .then(pl.lit("compile id and name"))
             .when(pl.col("name_kernel").is_not_null())
-            .then(pl.lit("name"))
-            .alias("basis"),
-            pl.when(known)
-            .then("kernel")
-            .otherwise(pl.coalesce("frame_kernel", "name_kernel"))
-            .alias("kernel"),
-            pl.when(known).then("graph").otherwise(pl.coalesce("frame_graph", "name_graph")).alias("graph"),
+            .then(pl.lit("name")),
+            kernel=pl.when(known).then("kernel").otherwise(pl.coalesce("frame_kernel", "name_kernel")),
+            graph=pl.when(known).then("graph").otherwise(pl.coalesce("frame_graph", "name_graph")),
         )
         .drop("frame_kernel", "frame_graph", "name_kernel", "name_graph", "base")
     )
@@ -213,7 +199,7 @@ def _graph_of(events: pl.DataFrame, compilation: Compilation) -> pl.DataFrame:
     return (
         events.join(exact, on=[*keys, "compile_id"], how="left")
         .join(any_id.rename({"graph": "any_graph"}), on=keys, how="left")
-        .with_columns(pl.coalesce("graph", "any_graph").alias("graph"))
+        .with_columns(graph=pl.coalesce("graph", "any_graph"))
         .drop("any_graph")
     )
 

@@ -1,21 +1,25 @@
-"""What ran compiled, as the trace alone tells it."""
+"""Compiled regions and the calls of compiled graphs in them, as the trace alone shows them."""
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events import torch_names
-from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import (
     CALL,
     COMPILED_BACKWARD,
+    COMPILED_FORWARD,
     COMPILER_PHASE,
     GRAPH_RECORDING,
     REGION,
 )
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -69,11 +73,10 @@ def entry_costs(trace: Trace) -> pl.DataFrame:
         pl.DataFrame({"id": region_around(trace), "self_ns": host["self_ns"]})
         .filter(is_own & pl.col("id").is_not_null())
         .group_by("id")
-        .agg(pl.col("self_ns").sum().alias("cost_ns"))
+        .agg(cost_ns=pl.col("self_ns").sum())
     )
     return entered.join(own, on="id", how="left", maintain_order="left").with_columns(
-        _compile_ids(entered["name"]).alias("compile_id"),
-        (pl.col("cost_ns").fill_null(0) + lookup).alias("cost_ns"),
+        compile_id=_compile_ids(entered["name"]), cost_ns=pl.col("cost_ns").fill_null(0) + lookup
     )
 
 
@@ -94,4 +97,138 @@ def compiler_phases(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
 def compiling(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
     """Merged intervals (start_ns, end_ns) of those phases."""
     phases = compiler_phases(trace, start_ns, end_ns)
-    return intervals.union(phases.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")))
+    return intervals.union(phases.with_columns(END))
+
+
+DIRECTIONS = pl.Enum(["forward", "backward", "inference"])
+GRAPH = ["graph", "hash", "compile_id", "direction"]
+
+
+class GraphCategory(msgspec.Struct, frozen=True, kw_only=True):
+    category: str
+    launches: int
+    device_time_us: float
+    share_of_graph: float
+    share_of_device_time: float
+
+
+class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled graph that was called, and its device time by category."""
+
+    graph: str
+    hash: str
+    compile_id: str | None
+    direction: str
+    calls: int
+    host_us: float
+    launches: int
+    device_time_us: float
+    share_of_device_time: float
+    categories: list[GraphCategory]
+
+
+def call_around(trace: Trace) -> pl.Series:
+    """The call of a compiled graph around each row of ``host_events``, itself included; else null."""
+    return nearest(trace.host_events, matching(trace.host_events, "name", CALL))
+
+
+@remembered
+def graph_calls(trace: Trace) -> pl.DataFrame:
+    """One row per call of a compiled graph.
+
+    ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward
+    under CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled
+    region around the call; of a backward, from the forward call of the same autograd sequence number; null if
+    neither is in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step``
+    is not known here.
+    """
+    host = trace.host_events
+    calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
+    calls = calls.with_columns(pl.col("name").cast(pl.String))
+    regions = region_around(trace).gather(calls["id"])
+    backward, forward = (
+        nearest(host, matching(host, "name", node)).gather(calls["id"])
+        for node in (COMPILED_BACKWARD, COMPILED_FORWARD)
+    )
+    names = host["name"].gather(regions).cast(pl.String)
+    table = calls.select(
+        "id",
+        "start_ns",
+        "duration_ns",
+        hash=pl.col("name").str.extract(CALL),
+        direction=pl.when(backward.is_not_null())
+        .then(pl.lit("backward"))
+        .when(forward.is_not_null())
+        .then(pl.lit("forward"))
+        .otherwise(pl.lit("inference"))
+        .cast(DIRECTIONS),
+        compile_id=names.str.extract(REGION),
+        sequence=host["sequence"].gather(pl.select(pl.coalesce(backward, forward)).to_series()),
+    )
+    of_forward = (
+        table.filter((pl.col("direction") == "forward") & pl.col("compile_id").is_not_null())
+        .unique("sequence", keep="first")
+        .select("sequence", of_forward="compile_id")
+        .drop_nulls("sequence")
+    )
+    return (
+        table.join(of_forward, on="sequence", how="left", maintain_order="left")
+        .with_columns(compile_id=pl.coalesce("compile_id", "of_forward"))
+        .with_columns(
+            graph=pl.concat_str(
+                "compile_id", pl.col("direction").cast(pl.String), "hash", separator=" ", ignore_nulls=True
+            ).cast(pl.Categorical)
+        )
+        .select("id", *GRAPH, "start_ns", "duration_ns")
+    )
+
+
+@remembered
+def graph_of_work(trace: Trace) -> pl.Series:
+    """The ``graph`` that launched each device event, in their order; null outside of compiled graphs.
+
+    A CUDA-graph replay is launched from inside the call, so all its kernels are the graph's.
+    """
+    called_by = call_around(trace).gather(caller(trace.device_events))
+    graphs = graph_calls(trace).select("id", "graph")
+    return called_by.to_frame("id").join(graphs, on="id", how="left", maintain_order="left")["graph"]
+
+
+@remembered
+def graphs(run: Run) -> pl.DataFrame:
+    """One row per compiled graph that was called, most device time first.
+
+    ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time
+    inside the calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all
+    device time).
+    """
+    calls = pl.concat([graph_calls(trace) for trace in run.traces])
+    called = calls.group_by(GRAPH).agg(calls=pl.len().cast(pl.Int64), host_ns=pl.col("duration_ns").sum())
+    categories = graph_categories(run)
+    times = categories.group_by("graph").agg(
+        pl.col("launches", "device_time_ns", "share_of_device_time").sum()
+    )
+    return (
+        called.join(times, on="graph", how="left")
+        .with_columns(pl.col("launches", "device_time_ns", "share_of_device_time").fill_null(0))
+        .sort("device_time_ns", pl.col("graph").cast(pl.String), descending=[True, False])
+    )
+
+
+@remembered
+def graph_categories(run: Run) -> pl.DataFrame:
+    """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``,
+    ``device_time_ns``, ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all
+    device time)."""
+    table = pl.concat(
+        [work(t).select("category", "duration_ns").with_columns(graph=graph_of_work(t)) for t in run.traces]
+    )
+    total = max(int(table["duration_ns"].sum()), 1)
+    time = pl.col("device_time_ns")
+    return (
+        table.drop_nulls("graph")
+        .group_by("graph", "category")
+        .agg(launches=pl.len().cast(pl.Int64), device_time_ns=pl.col("duration_ns").sum())
+        .with_columns(share_of_graph=time / time.sum().over("graph"), share_of_device_time=time / total)
+        .sort(time, pl.col("category").cast(pl.String), descending=[True, False])
+    )

@@ -35,14 +35,14 @@ Costed = TypeVar("Costed", Graph, Frame, LineTime)
 Unit = dict[str, Any]  # a row of ``_units``
 
 
-class Part(NamedTuple):
+class TimeShare(NamedTuple):
     """Device time whose least is known, and that least."""
 
     costed_us: float = 0.0
     least_us: float = 0.0
 
-    def plus(self, other: Part) -> Part:
-        return Part(self.costed_us + other.costed_us, self.least_us + other.least_us)
+    def plus(self, other: TimeShare) -> TimeShare:
+        return TimeShare(self.costed_us + other.costed_us, self.least_us + other.least_us)
 
     def columns(self) -> dict[str, float | None]:
         return {
@@ -66,16 +66,16 @@ def with_speed(
         msgspec.structs.replace(kernel, **_rates(of_kernel[i])) if i in of_kernel else kernel
         for i, kernel in enumerate(compilation.kernels)
     )
-    graphs: dict[int, Part] = {}
-    frames: dict[int, Part] = {}
-    places: dict[tuple[str, int], Part] = {}
+    graphs: dict[int, TimeShare] = {}
+    frames: dict[int, TimeShare] = {}
+    places: dict[tuple[str, int], TimeShare] = {}
     for row in units.filter(~pl.col("refused")).to_dicts():
-        part = Part(row["time_us"], row["least_us"] * row["calls"])
+        part = TimeShare(row["time_us"], row["least_us"] * row["calls"])
         graph = compilation.graphs[row["graph"]]
-        graphs[graph.index] = graphs.get(graph.index, Part()).plus(part)
-        frames[graph.frame] = frames.get(graph.frame, Part()).plus(part)
+        graphs[graph.index] = graphs.get(graph.index, TimeShare()).plus(part)
+        frames[graph.frame] = frames.get(graph.frame, TimeShare()).plus(part)
         for place in _places(compilation, row):
-            places[place] = places.get(place, Part()).plus(part)
+            places[place] = places.get(place, TimeShare()).plus(part)
     filled = replace(
         compilation,
         kernels=kernels,
@@ -85,7 +85,7 @@ def with_speed(
     return filled, tuple(_with(line, places.get((line.file, line.line))) for line in lines)
 
 
-def _with(row: Costed, part: Part | None) -> Costed:
+def _with(row: Costed, part: TimeShare | None) -> Costed:
     return msgspec.structs.replace(row, **part.columns()) if part else row
 
 
@@ -112,7 +112,7 @@ def _places(compilation: Compilation, unit: Unit) -> set[tuple[str, int]]:
 
 
 def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """One row a kernel, and one a library call of a graph, whose least time is known: ``KEYS``, ``calls``,
+    """One row per kernel, and one a library call of a graph, whose least time is known: ``KEYS``, ``calls``,
     ``time_us``, ``median_us``, ``least_us`` (of a call), ``bytes``, ``flops``, ``bound``, ``refused``."""
     of_call = [*KEYS, "rank", "device"]
     library = pl.col("kernel").is_null()
@@ -130,16 +130,14 @@ def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFr
     )
     costed = calls.join(_costs(compilation), on=KEYS, nulls_equal=True)
     rounded = matching(costed, "name", TF32) & (costed["dtype"] == "fp32")
-    per_s = pl.concat(
-        [peaks(trace).with_columns(pl.lit(trace.rank, pl.Int32).alias("rank")) for trace in run.traces]
-    )
+    per_s = pl.concat([peaks(trace).with_columns(rank=pl.lit(trace.rank, pl.Int32)) for trace in run.traces])
     bandwidth = per_s.unique(["rank", "device"]).select("rank", "device", "peak_bandwidth")
     least = {
         "compute": pl.col("flops") / pl.col("peak_flops") * 1e6,
         "memory": pl.col("bytes") / pl.col("peak_bandwidth") * 1e6,
     }
     return (
-        costed.with_columns(pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"))
+        costed.with_columns(dtype=pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype"))
         .join(bandwidth, on=["rank", "device"])
         .join(per_s.drop("peak_bandwidth"), on=["rank", "device", "dtype"], how="left")
         .with_columns(**least)
@@ -152,14 +150,13 @@ def _units(compilation: Compilation, owned: pl.DataFrame, run: Run) -> pl.DataFr
             pl.col("bytes", "flops").first(),
         )
         .with_columns(
-            pl.max_horizontal("compute", "memory").alias("least_us"),
-            pl.when(pl.col("compute") > pl.col("memory"))
+            least_us=pl.max_horizontal("compute", "memory"),
+            bound=pl.when(pl.col("compute") > pl.col("memory"))
             .then(pl.lit("compute"))
-            .otherwise(pl.lit("memory"))
-            .alias("bound"),
+            .otherwise(pl.lit("memory")),
         )
         .filter((pl.col("least_us") > 0) & (pl.col("median_us") > 0))
-        .with_columns((pl.col("least_us") > pl.col("median_us")).alias("refused"))
+        .with_columns(refused=pl.col("least_us") > pl.col("median_us"))
     )
 
 

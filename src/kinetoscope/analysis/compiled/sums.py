@@ -55,8 +55,8 @@ def fill(compilation: Compilation, owned: pl.DataFrame, window_ns: int) -> Compi
     graphs = owned.group_by("graph").agg(
         *SUMS,
         INSIDE,
-        pl.col("call").n_unique().cast(pl.Int64).alias("calls"),
-        (library.sum() / 1000).alias("extern_device_time_us"),
+        calls=pl.col("call").n_unique().cast(pl.Int64),
+        extern_device_time_us=library.sum() / 1000,
     )
     frame_of = pl.DataFrame(
         [(g.index, g.frame) for g in compilation.graphs],
@@ -174,10 +174,10 @@ def matched(owned: pl.DataFrame, compilation: Compilation) -> dict[str, Any]:
         known, on="kernel", how="left"
     )
     sums = generated.select(
-        (time.sum() / 1000).alias("generated_us"),
-        (time.filter(found).sum() / 1000).alias("to_graph_us"),
-        (time.filter(pl.col("has_ops").fill_null(False)).sum() / 1000).alias("to_aten_ops_us"),
-        (time.filter(pl.col("has_source").fill_null(False)).sum() / 1000).alias("to_source_us"),
+        generated_us=time.sum() / 1000,
+        to_graph_us=time.filter(found).sum() / 1000,
+        to_aten_ops_us=time.filter(pl.col("has_ops").fill_null(False)).sum() / 1000,
+        to_source_us=time.filter(pl.col("has_source").fill_null(False)).sum() / 1000,
     )
     bases = generated.filter(found).group_by("basis").agg(time.sum() / 1000)
     unmatched = generated.filter(~found).group_by("name").agg(*SUMS)

@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class OpCall:
     """``shapes``, ``types``, ``strides`` and ``values`` (scalars and lists as text) by position of the
     argument. An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no
     type of its own. ``kernel`` is the name of the longest kernel that the call launched, ``listed`` the

@@ -11,18 +11,151 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from math import prod
 
-from kinetoscope.analysis.cost import lists, matrix
-from kinetoscope.analysis.cost.call import DTYPES, Call, Cost, broadcast, numel
+from kinetoscope.analysis.cost import lists
+from kinetoscope.analysis.cost.call import DTYPES, Cost, OpCall, broadcast, numel
 
-Formula = Callable[[Call], Cost | None]
+
+def mm(call: OpCall, a: int = 0, b: int = 1, added: int | None = None) -> Cost:
+    """``[m, k] @ [k, n]``: 2·m·n·k. Reads both and what is added to the product, writes m·n."""
+    (m, k), n = call.shape(a), call.shape(b)[1]
+    return _product(call, 2 * m * n * k, m * n, a, b, added)
+
+
+def bmm(call: OpCall, a: int = 0, b: int = 1, added: int | None = None) -> Cost:
+    """``[s, m, k] @ [s, k, n]``: 2·s·m·n·k."""
+    (s, m, k), n = call.shape(a), call.shape(b)[2]
+    return _product(call, 2 * s * m * n * k, s * m * n, a, b, added)
+
+
+def mv(call: OpCall, a: int = 0, added: int | None = None) -> Cost:
+    """``[m, k] @ [k]``: 2·m·k."""
+    m, k = call.shape(a)
+    return _product(call, 2 * m * k, m, a, a + 1, added)
+
+
+def dot(call: OpCall) -> Cost:
+    """``[k] @ [k]``: 2·k."""
+    return _product(call, 2 * numel(call.shape(0)), 1, 0, 1, None)
+
+
+def scaled_mm(call: OpCall) -> Cost:
+    """``[m, k] @ [k, n]`` in fp8 or fp4; the result is taken to be 16 bits wide, as it is by default."""
+    (m, k), n = call.shape(0), call.shape(1)[1]
+    packed = 2 if call.dtype(0) == "fp4" else 1  # two fp4 numbers an element
+    flops = 2 * m * n * k * packed
+    return Cost(flops, call.footprint(0) + call.footprint(1) + 2 * m * n, call.dtype(0), matrix=True)
+
+
+def _product(call: OpCall, flops: int, results: int, a: int, b: int, added: int | None) -> Cost:
+    read = call.footprint(a) + call.footprint(b)
+    if added is not None and call.is_tensor(added):
+        read += call.footprint(added)
+    return Cost(flops, read + results * call.size(a), call.dtype(a), matrix=True)
+
+
+def cudnn_convolution(call: OpCall) -> Cost | None:
+    """(input, weight, padding, stride, dilation, groups, …)"""
+    return _convolution(call, call.integers(2), call.integers(3), call.integers(4))
+
+
+def miopen_convolution(call: OpCall) -> Cost | None:
+    """(input, weight, bias, padding, stride, dilation, groups, …)"""
+    return _convolution(call, call.integers(3), call.integers(4), call.integers(5))
+
+
+def convolution(call: OpCall) -> Cost | None:
+    """(input, weight, bias, stride, padding, dilation, transposed, output padding, groups)"""
+    groups = int(call.values_at(8) or 1) if call.is_true(6) else None
+    return _convolution(call, call.integers(4), call.integers(3), call.integers(5), groups)
+
+
+def depthwise(call: OpCall) -> Cost | None:
+    """(input, weight, kernel size, bias, stride, padding, dilation)"""
+    return _convolution(call, call.integers(5), call.integers(4), call.integers(6))
+
+
+def _convolution(
+    call: OpCall,
+    padding: list[int] | None,
+    stride: list[int] | None,
+    dilation: list[int] | None,
+    transposed_groups: int | None = None,
+) -> Cost | None:
+    """Input [n, c, …], weight [o, c/groups, k…]: every output takes 2·(c/groups)·∏k operations. Of a
+    transposed convolution (weight [c, o/groups, k…]), every input does. Null where padding and stride were
+    not recorded."""
+    if padding is None or stride is None or dilation is None:
+        return None
+    source, weight = call.shape(0), call.shape(1)
+    kernel = weight[2:]
+    sides = range(len(kernel))
+
+    def per_side(sizes: list[int]) -> list[int]:
+        return sizes * len(kernel) if len(sizes) == 1 else sizes
+
+    pad, step, spread = per_side(padding), per_side(stride), per_side(dilation)
+    reach = [spread[i] * (kernel[i] - 1) for i in sides]
+    if transposed_groups:
+        target = [(source[2 + i] - 1) * step[i] - 2 * pad[i] + reach[i] + 1 for i in sides]
+        flops, channels = 2 * numel(source) * prod(weight[1:]), weight[1] * transposed_groups
+    else:
+        target = [(source[2 + i] + 2 * pad[i] - reach[i] - 1) // step[i] + 1 for i in sides]
+        flops, channels = 2 * source[0] * prod(target) * prod(weight), weight[0]
+    written = source[0] * channels * prod(target) * call.size(0)
+    return Cost(flops, call.footprint(0) + call.footprint(1) + written, call.dtype(0), matrix=True)
+
+
+def convolution_backward(call: OpCall) -> Cost | None:
+    """(gradient, input, weight, …, transposed at 7, …, output mask at 10): the gradients of input and of
+    weight take as much as the forward pass each; the one of bias is not counted. Null where the mask was not
+    recorded."""
+    wanted, transposed = call.flags(10), call.is_true(7)
+    if wanted is None or transposed is None:
+        return None
+    positions = call.shape(1) if transposed else call.shape(0)
+    weight = call.shape(2)
+    each = 2 * numel(positions) * prod(weight[1:])
+    gradients = sum(call.footprint(at) for at, needed in zip((1, 2), wanted, strict=False) if needed)
+    read = call.footprint(0) + sum(
+        call.footprint(at) for at, needed in ((2, wanted[0]), (1, wanted[1])) if needed
+    )
+    return Cost(each * sum(wanted[:2]), read + gradients, call.dtype(0), matrix=True)
+
+
+def attention(call: OpCall, causal_at: int, heads_first: bool, backward: bool = False) -> Cost | None:
+    """Query [b, h, s, d] (heads first) or [b, s, h, d], key and value likewise: the forward pass is two
+    matrix products of 2·b·h·s·t·d, the backward pass five (one computes the scores again). A causal mask
+    leaves half; it is a boolean, or the memory-efficient kernels' kind of mask (0 none, 1 and 2 causal).
+    Ragged batches (three dimensions) say no lengths: null."""
+    first = 1 if backward else 0  # the gradient comes first
+    query, key, value = (call.shape(first + i) for i in range(3))
+    causal = {"True": True, "False": False, "0": False, "1": True, "2": True}.get(call.values_at(causal_at))
+    if len(query) != 4 or causal is None:
+        return None
+    batch, heads, queries, width = query if heads_first else (query[0], query[2], query[1], query[3])
+    keys = key[2] if heads_first else key[1]
+    products = 3 * width + 2 * value[3] if backward else width + value[3]
+    flops = 2 * batch * heads * queries * keys * products
+    if causal and queries == keys:
+        flops = flops * (queries + 1) // (2 * queries)
+    tensors = sum(call.footprint(first + i) for i in range(3))
+    result = batch * heads * queries * value[3] * call.size(first)
+    # Backward reads the gradient and the result as well, and writes three gradients.
+    traffic = 2 * tensors + 2 * result if backward else tensors + result
+    return Cost(flops, traffic, call.dtype(first), matrix=True)
+
+
+Formula = Callable[[OpCall], Cost | None]
 
 # No single op call computes or moves this much in a day; sums of smaller ones fit 64 bits.
 ABSURD = 1 << 53
 
 
-def cost(call: Call) -> Cost | None:
-    """What the call costs at least; null where no formula knows the op, or what it needs was not recorded."""
+def cost(call: OpCall) -> Cost | None:
+    """The least that the call costs; null where no formula knows the op, or what it needs was not
+    recorded."""
     formula = FORMULAS.get(call.name) or next(
         (f for pattern, f in PATTERNS if pattern.search(call.name)), None
     )
@@ -35,16 +168,16 @@ def cost(call: Call) -> Cost | None:
     return found if found and 0 <= found.flops < ABSURD and 0 <= found.bytes < ABSURD else None
 
 
-def _computes_in(call: Call, at: int = 0) -> str:
+def _computes_in(call: OpCall, at: int = 0) -> str:
     """Vector units compute 16-bit numbers in fp32."""
     return "fp64" if call.dtype(at) == "fp64" else "fp32"
 
 
-def _tensors(call: Call) -> list[int]:
+def _tensors(call: OpCall) -> list[int]:
     return [at for at in range(len(call.types)) if call.is_tensor(at)]
 
 
-def elementwise(call: Call, operands: int = 1, flops: int = 1, out_bytes: int | None = None) -> Cost:
+def elementwise(call: OpCall, operands: int = 1, flops: int = 1, out_bytes: int | None = None) -> Cost:
     """The first ``operands`` tensors are read (one that follows is where the result goes), one result of
     their common shape is written: of the widest type among them, or ``out_bytes`` an element. ``flops`` an
     element."""
@@ -55,21 +188,21 @@ def elementwise(call: Call, operands: int = 1, flops: int = 1, out_bytes: int | 
     return Cost(flops * numel(result), read + numel(result) * width, _computes_in(call, tensors[0]))
 
 
-def in_place(call: Call, operands: int = 1, flops: int = 1) -> Cost:
-    """As ``elementwise``; the result overwrites the first argument."""
+def in_place(call: OpCall, operands: int = 1, flops: int = 1) -> Cost:
+    """Like ``elementwise``; the result overwrites the first argument."""
     return elementwise(call, operands, flops, call.size(0))
 
 
-def copy(call: Call) -> Cost:
+def copy(call: OpCall) -> Cost:
     """(target, source): reads one, writes the other, whatever their types."""
     return Cost(0, numel(call.shape(0)) * call.size(0) + call.footprint(1), _computes_in(call))
 
 
-def fill(call: Call) -> Cost:
+def fill(call: OpCall) -> Cost:
     return Cost(0, numel(call.shape(0)) * call.size(0), _computes_in(call))
 
 
-def reduction(call: Call) -> Cost:
+def reduction(call: OpCall) -> Cost:
     """(input, dimensions, …): reads the input, writes what the reduced ones leave (all, if none is named)."""
     shape = call.shape(0)
     reduced = call.integers(1)
@@ -78,21 +211,21 @@ def reduction(call: Call) -> Cost:
     return Cost(numel(shape), call.footprint(0) + left * call.size(0), _computes_in(call))
 
 
-def softmax(call: Call) -> Cost:
+def softmax(call: OpCall) -> Cost:
     """Maximum, difference, exponential, sum, quotient: five operations an element; (2) an fp32 result."""
     width = 4 if call.is_true(2) else call.size(0)
     elements = numel(call.shape(0))
     return Cost(5 * elements, call.footprint(0) + elements * width, _computes_in(call))
 
 
-def gradient_of_rows(call: Call, operands: int = 2, flops: int = 4) -> Cost:
+def gradient_of_rows(call: OpCall, operands: int = 2, flops: int = 4) -> Cost:
     """The backward pass of a softmax or norm: reads ``operands`` tensors of the input's shape, writes one."""
     elements = numel(call.shape(0))
     read = sum(call.footprint(at) for at in range(operands))
     return Cost(flops * elements, read + elements * call.size(0), _computes_in(call))
 
 
-def normalization(call: Call) -> Cost:
+def normalization(call: OpCall) -> Cost:
     """Mean, variance, difference, scale, weight, bias: eight operations an element. Reads the input and the
     small tensors, writes the result."""
     read = sum(call.footprint(at) for at in _tensors(call))
@@ -100,27 +233,27 @@ def normalization(call: Call) -> Cost:
     return Cost(8 * elements, read + elements * call.size(0), _computes_in(call))
 
 
-def lookup(call: Call, rows: int = 0, index: int = 1) -> Cost:
+def lookup(call: OpCall, rows: int = 0, index: int = 1) -> Cost:
     """Reads the indices and as many rows as there are, writes the rows."""
     width = numel(call.shape(rows)[1:]) * call.size(rows)
     count = numel(call.shape(index))
     return Cost(0, call.footprint(index) + 2 * count * width, _computes_in(call, rows))
 
 
-def embedding_gradient(call: Call) -> Cost:
+def embedding_gradient(call: OpCall) -> Cost:
     """(gradient, indices, rows, …): reads both, writes the whole table's gradient."""
     rows, gradient = int(call.values_at(2)), call.shape(0)
     table = rows * gradient[-1] * call.size(0)
     return Cost(numel(gradient), call.footprint(0) + call.footprint(1) + table, _computes_in(call))
 
 
-def pooling(call: Call, result: int) -> Cost:
+def pooling(call: OpCall, result: int) -> Cost:
     """Reads every tensor, writes one of the shape of argument ``result``."""
     written = numel(call.shape(result)) * call.size(result)
     return Cost(0, sum(call.footprint(at) for at in _tensors(call)) + written, _computes_in(call))
 
 
-def max_pooling(call: Call) -> Cost | None:
+def max_pooling(call: OpCall) -> Cost | None:
     """(input, kernel, stride, padding, dilation, rounded up): reads the input, writes the maxima and their
     64-bit indices. Null where the kernel's size was not recorded."""
     kernel, stride, padding, dilation = (call.integers(at) for at in range(1, 5))
@@ -140,12 +273,12 @@ def max_pooling(call: Call) -> Cost | None:
     return Cost(0, call.footprint(0) + written * (call.size(0) + 8), _computes_in(call))
 
 
-def gather(call: Call) -> Cost:
+def gather(call: OpCall) -> Cost:
     """(source, dimension, indices): reads the indices and as many elements, writes them."""
     return Cost(0, call.footprint(2) + 2 * numel(call.shape(2)) * call.size(0), _computes_in(call))
 
 
-def generated(call: Call) -> Cost | None:
+def generated(call: OpCall) -> Cost | None:
     """A kernel that Inductor generated: its op records all of the kernel's tensors, read or written, once
     each. Where it may touch only a part of one (rows of a table, a slice), that says nothing: null."""
     if re.search(r"embedding|index|gather|scatter|slice|split|nll_loss", call.name):
@@ -184,37 +317,31 @@ _OTHERS = {
 
 FORMULAS: dict[str, Formula] = {
     # Matrix products, convolutions, attention.
-    "aten::mm": matrix.mm,
-    "aten::_int_mm": matrix.mm,
-    "aten::addmm": partial(matrix.mm, a=1, b=2, added=0),
-    "aten::_addmm_activation": partial(matrix.mm, a=1, b=2, added=0),
-    "aten::bmm": matrix.bmm,
-    "aten::baddbmm": partial(matrix.bmm, a=1, b=2, added=0),
-    "aten::mv": matrix.mv,
-    "aten::addmv_": partial(matrix.mv, a=1, added=0),
-    "aten::addmv": partial(matrix.mv, a=1, added=0),
-    "aten::dot": matrix.dot,
-    "aten::_scaled_mm": matrix.scaled_mm,
-    "aten::cudnn_convolution": matrix.cudnn_convolution,
-    "aten::miopen_convolution": matrix.miopen_convolution,
-    "aten::miopen_depthwise_convolution": matrix.miopen_convolution,
-    "aten::convolution": matrix.convolution,
-    "aten::_convolution": matrix.convolution,
-    "aten::_conv_depthwise2d": matrix.depthwise,
-    "aten::convolution_backward": matrix.convolution_backward,
-    "aten::_cudnn_attention_forward": partial(matrix.attention, causal_at=10, heads_first=True),
-    "aten::_cudnn_attention_backward": partial(
-        matrix.attention, causal_at=14, heads_first=True, backward=True
-    ),
-    "aten::_scaled_dot_product_cudnn_attention": partial(matrix.attention, causal_at=6, heads_first=True),
-    "aten::_flash_attention_forward": partial(matrix.attention, causal_at=8, heads_first=False),
-    "aten::_flash_attention_backward": partial(
-        matrix.attention, causal_at=11, heads_first=False, backward=True
-    ),
-    "aten::_efficient_attention_forward": partial(matrix.attention, causal_at=9, heads_first=False),
-    "aten::_efficient_attention_backward": partial(
-        matrix.attention, causal_at=14, heads_first=False, backward=True
-    ),
+    "aten::mm": mm,
+    "aten::_int_mm": mm,
+    "aten::addmm": partial(mm, a=1, b=2, added=0),
+    "aten::_addmm_activation": partial(mm, a=1, b=2, added=0),
+    "aten::bmm": bmm,
+    "aten::baddbmm": partial(bmm, a=1, b=2, added=0),
+    "aten::mv": mv,
+    "aten::addmv_": partial(mv, a=1, added=0),
+    "aten::addmv": partial(mv, a=1, added=0),
+    "aten::dot": dot,
+    "aten::_scaled_mm": scaled_mm,
+    "aten::cudnn_convolution": cudnn_convolution,
+    "aten::miopen_convolution": miopen_convolution,
+    "aten::miopen_depthwise_convolution": miopen_convolution,
+    "aten::convolution": convolution,
+    "aten::_convolution": convolution,
+    "aten::_conv_depthwise2d": depthwise,
+    "aten::convolution_backward": convolution_backward,
+    "aten::_cudnn_attention_forward": partial(attention, causal_at=10, heads_first=True),
+    "aten::_cudnn_attention_backward": partial(attention, causal_at=14, heads_first=True, backward=True),
+    "aten::_scaled_dot_product_cudnn_attention": partial(attention, causal_at=6, heads_first=True),
+    "aten::_flash_attention_forward": partial(attention, causal_at=8, heads_first=False),
+    "aten::_flash_attention_backward": partial(attention, causal_at=11, heads_first=False, backward=True),
+    "aten::_efficient_attention_forward": partial(attention, causal_at=9, heads_first=False),
+    "aten::_efficient_attention_backward": partial(attention, causal_at=14, heads_first=False, backward=True),
     # Elementwise.
     **{f"aten::{name}": elementwise for name in _UNARY.split()},
     **{f"aten::{name}_": in_place for name in _UNARY.split()},

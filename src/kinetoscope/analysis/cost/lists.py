@@ -1,8 +1,8 @@
 """FLOPs and bytes of ops on lists of tensors: ``_foreach_*``, fused optimizers, ``cat`` and its kin.
 
 Of a list torch records the shapes, unless it is longer than 30 tensors (``TENSOR_LIST_DISPLAY_LENGTH_LIMIT``
-in torch's ``profiler/util.h``): then the elements are those of the parameters (``listed_elements``), or
-the cost is null. Never recorded is the type: that is read off the kernel, whose name has it
+in torch's ``profiler/util.h``): then the elements are those of the parameters (``listed_elements``), or the
+cost is null. Never recorded is the type: that is read off the kernel, whose name has it
 (``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``, ``OpaqueType<2u>``). Bytes and operations count as in
 ``formulas``.
 """
@@ -15,7 +15,7 @@ from math import prod
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.cost.call import DTYPES, Call, Cost, numel
+from kinetoscope.analysis.cost.call import DTYPES, Cost, OpCall, numel
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import GRADIENT
 from kinetoscope.analysis.memo import remembered
@@ -41,7 +41,7 @@ _OPERATIONS = {"addcmul": 3, "addcdiv": 3, "lerp": 3, "copy": 0, "zero": 0, "nor
 FOREACH = re.compile(r"^aten::_foreach_(\w+?)_?$")
 
 
-def foreach(call: Call) -> Cost:
+def foreach(call: OpCall) -> Cost:
     """Each tensor of every list is read once, and one of the first list's shape written. ``copy`` and
     ``zero`` do not read what they write; of a norm almost nothing is written. Scalars cost nothing."""
     name = FOREACH.sub(r"\1", call.name)
@@ -56,7 +56,7 @@ def foreach(call: Call) -> Cost:
     return Cost(_OPERATIONS.get(name, 1) * lists[0], read + written, _computes_in(call))
 
 
-def fused_adam(call: Call) -> Cost:
+def fused_adam(call: OpCall) -> Cost:
     """(parameters, gradients, means, mean squares, their maxima, steps, …): reads all of the first four, and
     the maxima where the kernel keeps them (``amsgrad``); writes all of those but the gradients. Thirteen
     operations an element: three for the mean, four for the mean square, six for the update
@@ -66,7 +66,7 @@ def fused_adam(call: Call) -> Cost:
     return Cost(13 * count, (7 + 2 * maxima) * count * _width(_FUNCTOR, call), _computes_in(call))
 
 
-def fused_sgd(call: Call) -> Cost:
+def fused_sgd(call: OpCall) -> Cost:
     """(parameters, gradients, momenta, …): reads and writes parameters and, where the kernel has a third list
     of them, momenta; reads gradients. Two operations an element for the update and two for the momentum."""
     count = _of_parameters(call, 0)
@@ -74,7 +74,7 @@ def fused_sgd(call: Call) -> Cost:
     return Cost(2 * (count + momenta), (3 * count + 2 * momenta) * _width(_FUNCTOR, call), _computes_in(call))
 
 
-def concatenation(call: Call) -> Cost:
+def concatenation(call: OpCall) -> Cost:
     """(tensors, dimension): reads every tensor and writes as much, of the type in the kernel's name. What is
     expanded (stride 0) is read once."""
     shapes: list[list[int]] = call.shapes[0]
@@ -86,19 +86,19 @@ def concatenation(call: Call) -> Cost:
     return Cost(0, (read + _elements(call, 0)) * _width(_CAT, call), "fp32")
 
 
-def chunk_concatenation(call: Call) -> Cost:
+def chunk_concatenation(call: OpCall) -> Cost:
     """(tensors, dimension, chunks, result): reads the tensors, writes the (padded) result. The kernel's name
     has the tensors' type, or ``char`` where it is the result's."""
     width = call.size(3) if "<char, char>" in call.kernel else _width(_CHUNK_CAT, call)
     return Cost(0, _elements(call, 0) * width + call.footprint(3), "fp32")
 
 
-def split_copy(call: Call) -> Cost | None:
+def split_copy(call: OpCall) -> Cost | None:
     """(tensor, sizes, dimension, results): reads the tensor, writes as much. Null where it also casts."""
     return Cost(0, 2 * call.footprint(0), "fp32") if "no_cast" in call.kernel else None
 
 
-def _elements(call: Call, at: int) -> int:
+def _elements(call: OpCall, at: int) -> int:
     """Elements of all tensors of a list.
 
     Raises:
@@ -110,8 +110,8 @@ def _elements(call: Call, at: int) -> int:
     return sum(numel(shape) for shape in shapes)
 
 
-def _of_parameters(call: Call, at: int) -> int:
-    """The same of a list that may be that of all parameters.
+def _of_parameters(call: OpCall, at: int) -> int:
+    """Elements of all tensors of a list that may be that of all parameters.
 
     Raises:
         LookupError: its shapes are not recorded, nor known from elsewhere.
@@ -121,7 +121,7 @@ def _of_parameters(call: Call, at: int) -> int:
     return _elements(call, at)
 
 
-def _width(pattern: re.Pattern[str], call: Call) -> int:
+def _width(pattern: re.Pattern[str], call: OpCall) -> int:
     """Bytes of an element of the type that the pattern finds in the kernel's name.
 
     Raises:
@@ -132,14 +132,14 @@ def _width(pattern: re.Pattern[str], call: Call) -> int:
     return int(opaque[1]) if opaque else DTYPES[_RECORDED.get(kind, kind)][1]
 
 
-def _kind(pattern: re.Pattern[str], call: Call) -> str:
+def _kind(pattern: re.Pattern[str], call: OpCall) -> str:
     found = pattern.search(call.kernel)
     if found is None:
         raise LookupError(call.kernel)
     return found[1]
 
 
-def _computes_in(call: Call) -> str:
+def _computes_in(call: OpCall) -> str:
     """Vector units compute 16-bit numbers in fp32."""
     return "fp64" if "double" in _kind(_FUNCTOR, call) else "fp32"
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.cost.call import DTYPES, Call, Cost
+from kinetoscope.analysis.cost.call import DTYPES, Cost, OpCall
 from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
@@ -56,7 +56,7 @@ def costed(trace: Trace) -> pl.DataFrame:
     of_longest = pl.col("duration_ns").arg_max()
     calls = (
         work.group_by("op")
-        .agg(pl.col("id").get(of_longest), pl.col("duration_ns").sum().alias("time_ns"))
+        .agg(pl.col("id").get(of_longest), time_ns=pl.col("duration_ns").sum())
         .filter(pl.col("time_ns") > 0)
     )
     calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
@@ -66,7 +66,7 @@ def costed(trace: Trace) -> pl.DataFrame:
         trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
     )
     # Calls are many and distinct ones few: rows are distinguished by a 64-bit hash.
-    calls = calls.with_columns(calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows().alias("hash"))
+    calls = calls.with_columns(hash=calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows())
     known = _known_costs(calls.unique("hash", maintain_order=True))
     longest = (
         calls.select("id", "time_ns", "hash")
@@ -86,8 +86,7 @@ def costed(trace: Trace) -> pl.DataFrame:
     by_bus = matching(longest, "name", r"^Memcpy (HtoD|DtoH|PtoP)")
     return (
         longest.with_columns(
-            pl.lit(trace.rank, pl.Int32).alias("rank"),
-            pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype").alias("dtype"),
+            rank=pl.lit(trace.rank, pl.Int32), dtype=pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype")
         )
         .join(peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
@@ -98,7 +97,7 @@ def costed(trace: Trace) -> pl.DataFrame:
 def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     """The cost of each distinct call that a formula knows; a trace has hundreds of them."""
 
-    def decoded(text: str | None) -> list[Any]:  # what a file says: see Call
+    def decoded(text: str | None) -> list[Any]:  # what a file says: see OpCall
         found = msgspec.json.decode(text) if text else []
         return found if isinstance(found, list) else []
 
@@ -106,7 +105,7 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
     columns = ["name", *BESIDE, *ARGUMENTS, *COUNTED]
     for name, kernel, listed, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
-        found = cost(Call(name, shapes, types, strides, [str(value) for value in values], kernel, listed))
+        found = cost(OpCall(name, shapes, types, strides, [str(value) for value in values], kernel, listed))
         if found is not None and gigabytes:  # Inductor knows which of its tensors are both read and written
             found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
         costs.append(found)
@@ -123,8 +122,9 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
 
 
 def device_spec(trace: Trace, device: int) -> DeviceSpec | None:
-    """What is known of a device of the trace. Where the file's list does not have its number (visible devices
-    are numbered otherwise than physical ones), any entry says, if they all name one product."""
+    """The specification of a device of the trace, if it is known. Where the file's list does not have its
+    number (visible devices are numbered otherwise than physical ones), any entry says, if they all name one
+    product."""
     listed = {entry.index: entry for entry in trace.devices}
     if device not in listed and len({entry.name for entry in trace.devices}) != 1:
         return None
@@ -163,18 +163,14 @@ def roofline(run: Run) -> pl.DataFrame:
     seconds = pl.col("time_ns") / 1e9
     shares = ["flops_share", "bandwidth_share", "speed_of_light"]
     return (
-        table.with_columns(compute.alias("compute_s"), memory.alias("memory_s"))
+        table.with_columns(compute_s=compute, memory_s=memory)
         .group_by(by, maintain_order=True)
         .agg(
             pl.len().alias("calls"),
             pl.col("time_ns", "flops", "bytes").sum(),
-            # A sum of nulls would be 0, a rate nobody measured.
-            pl.when(pl.col("compute_s").is_not_null().all())
-            .then(pl.col("compute_s").sum())
-            .alias("flops_share"),
-            pl.when(pl.col("memory_s").is_not_null().all())
-            .then(pl.col("memory_s").sum())
-            .alias("bandwidth_share"),
+            # A sum of nulls would be 0, a rate that was not measured.
+            flops_share=pl.when(pl.col("compute_s").is_not_null().all()).then(pl.col("compute_s").sum()),
+            bandwidth_share=pl.when(pl.col("memory_s").is_not_null().all()).then(pl.col("memory_s").sum()),
         )
         .with_columns(
             (pl.col("flops") / seconds).alias("flops_per_s"),
@@ -183,14 +179,13 @@ def roofline(run: Run) -> pl.DataFrame:
             pl.col("bandwidth_share") / seconds,
         )
         .with_columns(
-            pl.max_horizontal("flops_share", "bandwidth_share").alias("speed_of_light"),
-            pl.when(pl.col("flops_share") > pl.col("bandwidth_share"))
+            speed_of_light=pl.max_horizontal("flops_share", "bandwidth_share"),
+            bound=pl.when(pl.col("flops_share") > pl.col("bandwidth_share"))
             .then(pl.lit("compute"))
             .when(pl.col("bandwidth_share").is_not_null())
-            .then(pl.lit("memory"))
-            .alias("bound"),
+            .then(pl.lit("memory")),
         )
-        .with_columns((pl.col("speed_of_light") > 1).fill_null(False).alias("refused"))
+        .with_columns(refused=(pl.col("speed_of_light") > 1).fill_null(False))
         .with_columns(pl.when(~pl.col("refused")).then(pl.col(*shares, "bound")))
         .select(
             *by,
@@ -210,14 +205,14 @@ def roofline(run: Run) -> pl.DataFrame:
 
 @remembered
 def kernel_roofline(run: Run) -> pl.DataFrame:
-    """By kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known),
+    """One row per kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known),
     ``speed_of_light`` (over the calls whose model holds: the time they would take at their peaks, over the
     time they took), ``costed_launches``, ``refused_launches`` and ``launches``."""
     names = [trace.device_events.select("name") for trace in run.traces]
     counts = (
         pl.concat([pl.DataFrame(schema={"name": pl.Categorical}), *names])
         .group_by("name")
-        .agg(pl.len().alias("launches"))
+        .agg(launches=pl.len())
     )
     holds = ~pl.col("refused") & pl.col("speed_of_light").is_not_null()
     ideal = (pl.col("speed_of_light") * pl.col("time_ns")).filter(holds).sum()
@@ -228,7 +223,7 @@ def kernel_roofline(run: Run) -> pl.DataFrame:
             pl.col("calls").sum().alias("costed_launches"),
             pl.col("calls").filter(pl.col("refused")).sum().alias("refused_launches"),
             pl.col("flops", "bytes").sum(),
-            pl.when(holds.any()).then(ideal / pl.col("time_ns").filter(holds).sum()).alias("speed_of_light"),
+            speed_of_light=pl.when(holds.any()).then(ideal / pl.col("time_ns").filter(holds).sum()),
         )
     )
     every = pl.col("costed_launches") == pl.col("launches")

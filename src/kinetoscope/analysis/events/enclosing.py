@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.trace.schema import whole
 
 
@@ -31,7 +32,7 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     for _ in range(deepest.bit_length()):
         target = target.gather(target)
     found = wanted.gather(target)
-    return pl.select(pl.when(found).then(target).alias("nearest")).to_series()
+    return pl.select(nearest=pl.when(found).then(target)).to_series()
 
 
 def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
@@ -41,7 +42,7 @@ def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
         moments: ``lane`` and ``start_ns``.
     """
     events = host.select("id", "lane", "start_ns").sort("start_ns", "id")
-    tree = host.select("id", "parent", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    tree = host.select("id", "parent", END)
     wanted = moments.select("lane", "start_ns").with_row_index("row").sort("start_ns")
     found = wanted.join_asof(events, on="start_ns", by="lane", check_sortedness=False)
     while True:
@@ -50,10 +51,10 @@ def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
         if not ended.any():
             return found.sort("row")["id"]
         found = known.select(
-            "row", "start_ns", pl.when(ended).then("parent").otherwise("id").cast(pl.UInt32).alias("id")
+            "row", "start_ns", id=pl.when(ended).then("parent").otherwise("id").cast(pl.UInt32)
         )
 
 
 def caller(device: pl.DataFrame) -> pl.Series:
     """The host event that put each device event there: its launch, else the op that its id names."""
-    return device.select(pl.coalesce("launch", "op").alias("caller")).to_series()
+    return device.select(caller=pl.coalesce("launch", "op")).to_series()

@@ -32,7 +32,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import Run
@@ -55,7 +55,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @remembered
 def ops(run: Run) -> pl.DataFrame:
-    """One row a name and kind, all ranks together, most device time first.
+    """One row per name and kind, all ranks together, most device time first.
 
     ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device
     annotation``), ``calls``, and in integer nanoseconds ``host_self_ns``, ``host_total_ns``,
@@ -121,7 +121,7 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     above = nearest(host, kept)
     parent = _climb(above.gather(host["parent"]), end, end, above.gather(host["parent"]))
     table = host.select("id", "name", "category", "duration_ns", "external_id", "depth").with_columns(
-        kept.alias("counted"), parent.alias("parent")
+        counted=kept, parent=parent
     )
     table = _place_overhead(table, host)
     merged = (
@@ -131,9 +131,7 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     )
     outer = nearest(table, ~merged)
     return table.with_columns(
-        (pl.col("counted") & ~merged).alias("counted"),
-        outer.gather(table["parent"]).alias("parent"),
-        outer.alias("stands_for"),
+        counted=pl.col("counted") & ~merged, parent=outer.gather(table["parent"]), stands_for=outer
     )
 
 
@@ -155,9 +153,7 @@ def _climb(rows: pl.Series, ends: pl.Series, end_of_row: pl.Series, parent: pl.S
 
 def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     """``table`` with the event that each of the profiler's overhead events interrupted as its ``parent``."""
-    reach = host.select(
-        "id", "lane", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+    reach = host.select("id", "lane", "start_ns", END)
     is_overhead = matching(host, "category", "^overhead$")
     overhead = reach.filter(is_overhead)
     if overhead.is_empty():
@@ -170,15 +166,12 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
         .join(running.select("lane").unique(), how="cross")
         .sort("start_ns")
         .join_asof(
-            running.select("lane", "start_ns", pl.col("id").alias("around")),
-            on="start_ns",
-            by="lane",
-            check_sortedness=False,
+            running.select("lane", "start_ns", around="id"), on="start_ns", by="lane", check_sortedness=False
         )
     )
     around = _climb(pairs["around"], pairs["end_ns"], reach["end_ns"], table["parent"])
     found = (
-        pairs.with_columns(around.alias("around"), reach["start_ns"].gather(around).alias("began_ns"))
+        pairs.with_columns(around=around, began_ns=reach["start_ns"].gather(around))
         # What the overhead itself encloses did not get interrupted by it, even if it starts and ends with it.
         .filter(
             (pl.col("began_ns") < pl.col("start_ns")) | (reach["end_ns"].gather(around) > pl.col("end_ns"))
@@ -240,10 +233,10 @@ def _device_rows(trace: Trace) -> pl.DataFrame:
         .group_by(pl.col("name").cast(pl.String).str.replace(f"{STEP}.*", ANY_STEP), "kind")
         .agg(
             pl.col("calls").sum(),
-            pl.lit(0, pl.Int64).alias("host_self_ns"),
-            pl.lit(0, pl.Int64).alias("host_total_ns"),
-            pl.col("duration_ns").sum().alias("device_self_ns"),
-            pl.col("duration_ns").sum().alias("device_total_ns"),
+            host_self_ns=pl.lit(0, pl.Int64),
+            host_total_ns=pl.lit(0, pl.Int64),
+            device_self_ns=pl.col("duration_ns").sum(),
+            device_total_ns=pl.col("duration_ns").sum(),
         )
         .select(COLUMNS)
     )

@@ -6,6 +6,9 @@ import weakref
 
 import polars as pl
 
+# When an event has ended, exclusive: the column that events do not have.
+END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+
 # The distinct values of a column and their texts, found once a table: dozens of patterns are tried on a
 # trace's names. Tables are distinguished by identity, and forgotten when they go.
 _DISTINCT: dict[tuple[int, str], tuple[pl.Series, pl.Series]] = {}

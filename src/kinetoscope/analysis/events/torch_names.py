@@ -1,4 +1,4 @@
-"""What PyTorch and the libraries below it call their events, as regular expressions.
+"""Names that PyTorch and the libraries below it give their events, as regular expressions.
 
 Checked on recordings of PyTorch 1.8 (2021) to 2.13, of CUDA and of HIP. Calls of other makers (XPU, MTIA) are
 known by their category alone: no recording of theirs was at hand. What kernels are called is in
@@ -32,6 +32,7 @@ SYNCHRONIZATION = (
     rf"^(cuda|cu|hip)(Device|Stream|Event|Ctx)Synchronize{_END}"
     rf"|^(cuda|cu|hip)Memcpy(2D|3D|HtoD|DtoH|ToSymbol|FromSymbol|WithStream)?{_END}"
 )
+DEVICE_WAIT = r"^(cuda|cu|hip)(Device|Ctx)Synchronize"
 # What the device calls a copy from or to memory that is not pinned: its call returns when it is done.
 PAGEABLE_COPY = r"^Memcpy .*Pageable"
 
@@ -67,7 +68,7 @@ CALL = r"^## Call CompiledFxGraph (\S+) ##$"
 COMPILED_FORWARD = r"^CompiledFunction$"
 COMPILED_BACKWARD = r"^(autograd::engine::evaluate_function: )?\S*CompiledFunctionBackward"
 CACHE_LOOKUP = r"^TorchDynamo Cache Lookup$"
-# What an entry into compiled code does itself, beside the ops.
+# What an entry into compiled code does itself, in addition to the ops.
 ENTRY = rf"{REGION}|{CALL}|^AOTDispatcher Runtime Wrapper|^Pregraph bytecode"
 
 # The compiler at work: every timed phase of Dynamo, AOTAutograd and Inductor is marked so. What older

@@ -3,41 +3,176 @@
 A check looks at one trace for one weakness and says how grave it is: ``info`` (worth knowing, the numbers
 stand), ``degraded`` (some numbers miss a part that matters) or ``unreliable`` (the main ones may be wrong).
 The gravest note gives the verdict. To add one, write a function and put it into ``CHECKS``; its limits stand
-beside it with their reason.
+next to it with their reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import msgspec
 import polars as pl
 
+from kinetoscope import numbers
+from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.unanswered import unanswered_launches
-from kinetoscope.analysis.health.notes import (
-    DEGRADED,
-    GRAVITY,
-    INFO,
-    NEVER,
-    UNRELIABLE,
-    Note,
-    gravity,
-    share_of,
-)
-from kinetoscope.analysis.health.of_runs import DIED, of_the_run
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.time import intervals
+from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
 from kinetoscope.trace.schema import whole
+
+INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
+GRAVITY = [INFO, DEGRADED, UNRELIABLE]
+NEVER = float("inf")
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers."""
+
+    code: str
+    gravity: str = "degraded"
+    text: str = ""
+    share_of_device_time: float = 0.0
+    rank: int | None = None
+
+
+def gravity(value: float, degraded: float, unreliable: float) -> str:
+    return UNRELIABLE if value >= unreliable else DEGRADED if value >= degraded else INFO
+
+
+def share_of(trace: Trace, rows: pl.DataFrame) -> float:
+    """The part of the trace's device time that these device events have."""
+    whole = int(trace.device_events["duration_ns"].sum())
+    return int(rows["duration_ns"].sum()) / whole if whole > 0 else 0.0
+
+
+DIED = "died-while-recording"
+# Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.
+UNEVEN = 1.5
+
+
+def of_the_run(run: Run) -> list[Note]:
+    """The notes on a whole run."""
+    return [
+        *_died(run),
+        *_ended(run),
+        *_ranks_absent(run),
+        *_first_collective(run),
+        *_inflation(run),
+        *_busy_machine(run),
+    ]
+
+
+def _died(run: Run) -> list[Note]:
+    """A process that a fault ended while the recorder was at work in it."""
+    records = run.manifest.ranks if run.manifest else ()
+    deaths = ((record.rank, record.died_recording()) for record in records)
+    return [Note(DIED, DEGRADED, text, rank=rank) for rank, text in deaths if text is not None]
+
+
+def _ended(run: Run) -> list[Note]:
+    """A program that was killed, or failed, or was over before it had settled. One that was recorded whole
+    and ended as it was to is as it was to be."""
+    notes: list[Note] = []
+    for record in run.manifest.ranks if run.manifest else ():
+        how = "" if record.exit == "ok" else f" ({record.exit})"
+        as_a_whole = record.steps.found_by in ("whole", "program")
+        if record.trace is None or (as_a_whole and not how):
+            continue
+        if as_a_whole:
+            text = f"the program ended before its time{how}: this is what it did until then"
+            notes.append(Note("ended", DEGRADED if record.steps.cold else INFO, text, rank=record.rank))
+        elif record.steps.cold:
+            text = (
+                f"the program ended{how} before its steps had settled: these are its first, start-up and all"
+            )
+            notes.append(Note("cold", DEGRADED, text, rank=record.rank))
+        elif how:
+            text = f"the program ended before its time{how}, after these steps had been recorded"
+            notes.append(Note("ended", INFO, text, rank=record.rank))
+    return notes
+
+
+def _ranks_absent(run: Run) -> list[Note]:
+    def world(trace: Trace) -> int:
+        match trace.metadata.get("distributedInfo"):
+            case {"world_size": int(size)}:
+                return size
+            case _:
+                return 1
+
+    size = max((world(trace) for trace in run.traces), default=1)
+    if size <= len(run.traces):
+        return []
+    text = f"{len(run.traces)} of {size} ranks are here: how long collectives waited is an estimate"
+    return [Note("ranks-absent", INFO, text)]
+
+
+def _first_collective(run: Run) -> list[Note]:
+    """The first collective of a recording waits until every other rank's profiler has started."""
+    notes: list[Note] = []
+    for trace in run.traces:
+        collectives = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
+        first, length = collectives.head(1), window(trace).length_ns
+        waited = int(first["waiting_ns"].sum())
+        # It must wait for ten times longer than the others do on average to be the profiler's doing.
+        usual = whole(collectives["waiting_ns"].slice(1).mean())
+        share = waited / max(length, 1)
+        if len(collectives) < 3 or share < 0.01 or waited <= 10 * usual:
+            continue
+        text = (
+            f"the first collective waited {waited / 1e6:,.2f} ms ({share:.1%} of the window), far longer "
+            "than the others: the other ranks' profilers had not started; communication is overstated by it"
+        )
+        how = gravity(share, 0.05, 0.5)
+        notes.append(Note("first-collective-skew", how, text, share_of(trace, first), trace.rank))
+    return notes
+
+
+def _inflation(run: Run) -> list[Note]:
+    notes: list[Note] = []
+    for rank, own in as_it_runs(run).items():
+        if own.inflation is None or own.recorded_us is None:
+            continue
+        factor = own.inflation
+        longer = f"{factor - 1:+.0%}" if factor <= 2 else f"{factor:,.1f} times as long"
+        text = (
+            f"a step took {numbers.time(own.recorded_us)} with the profiler and {numbers.time(own.step_us)} "
+            f"without ({longer}): host times and idle time are inflated, device times are not"
+        )
+        # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.
+        if factor > 1.05:
+            notes.append(Note("profiling-inflation", gravity(factor, 1.25, NEVER), text, rank=rank))
+    return notes
+
+
+def _busy_machine(run: Run) -> list[Note]:
+    """More that wanted to run than there are cores: what takes turns with the program is not in its trace."""
+    environment = run.manifest.environment if run.manifest else None
+    if environment is None or not environment.cpu_count or environment.load_average is None:
+        return []
+    load, cores = environment.load_average, environment.cpu_count
+    if load <= cores:
+        return []
+    times = [own.timed.step for own in as_it_runs(run).values()]
+    uneven = max((step.p90 / step.p10 for step in times), default=1.0)
+    text = f"the machine was busy: a load of {load:.1f} on {cores} cores when the program began"
+    if uneven > UNEVEN:
+        text += f"; its steps differ by {uneven - 1:.0%}, and host times by as much"
+    # The load is the whole machine's, the cores those the program may use: even steps show that it had them.
+    return [Note("busy-machine", gravity(uneven, UNEVEN, NEVER), text)]
+
 
 LISTED = 5  # names of unknown kernels, the longest
 # A launch that has to put work on a device, as a copy of no bytes has not.
@@ -54,16 +189,17 @@ class Health(msgspec.Struct, frozen=True):
 @remembered
 def health(run: Run) -> Health:
     """The verdict on a run, with its notes."""
-    notes = [note for trace in run.traces for note in _checked(trace)]
+    notes = [
+        msgspec.structs.replace(note, rank=trace.rank)
+        for trace in run.traces
+        for check in CHECKS
+        for note in check(trace)
+    ]
     notes += of_the_run(run)
     gravest = max((note.gravity for note in notes), key=GRAVITY.index, default=INFO)
     # Above all that a weakness does to the numbers: the program itself was lost, perhaps because of us.
     notes.sort(key=lambda note: (note.code != DIED, -GRAVITY.index(note.gravity), -note.share_of_device_time))
     return Health("good" if gravest == INFO else gravest, notes)
-
-
-def _checked(trace: Trace) -> list[Note]:
-    return [msgspec.structs.replace(note, rank=trace.rank) for check in CHECKS for note in check(trace)]
 
 
 def _damages(trace: Trace) -> list[Note]:
@@ -181,13 +317,10 @@ def _unseen_before(trace: Trace) -> list[Note]:
     firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
     returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
     waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
-    busy = intervals.union(work(trace), ["device"])
-    bounds = [
-        waits.select("device", at=pl.col(bound).clip(within.start_ns, within.end_ns))
-        for bound in ("from_ns", "to_ns")
-    ]
-    start, end = (intervals.covered_until(busy, instants, ["device"]) for instants in bounds)
-    idle = (bounds[1]["at"] - bounds[0]["at"]) - (end - start)
+    bounds = waits.select("device", start_ns="from_ns", end_ns="to_ns")
+    bounds = bounds.with_columns(pl.col("start_ns", "end_ns").clip(within.start_ns, within.end_ns))
+    busy = intervals.covered(intervals.union(work(trace), ["device"]), bounds, ["device"])
+    idle = bounds["end_ns"] - bounds["start_ns"] - busy
     waits = waits.with_columns(share=idle / max(within.length_ns, 1)).filter(pl.col("share") >= 0.05)
     of_devices = waits.partition_by("device", maintain_order=True)
     return [note for own in of_devices for note in _of_waits(int(own["device"][0]), own)]
@@ -247,7 +380,7 @@ def _empty_steps(trace: Trace) -> list[Note]:
 def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
     host = trace.host_events
-    events = host.select("name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
+    events = host.select("name", "start_ns", END).filter(
         matching(host, "category", "^overhead$") & ~matching(host, "name", torch_names.CODE_LOADING)
     )
     inside = intervals.clip(events, within.start_ns, within.end_ns)
@@ -273,7 +406,7 @@ def _overlap(trace: Trace) -> list[Note]:
     reached = pl.col("end_ns").cum_max().shift(1).over(by)
     rows = (
         table.sort(*by, "start_ns")
-        .with_columns((reached.clip(upper_bound="end_ns") - pl.col("start_ns")).alias("both_ns"))
+        .with_columns(both_ns=reached.clip(upper_bound="end_ns") - pl.col("start_ns"))
         .filter(pl.col("both_ns") > 0)
     )
     if len(rows) < 0.01 * len(table):  # the odd 32 ns is the clock's
@@ -342,3 +475,34 @@ CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
     _coarse_clock,
     _no_steps,
 )
+
+
+# Notes that say that device work was launched and is not in the recording.
+OF_DEVICE_WORK = ("no-device-events", "launches-without-kernel")
+# Damages of compile logs that take records away.
+OF_LOGS = {
+    "cut": "the compile log ends within a record",
+    "bad-json": "records of the compile log are damaged",
+}
+
+
+def losses(run: Run) -> tuple[str, ...]:
+    """Sentences on what was lost, the traces' own damage first; empty where nothing is known to be."""
+    return tuple(dict.fromkeys([*_of_traces(run), *run.lost, *_of_logs(run)]))
+
+
+def _of_traces(run: Run) -> Iterable[str]:
+    for source in (trace.source for trace in run.traces):
+        for damage in source.damages:
+            if is_loss(damage.code):
+                yield f"{Path(source.path).name}: {damage.text}"
+    yield from (
+        note.text for note in health(run).notes if note.code in OF_DEVICE_WORK and note.gravity != INFO
+    )
+
+
+def _of_logs(run: Run) -> Iterable[str]:
+    for source in run.compilation.sources if run.compilation else ():
+        yield from (
+            f"{Path(source.path).name}: {words}" for code, words in OF_LOGS.items() if code in source.damages
+        )

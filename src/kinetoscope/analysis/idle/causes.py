@@ -1,16 +1,61 @@
-"""What host threads were doing that keeps them from launching work: the reasons a device can be idle."""
+"""The causes of idle time: what keeps host threads from launching work, interval by interval."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from kinetoscope.analysis.events import torch_names
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.idle.computing import computing
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.time.intervals import overlay
+from kinetoscope.analysis.time.intervals import outermost, overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
+
+# What the dispatcher calls: ``namespace::op``. Nodes of autograd and collectives are called so as well.
+OP = r"^[a-z]\w*::"
+# Of these some describe memory, take it and give it back, or leave the work to ops inside them; some wait for
+# other ranks; and an optimizer counts its steps on the CPU, which goes with its launches once it is fused.
+COMPUTES_NOTHING = (
+    r"^(autograd|torch|c10d|nccl|gloo|profiler|inductor)::"
+    r"|^aten::(_foreach_\w+|(new_)?empty(_\w+)?|resize_(as_)?|set_|item|_local_scalar_dense|result_type"
+    r"|(_unsafe_)?view(_as)?(_\w+)?|(_reshape_)?alias|(un)?flatten(_dense_tensors)?|to|contiguous|reshape|t"
+    r"|transpose|permute|movedim|expand(_as)?|(un)?squeeze|select|slice|narrow|split(_with_sizes)?|chunk"
+    r"|unbind|diagonal|as_strided|detach_?|lift(_fresh)?|resolve_(conj|neg)|record_stream)$"
+)
+CALL = r"(?i)(^|_)(runtime|driver)$"
+
+
+@remembered
+def computing(trace: Trace) -> pl.DataFrame:
+    """One row per op of a launching thread that does its work on the CPU, the outermost of nested ones:
+    ``lane``, ``start_ns``, ``end_ns`` and ``host_event`` (row of ``host_events``).
+
+    A recording does not say where an op's tensors are. An op on the CPU calls no runtime and is not one that
+    only describes memory; whose own time is no longer than an op that launches (their median) is left out: on
+    the device it would take the thread as long.
+    """
+    host = trace.host_events
+    is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")
+    launches = trace.device_events["launch"].drop_nulls().unique()
+    launching = host[nearest(host, is_op).fill_null(host["id"]).gather(launches).unique().sort()]
+    if launching.is_empty():
+        return host.clear().select("lane", "start_ns", end_ns="duration_ns", host_event="id")
+    calls = host.filter(matching(host, "category", CALL))
+    touches = pl.concat([calls, launching]).select("lane", touched="start_ns").sort("touched")
+    named = is_op & matching(host, "name", OP) & ~matching(host, "name", COMPUTES_NOTHING)
+    longer = pl.col("self_ns") > launching["duration_ns"].median()
+    ops = (
+        host.filter(named & host["lane"].is_in(launching["lane"].unique().implode()), longer)
+        .select("lane", "start_ns", END, host_event="id")
+        .sort("start_ns")
+    )
+    ops = ops.join_asof(
+        touches, left_on="start_ns", right_on="touched", by="lane", strategy="forward", check_sortedness=False
+    )
+    ops = ops.filter((pl.col("touched") >= pl.col("end_ns")).fill_null(True)).drop("touched")
+    return outermost(ops, ["lane"])
+
 
 CAUSES = [
     "launch-bound",
@@ -54,15 +99,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
-    host = trace.host_events.select(
-        "id",
-        "category",
-        "name",
-        "lane",
-        "parent",
-        "start_ns",
-        end_ns=pl.col("start_ns") + pl.col("duration_ns"),
-    )
+    host = trace.host_events.select("id", "category", "name", "lane", "parent", "start_ns", END)
     lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
     overhead = host.filter(matching(trace.host_events, "category", "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
@@ -71,7 +108,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
             _named(host),
             overhead.drop("lane")
             .join(lanes.to_frame("lane"), how="cross")
-            .select("lane", "start_ns", "end_ns", pl.lit("overhead").alias("cause"), host_event="id"),
+            .select("lane", "start_ns", "end_ns", cause=pl.lit("overhead"), host_event="id"),
             computing(trace).select(
                 "lane", "start_ns", "end_ns", pl.lit("host-op").alias("cause"), "host_event"
             ),
@@ -79,17 +116,11 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         ]
     )
     # One cause's events may nest (phases of a compilation): the outermost stands for them.
-    reached = pl.col("end_ns").cum_max().shift(1).over("lane", "cause")
-    found = (
-        found.sort("lane", "cause", "start_ns", -pl.col("end_ns"))
-        .filter((pl.col("start_ns") >= reached).fill_null(True))
-        .with_row_index("row")
-    )
+    found = outermost(found, ["lane", "cause"]).with_row_index("row")
     cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in PRIORITY}, ["lane"])
     row = cut.select(pl.coalesce(PRIORITY)).to_series()
     return cut.select("lane", "start_ns", "end_ns").with_columns(
-        found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE),
-        found["host_event"].gather(row),
+        found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE), found["host_event"].gather(row)
     )
 
 
@@ -100,7 +131,7 @@ def _named(host: pl.DataFrame) -> pl.DataFrame:
     causes = pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(cause)) for cause, pattern in NAMED.items()
     )
-    known = names.with_columns(causes.alias("cause")).drop_nulls("cause")
+    known = names.with_columns(cause=causes).drop_nulls("cause")
     few = host.filter(pl.col("name").is_in(known["name"].implode()))
     return few.join(known, on="name").select("lane", "start_ns", "end_ns", "cause", host_event="id")
 
@@ -114,7 +145,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
     # From each event's start to the next one's: few are long, and only in those do ends have to be looked at.
     quiet = pl.concat(
         [
-            host.select("lane", "start_ns", following.alias("end_ns"), event="id").filter(silence),
+            host.select("lane", "start_ns", end_ns=following, event="id").filter(silence),
             host.group_by("lane")
             .agg(
                 start_ns=pl.lit(within.start_ns, pl.Int64),
@@ -133,7 +164,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
             [quiet.drop("event"), ends.select("quiet", "lane", pl.col("until").alias("start_ns"), "end_ns")]
         )
         .sort("quiet", "start_ns")
-        .with_columns(pl.col("start_ns").shift(-1).over("quiet").fill_null(pl.col("end_ns")).alias("end_ns"))
+        .with_columns(end_ns=pl.col("start_ns").shift(-1).over("quiet").fill_null(pl.col("end_ns")))
         .filter(silence)
         .with_row_index("interval")
     )
@@ -161,6 +192,6 @@ def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     tree = host.select("parent", event="id", until="end_ns")
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
     while len(rows := rows.drop_nulls("event").join(tree, on="event")):
-        found.append(rows.drop("parent").with_columns(pl.lit(len(found) - 1, pl.Int32).alias("level")))
+        found.append(rows.drop("parent").with_columns(level=pl.lit(len(found) - 1, pl.Int32)))
         rows = rows.select(found[0].columns[0], event="parent")
     return pl.concat(found)

@@ -6,6 +6,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
@@ -25,7 +26,7 @@ ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
 SILENT = "the launching thread recorded nothing: Python, or a library that is not profiled"
 
-# A launch that takes this many times what one takes to arrive at an idle device is held up there.
+# A launch that takes this many times what one takes to arrive at an idle device is delayed there.
 LONG_LATENCIES = 20
 
 # How many gaps these pieces of one device are of: a gap is what the same work ended.
@@ -64,12 +65,12 @@ def gaps(run: Run) -> pl.DataFrame:
     ``host_event`` (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
     How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to
-    have started (see ``arrival_ns``), is not the host's doing:
-    ``unexplained``; so is what a launch takes beyond ``LONG_LATENCIES`` of those. Otherwise the host was
-    behind, and what its launching thread did meanwhile says why (``causes.host_causes``); where that thread
-    was silent (autograd's, before a backward), the thread that launched last says. What remains is
-    ``launch-bound``: the thread was on its way to this launch. If the device ran dry while the thread sat in
-    a synchronisation, the way to the next launch counts as its cost too, since nothing could be queued ahead.
+    have started (see ``arrival_ns``), is not the host's doing: ``unexplained``; so is what a launch takes
+    beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and what its launching thread did
+    meanwhile says why (``causes.host_causes``); where that thread was silent (autograd's, before a backward),
+    the thread that launched last says. What remains is ``launch-bound``: the thread was on its way to this
+    launch. If the device ran dry while the thread sat in a synchronisation, the way to the next launch counts
+    as its cost too, since nothing could be queued ahead.
     """
     found = [_gaps(trace, waiting(run)) for trace in run.traces]
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
@@ -81,16 +82,17 @@ def idle(run: Run) -> pl.DataFrame:
 
     Returns:
         ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
-        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: beside the idle
-        time, the *busy* time in which nothing but a collective ran on the device and that one only waited for
-        another rank. It stands in the row ``waiting-for-rank``, which is there for it even where no time was
-        idle for that cause. ``text`` is what explains most of the row's idle time; null where none was idle.
+        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: in addition to
+        the idle time, the *busy* time in which nothing but a collective ran on the device and that one only
+        waited for another rank. It stands in the row ``waiting-for-rank``, which is there for it even where
+        no time was idle for that cause. ``text`` is what explains most of the row's idle time; null where
+        none was idle.
     """
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
     key = ["rank", "device", "cause"]
-    pieces = gaps(run).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
-    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), TIMES.alias("gaps"))
+    pieces = gaps(run).with_columns(idle_ns=pl.col("end_ns") - pl.col("start_ns"))
+    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), gaps=TIMES)
     texts = (
         pieces.group_by(*key, "text").agg(pl.col("idle_ns").sum()).sort("idle_ns", "text", descending=True)
     )
@@ -98,13 +100,13 @@ def idle(run: Run) -> pl.DataFrame:
     waited = exposed_waiting(run).select(
         "rank",
         "device",
-        pl.lit("waiting-for-rank").cast(CAUSE).alias("cause"),
-        pl.col("exposed_waiting_ns").alias("inside_collectives_ns"),
+        cause=pl.lit("waiting-for-rank").cast(CAUSE),
+        inside_collectives_ns="exposed_waiting_ns",
     )
     return (
         causes.join(waited, on=key, how="full", coalesce=True)
         .with_columns(pl.col("idle_ns", "gaps", "inside_collectives_ns").fill_null(0))
-        .with_columns((pl.col("idle_ns") / length).alias("share_of_window"))
+        .with_columns(share_of_window=pl.col("idle_ns") / length)
         .sort("rank", "device", "idle_ns", descending=[False, False, True])
     )
 
@@ -127,7 +129,7 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     # Once the launch has returned, the thread may do anything: what is left is the launch's own latency.
     late = pl.col("arrived") == LATE
     until = pl.when(late).then(pl.min_horizontal("returned", "end_ns")).otherwise("end_ns")
-    pieces = _cut(whole.select("gap", "device", "lane", "start_ns", until.alias("end_ns")), causes)
+    pieces = _cut(whole.select("gap", "device", "lane", "start_ns", end_ns=until), causes)
     silent = (pl.col("cause") == "unexplained").fill_null(False)
     elsewhere = whole.filter(pl.col("elsewhere") != pl.col("lane")).select("gap", lane="elsewhere")
     again = pieces.filter(silent).drop("lane", "cause", "host_event").join(elsewhere, on="gap")
@@ -138,28 +140,26 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
         "gap", "device", "end_ns", start_ns=pl.max_horizontal("start_ns", "returned")
     )
     pieces = pl.concat([pieces, arriving.filter(pl.col("end_ns") > pl.col("start_ns"))], how="diagonal")
-    known = whole.select("gap", "before", "next", "arrived", "op", pl.col("start_ns").alias("dry_ns"))
+    known = whole.select("gap", "before", "next", "arrived", "op", dry_ns="start_ns")
     return _decided(trace, pieces.join(known, on="gap"), collectives)
 
 
 def _whole_gaps(trace: Trace) -> pl.DataFrame:
     """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how it ``arrived``,
     the ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that
-    had launched last when the gap began.
-    """
+    had launched last when the gap began."""
     within, host, device = window(trace), trace.host_events, trace.device_events
     work = device.select(
         "device",
         pl.col("id").alias("next"),
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        host["start_ns"].gather(device["launch"]).alias("launched"),
-    ).with_columns(pl.col("end_ns").cum_max().over("device").alias("reached"))
+        END,
+        launched=host["start_ns"].gather(device["launch"]),
+    ).with_columns(reached=pl.col("end_ns").cum_max().over("device"))
     arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
-        pl.col("reached").shift(1).over("device").alias("dry_ns"),
-        latest.over("device").shift(1).over("device").alias("before"),
+        dry_ns=pl.col("reached").shift(1).over("device"), before=latest.over("device").shift(1).over("device")
     )
     first_launched = work.drop_nulls("launched").group_by("device").agg(first_launched=pl.col("next").min())
     ended = work.filter((pl.col("start_ns") > pl.col("dry_ns")).fill_null(True)).join(
@@ -167,9 +167,9 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     )
     of_gap = device.select("op", "launch")[ended["next"]]
     ended = ended.with_columns(
-        of_gap.select(pl.coalesce("op", "launch").alias("op")).to_series(),
+        of_gap.select(op=pl.coalesce("op", "launch")).to_series(),
         host["lane"].gather(of_gap["launch"]),
-        (host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]).alias("returned"),
+        returned=(host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]),
     )
     arrived = (
         pl.when(pl.col("launched").is_null())
@@ -195,17 +195,17 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         "lane",
     )
     tails = work.group_by("device").agg(
-        pl.col("reached").max().alias("start_ns"),
-        pl.lit(within.end_ns, pl.Int64).alias("end_ns"),
-        pl.col("next").sort_by("end_ns").last().alias("before"),
-        pl.lit(TAIL, ARRIVED).alias("arrived"),
+        start_ns=pl.col("reached").max(),
+        end_ns=pl.lit(within.end_ns, pl.Int64),
+        before=pl.col("next").sort_by("end_ns").last(),
+        arrived=pl.lit(TAIL, ARRIVED),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.
     stuck = ended.filter(pl.col("arrived") == LATE, pl.col("end_ns") > pl.col("due")).with_columns(
-        pl.max_horizontal("start_ns", "due").alias("start_ns"), pl.lit(QUEUED, ARRIVED).alias("arrived")
+        start_ns=pl.max_horizontal("start_ns", "due"), arrived=pl.lit(QUEUED, ARRIVED)
     )
     on_time = pl.when(pl.col("arrived") == LATE).then(pl.min_horizontal("end_ns", "due")).otherwise("end_ns")
-    ended = ended.with_columns(on_time.alias("end_ns"))
+    ended = ended.with_columns(end_ns=on_time)
     elsewhere = host["lane"].gather(device["launch"]).alias("elsewhere")
     launches = work.select("launched", elsewhere).drop_nulls().sort("launched")
     return (
@@ -217,7 +217,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("end_ns") > pl.col("start_ns"))
         .sort("start_ns")
         .join_asof(launches, left_on="start_ns", right_on="launched")
-        .with_columns(pl.coalesce("lane", "elsewhere", pl.col("lane").drop_nulls().first()).alias("lane"))
+        .with_columns(lane=pl.coalesce("lane", "elsewhere", pl.col("lane").drop_nulls().first()))
         .sort("device", "start_ns")
         .with_row_index("gap")
     )
@@ -249,15 +249,14 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         (arrived == EARLY) & pl.col("next").is_in(own["id"].implode())
     )
     pieces = pieces.with_columns(
-        pl.when((cause == "synchronization") & for_a_rank)
+        cause=pl.when((cause == "synchronization") & for_a_rank)
         .then(pl.lit("waiting-for-rank", CAUSE))
         .otherwise(cause)
-        .alias("cause")
     )
     entered_dry = blocked & (pl.col("start_ns") == pl.col("dry_ns")) & (arrived == LATE)
     pieces = pieces.with_columns(
-        pl.when(entered_dry).then(cause).max().over("gap").alias("dry_cause"),
-        pl.when(entered_dry).then("host_event").max().over("gap").alias("dry_event"),
+        dry_cause=pl.when(entered_dry).then(cause).max().over("gap"),
+        dry_event=pl.when(entered_dry).then("host_event").max().over("gap"),
     )
     decided = (
         pl.when(arrived == LATE)
@@ -276,9 +275,7 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         .when(cause == pl.col("decided"))
         .then("host_event")
     )
-    return pieces.with_columns(decided.alias("decided")).with_columns(
-        shown.alias("host_event"), cause="decided"
-    )
+    return pieces.with_columns(decided=decided).with_columns(host_event=shown, cause="decided")
 
 
 def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
@@ -293,58 +290,44 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
         "next",
         "host_event",
         "arrived",
-        host["name"].gather(pieces["host_event"]).alias("name"),
-        host["name"].gather(host["parent"].gather(pieces["host_event"])).alias("around"),
+        name=host["name"].gather(pieces["host_event"]),
+        around=host["name"].gather(host["parent"].gather(pieces["host_event"])),
     )
     keys = ["cause", "arrived", "name", "around"]
-    texts = pieces.select(keys).unique().with_columns(_text().alias("text"))
+    texts = pieces.select(keys).unique()
+    sentences = [_text(*row) for row in texts.cast(pl.String).iter_rows()]
+    texts = texts.with_columns(text=pl.Series(sentences, dtype=pl.String))
     pieces = pieces.join(texts, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return pieces.select(typed(GAPS))
 
 
-def _text() -> pl.Expr:
-    """One sentence from ``cause``, ``arrived``, the ``name`` of the host event and what is ``around`` it."""
-    cause, arrived = pl.col("cause"), pl.col("arrived")
-    name, around = pl.col("name").cast(pl.String), pl.col("around").cast(pl.String)
-    inside = (
-        pl.when(around.is_not_null()).then(pl.concat_str(pl.lit(", inside "), around)).otherwise(pl.lit(""))
-    )
-    return (
-        pl.when(cause == "launch-bound")
-        .then(pl.concat_str(name, pl.lit(" was launched after the device had run dry")))
-        .when(cause == "synchronization")
-        .then(
-            pl.concat_str(
-                pl.lit("the host waited in "), name, inside, pl.lit("; nothing was queued behind it")
-            )
-        )
-        .when((cause == "waiting-for-rank") & (arrived == EARLY))
-        .then(
-            pl.concat_str(
-                pl.lit("the host waited in "),
-                name,
-                pl.lit("; a collective begun before the recording was most probably still waiting"),
-            )
-        )
-        .when(cause == "waiting-for-rank")
-        .then(pl.concat_str(pl.lit("the host waited in "), name, pl.lit(" for a collective that waited")))
-        .when(cause == "data-loading")
-        .then(pl.concat_str(pl.lit("the host waited for data in "), name))
-        .when(cause == "compilation")
-        .then(pl.concat_str(pl.lit("the host was compiling: "), name))
-        .when(cause == "allocator")
-        .then(pl.concat_str(pl.lit("the allocator called "), name, inside))
-        .when(cause == "host-op")
-        .then(pl.concat_str(name, pl.lit(" kept the launching thread"), inside))
-        .when(arrived == TAIL)
-        .then(pl.lit("no work followed before the window's end"))
-        .when((cause == "start-or-end") & (arrived == EARLY))
-        .then(pl.lit("the next work was launched before the recording began"))
-        .when(cause == "start-or-end")
-        .then(pl.lit("the recording's first or last moments"))
-        .when(arrived == QUEUED)
-        .then(pl.lit("the next work was queued in time; the device took this long to start it"))
-        .when(arrived == UNLAUNCHED)
-        .then(pl.lit("no launch of the next work was recorded"))
-        .otherwise(pl.lit(SILENT))
-    )
+TEXTS = {
+    "launch-bound": "{name} was launched after the device had run dry",
+    "synchronization": "the host waited in {name}{inside}; nothing was queued behind it",
+    "waiting-for-rank": "the host waited in {name} for a collective that waited",
+    "data-loading": "the host waited for data in {name}",
+    "compilation": "the host was compiling: {name}",
+    "allocator": "the allocator called {name}{inside}",
+    "host-op": "{name} kept the launching thread{inside}",
+    "start-or-end": "the recording's first or last moments",
+    "unexplained": SILENT,
+}
+TEXTS_OF_ARRIVALS = {
+    (
+        "waiting-for-rank",
+        EARLY,
+    ): "the host waited in {name}; a collective begun before the recording was most probably still waiting",
+    ("start-or-end", TAIL): "no work followed before the window's end",
+    ("unexplained", TAIL): "no work followed before the window's end",
+    ("start-or-end", EARLY): "the next work was launched before the recording began",
+    ("unexplained", QUEUED): "the next work was queued in time; the device took this long to start it",
+    ("unexplained", UNLAUNCHED): "no launch of the next work was recorded",
+}
+
+
+def _text(cause: str, arrived: str, name: str | None, around: str | None) -> str | None:
+    """One sentence on a gap: ``name`` is the host event's, ``around`` that of the event around it."""
+    text = TEXTS_OF_ARRIVALS.get((cause, arrived), TEXTS[cause])
+    if "{name}" in text and name is None:
+        return None
+    return text.format(name=name, inside=f", inside {around}" if around is not None else "")

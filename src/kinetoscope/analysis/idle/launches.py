@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
@@ -82,31 +83,29 @@ def launches(trace: Trace) -> pl.DataFrame:
             pl.col("device").first(),
             pl.len().alias("works"),
             pl.col("start_ns").min().alias("first_start_ns"),
-            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_end_ns"),
+            END.max().alias("last_end_ns"),
             pl.col("duration_ns").sum().alias("device_ns"),
             pl.col("step").first(),
         )
     )
     table = answered.with_columns(
-        pl.lit(trace.rank, pl.Int32).alias("rank"),
-        host["lane"].gather(answered["launch"]).alias("lane"),
-        host["start_ns"].gather(answered["launch"]).alias("start_ns"),
-        host["duration_ns"].gather(answered["launch"]).alias("host_ns"),
+        rank=pl.lit(trace.rank, pl.Int32),
+        lane=host["lane"].gather(answered["launch"]),
+        start_ns=host["start_ns"].gather(answered["launch"]),
+        host_ns=host["duration_ns"].gather(answered["launch"]),
     ).sort("start_ns")
-    table = table.with_columns((pl.col("first_start_ns") - pl.col("start_ns")).alias("latency_ns"))
+    table = table.with_columns(latency_ns=pl.col("first_start_ns") - pl.col("start_ns"))
     over = pl.int_range(pl.len(), dtype=pl.UInt32).over("device")
-    ended = table.select("device", pl.col("last_end_ns").alias("start_ns")).sort("start_ns")
-    ended = ended.with_columns((over + 1).alias("ended"))
-    table = table.with_columns(over.alias("made")).join_asof(
-        ended, on="start_ns", by="device", check_sortedness=False
-    )
+    ended = table.select("device", start_ns="last_end_ns").sort("start_ns")
+    ended = ended.with_columns(ended=over + 1)
+    table = table.with_columns(made=over).join_asof(ended, on="start_ns", by="device", check_sortedness=False)
     depth = (pl.col("made") + 1 - pl.col("ended").fill_null(0)).cast(pl.UInt32)
-    return table.with_columns(depth.alias("depth")).select(pl.col(n).cast(d) for n, d in LAUNCHES.items())
+    return table.with_columns(depth=depth).select(pl.col(n).cast(d) for n, d in LAUNCHES.items())
 
 
 @remembered
 def arrival_ns(trace: Trace) -> int:
-    """What a launch takes to arrive at an idle device; 0 without a launch.
+    """The time that a launch takes to arrive at an idle device, ns; 0 without a launch.
 
     It is nearly the least of all launches' latencies, since most may find work before them. In the recordings
     that have launches to an idle device, the 1st percentile of all agrees with the quick ones of those to 2
@@ -131,7 +130,7 @@ def launch_statistics(run: Run) -> pl.DataFrame:
         with all the Python and dispatch around it.
     """
     table = pl.concat([pl.DataFrame(schema=LAUNCHES), *map(launches, run.traces)]).with_columns(
-        (pl.col("start_ns") - pl.col("start_ns").shift(1)).over("rank", "lane").alias("apart_ns")
+        apart_ns=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("rank", "lane")
     )
     steps = {trace.rank: len(trace.steps) or None for trace in run.traces}
     short = pl.col("host_ns") > pl.col("device_ns")
@@ -142,17 +141,17 @@ def launch_statistics(run: Run) -> pl.DataFrame:
             pl.col("step").is_not_null().sum().alias("launches_per_step"),
             pl.col("works").mean().alias("works_per_launch"),
             pl.col("host_ns").sum(),
-            pl.col("host_ns").median().alias("host_median_ns"),
-            pl.col("host_ns").quantile(0.9, "linear").alias("host_p90_ns"),
-            pl.col("latency_ns").median().alias("latency_median_ns"),
-            pl.col("latency_ns").quantile(0.1, "linear").alias("latency_p10_ns"),
-            pl.col("latency_ns").quantile(0.9, "linear").alias("latency_p90_ns"),
-            pl.col("depth").median().alias("depth_median"),
-            pl.col("depth").max().alias("depth_max"),
-            (pl.col("depth") == 1).sum().alias("empty"),
-            short.sum().alias("short"),
-            pl.col("device_ns").filter(short).sum().alias("short_device_ns"),
-            pl.col("apart_ns").median().alias("host_ns_per_launch"),
+            host_median_ns=pl.col("host_ns").median(),
+            host_p90_ns=pl.col("host_ns").quantile(0.9, "linear"),
+            latency_median_ns=pl.col("latency_ns").median(),
+            latency_p10_ns=pl.col("latency_ns").quantile(0.1, "linear"),
+            latency_p90_ns=pl.col("latency_ns").quantile(0.9, "linear"),
+            depth_median=pl.col("depth").median(),
+            depth_max=pl.col("depth").max(),
+            empty=(pl.col("depth") == 1).sum(),
+            short=short.sum(),
+            short_device_ns=pl.col("device_ns").filter(short).sum(),
+            host_ns_per_launch=pl.col("apart_ns").median(),
         )
         .with_columns(
             pl.col("launches_per_step")
@@ -175,10 +174,6 @@ def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
     interval = (pl.col("start_ns") - within.start_ns) // width * width + within.start_ns
     return (
         inside.group_by("device", interval.alias("start_ns"))
-        .agg(
-            pl.len().alias("launches"),
-            pl.col("depth").mean().alias("depth_mean"),
-            pl.col("depth").max().alias("depth_max"),
-        )
+        .agg(launches=pl.len(), depth_mean=pl.col("depth").mean(), depth_max=pl.col("depth").max())
         .sort("device", "start_ns")
     )

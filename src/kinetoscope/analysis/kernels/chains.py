@@ -26,7 +26,7 @@ MEAN_NS = 5_000
 
 
 def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would spare of each,
+    """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
     such that a chain shrinks to the time of its longest kernel.
 
     A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
@@ -43,41 +43,37 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
         & matching(eager, "op_name", "^aten::")
     )
     if len(fusible) < LENGTH:
-        return (
-            work.select(COLUMNS).clear().with_columns(pl.lit(0).alias("chain"), pl.lit(0.0).alias("saved_ns"))
-        )
+        return work.select(COLUMNS).clear().with_columns(chain=pl.lit(0), saved_ns=pl.lit(0.0))
     key = ["device", "stream"]
     ordered = (
         work.select(COLUMNS)
         .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
-        .with_columns(pl.col("id").is_in(fusible.implode()).alias("fusible"))
+        .with_columns(fusible=pl.col("id").is_in(fusible.implode()))
     )
     ordered = ordered.with_columns(
-        pl.any_horizontal(
+        chain=pl.any_horizontal(
             pl.col(c).ne_missing(pl.col(c).shift(1)) for c in ("fusible", "device", "stream", "step")
-        )
-        .cum_sum()
-        .alias("chain")
+        ).cum_sum()
     ).filter("fusible")
     long = (pl.len() >= LENGTH) & (pl.col("duration_ns").mean() >= MEAN_NS)
     ordered = _split_repeats(ordered.filter(long.over("chain")))
     duration = pl.col("duration_ns")
     return (
         ordered.with_columns(
-            pl.len().over("chain").alias("length"),
-            duration.mean().over("chain").alias("mean"),
-            (1 - duration.max() / duration.sum()).over("chain").alias("spared"),
+            length=pl.len().over("chain"),
+            mean=duration.mean().over("chain"),
+            saved=(1 - duration.max() / duration.sum()).over("chain"),
         )
         .filter((pl.col("length") >= LENGTH) & (pl.col("mean") >= MEAN_NS))
-        .with_columns((duration * pl.col("spared")).alias("saved_ns"))
-        .drop("length", "mean", "spared", "fusible")
+        .with_columns(saved_ns=duration * pl.col("saved"))
+        .drop("length", "mean", "saved", "fusible")
     )
 
 
 def _split_repeats(chains: pl.DataFrame) -> pl.DataFrame:
     """Chains whose names are one sequence several times over, cut into its repetitions."""
-    sequences = chains.group_by("chain").agg(pl.col("name").cast(pl.String).alias("names"))
+    sequences = chains.group_by("chain").agg(names=pl.col("name").cast(pl.String))
     periods = {names: period(names) for names in map(tuple, sequences["names"].unique())}
     sequences = sequences.select(
         "chain", pl.Series("period", [periods[tuple(names)] for names in sequences["names"]], pl.UInt32)
@@ -85,9 +81,7 @@ def _split_repeats(chains: pl.DataFrame) -> pl.DataFrame:
     place = pl.int_range(pl.len(), dtype=pl.UInt32).over("chain")
     return (
         chains.join(sequences, on="chain", maintain_order="left")
-        .with_columns(
-            pl.struct("chain", (place // pl.col("period")).alias("part")).rank("dense").alias("chain")
-        )
+        .with_columns(chain=pl.struct("chain", (place // pl.col("period")).alias("part")).rank("dense"))
         .drop("period")
     )
 

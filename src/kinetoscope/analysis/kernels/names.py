@@ -84,7 +84,7 @@ def _closing(name: str, opening: int) -> int:
 
 
 def _functor(arguments: str) -> str:
-    """What a functor-running kernel computes, and on what: ``AddFunctor<float>``; empty if not known."""
+    """The functor that a kernel runs, with its element type: ``AddFunctor<float>``; empty if not known."""
     plain = _LAMBDA.sub("", arguments)
     telling = [match for match in _WORD.finditer(plain) if _FUNCTOR.search(match[0])]
     chosen = [match for match in telling if not _GENERIC_FUNCTOR.match(match[0])] or telling

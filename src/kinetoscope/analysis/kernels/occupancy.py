@@ -24,8 +24,8 @@ def fitted(launches: pl.DataFrame, device: DeviceProperties) -> pl.DataFrame:
         32,  # blocks, whatever their size
     )
     launches = _sized(blocks(launches), "block", "threads")
-    return launches.with_columns(resident.alias("resident")).with_columns(
-        (pl.col("resident") * pl.col("threads") / threads).alias("occupancy")
+    return launches.with_columns(resident=resident).with_columns(
+        occupancy=pl.col("resident") * pl.col("threads") / threads
     )
 
 

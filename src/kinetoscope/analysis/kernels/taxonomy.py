@@ -1,4 +1,4 @@
-"""What sort of work a kernel is: one ordered table, the first rule that fits decides.
+"""Categories of kernels: one ordered table, the first rule that fits decides.
 
 To teach kinetoscope a kernel, add one line. ``kernel`` is a regular expression on the kernel's name, ``op``
 on the name of the innermost op that launched it, ``under`` on any op or annotation around it, ``call`` on the
@@ -28,7 +28,7 @@ CONVOLUTION = (
 ATTENTION = r"attention|_attn|attn_|flash_fwd|flash_bwd|mha_(fwd|bwd|varlen)"
 
 
-class Rule(NamedTuple):
+class KernelRule(NamedTuple):
     category: str
     why: str
     kernel: str | None = None
@@ -37,74 +37,76 @@ class Rule(NamedTuple):
     call: str | None = None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[KernelRule, ...] = (
     # Inductor puts its kernel's kind into the name's second part, as `python module.py -p` reads it.
-    Rule("pointwise", "Inductor: triton_poi_fused_…", r"^triton_poi_"),
-    Rule("persistent reduction", "Inductor: triton_per_fused_…, the row stays in registers", r"^triton_per_"),
-    Rule("reduction", "Inductor: triton_red_fused_…, loops over the row", r"^triton_red_"),
-    Rule(
+    KernelRule("pointwise", "Inductor: triton_poi_fused_…", r"^triton_poi_"),
+    KernelRule(
+        "persistent reduction", "Inductor: triton_per_fused_…, the row stays in registers", r"^triton_per_"
+    ),
+    KernelRule("reduction", "Inductor: triton_red_fused_…, loops over the row", r"^triton_red_"),
+    KernelRule(
         "template", "Inductor: triton_tem_fused_…, a matmul/conv/attention template", r"^triton_(tem|mm|bmm)_"
     ),
-    Rule("foreach", "Inductor: triton_for_fused_…, one kernel for many tensors", r"^triton_for_"),
-    Rule("split scan", "Inductor: triton_spl_fused_…, a scan split over blocks", r"^triton_spl_"),
-    Rule("user Triton", "Inductor launches a user's Triton kernel under this prefix", r"^triton_use_"),
-    Rule(
+    KernelRule("foreach", "Inductor: triton_for_fused_…, one kernel for many tensors", r"^triton_for_"),
+    KernelRule("split scan", "Inductor: triton_spl_fused_…, a scan split over blocks", r"^triton_spl_"),
+    KernelRule("user Triton", "Inductor launches a user's Triton kernel under this prefix", r"^triton_use_"),
+    KernelRule(
         "pointwise",
         "Inductor without unique kernel names: triton_; its kind is not in the name",
         r"^triton_(\d+)?$",
     ),
     # Collectives.
-    Rule(COMMUNICATION, "NCCL and RCCL", r"^(void )?(nccl|rccl)|nccl(Dev)?Kernel|mscclKernel|mscclpp"),
-    Rule(
+    KernelRule(COMMUNICATION, "NCCL and RCCL", r"^(void )?(nccl|rccl)|nccl(Dev)?Kernel|mscclKernel|mscclpp"),
+    KernelRule(
         COMMUNICATION,
         "NVSHMEM, DeepEP (whose scans, cdpsk::ep::CUB_…, are not), symmetric memory",
         r"nvshmem|deep_?ep::|(^|\W)dpsk::ep::|symm(etric)?_mem|multimem_",
     ),
-    Rule(
+    KernelRule(
         COMMUNICATION,
         "custom all-reduce of vLLM, SGLang, TensorRT-LLM, aiter, torch",
         r"cross_device_reduce|(one|two)_shot_all_?reduce|all_?reduce_kernel|allreduce_(fusion|prototype)"
         r"|quick_?reduce|barrier_all|userbuffers_|mnnvl|moe_?(a2a|all_?to_?all)|all_?gather|reduce_?scatter",
     ),
     # Attention: its own kernels, and whatever the fused attention ops launch around them.
-    Rule(
+    KernelRule(
         "attention",
         "flash, cuDNN's and CK's fused attention, and what cuDNN launches around its backward",
         r"flash_|fmha|_sdpa_|FlashAttn|mha_(fwd|bwd)|cudnn::fusion::(compute_dot_do_o|convert_dq)",
     ),
-    Rule(
+    KernelRule(
         "attention",
         "attention kernels of Triton, AOTriton, FlashInfer, SageAttention, aiter, vLLM; linear attention",
         r"attn_(fwd|bwd)|attention|_attn_|BatchDecode|BatchPrefill|paged_?attn|pa_(fwd|decode)|mla_"
         r"|sage_?(attn|fwd|bwd)|qk_int\d*_sv|MergeStates?|delta_rule",
     ),
-    Rule(
+    KernelRule(
         "attention",
         "what a fused attention op launches around its kernel",
         op=r"(flash|efficient|cudnn)_attention|_fused_sdp_choice",
     ),
     # Convolution: the kernel's own name, or a GEMM or a layout change that the convolution op launched.
-    Rule(
+    KernelRule(
         "convolution",
         "implicit GEMM, Winograd, FFT and direct convolutions",
         r"implicit_?gemm|implicit_convolve|_(fprop|dgrad|wgrad)_|winograd|conv\dd|(d|w)grad\dd|grouped_conv"
         r"|igemm_(fwd|bwd|wrw)|ImplicitGemmConvolution|[sh]\d*cudnn|^cudnn_.*_conv|im2col|col2im"
         r"|conv_depthwise|naive_conv|Im2d2Col|fft2d_(r2c|c2r)|convolve_sgemm",
     ),
-    Rule(
+    KernelRule(
         "convolution",
         "cuDNN's offset tables and MIOpen's layout changes serve a convolution",
         r"cask_cudnn::compute|nchwToNhwc|nhwcToNchw|SubTensorOp(WithScalar|WithCastTensor)"
         r"|^batched_transpose_\d",
     ),
-    Rule(
+    KernelRule(
         "convolution",
         "a GEMM, split-K sum or padding that a convolution op launched",
         r"gemm|nvjet|cutlass|splitk|xmma|cudnn|Cijk_|^ck|ck::|miopen|pointwise_kernel_scal|transpose",
         op=CONVOLUTION,
     ),
     # Matrix products.
-    Rule(
+    KernelRule(
         "matmul",
         "cuBLAS: nvjet (Hopper on), *gemm*, splitKreduce; CUTLASS; hipBLASLt and rocBLAS: Cijk_ (Tensile); "
         "TensorRT-LLM: bmm_…; experts' products of vLLM and aiter; not all of FBGEMM",
@@ -113,102 +115,102 @@ RULES: tuple[Rule, ...] = (
         r"|cusparse|spmm",
     ),
     # Everything eager that the optimizer's step launched; its matrix products (Muon) are matmuls, above.
-    Rule(
+    KernelRule(
         "optimizer",
         "a fused optimizer",
         r"Fused(Adam|SGD|Adagrad|Optimizer|Lion|LAMB)|adam(w)?_(kernel|cuda)|lamb_"
         r"|multi_tensor_(adam|sgd|lamb)",
     ),
-    Rule("optimizer", "eager work inside Optimizer.step#… or zero_grad", under=OPTIMIZER),
+    KernelRule("optimizer", "eager work inside Optimizer.step#… or zero_grad", under=OPTIMIZER),
     # Kinds whose kernels carry the name.
-    Rule(
+    KernelRule(
         "normalization",
         "batch, layer, group, instance and RMS normalisation",
         r"batch_?norm|layer_?norm|rms_?norm|group_?norm|instance_?norm|RowwiseMoments|GammaBeta|LayerNorm"
         r"|GroupNorm|BatchNorm|cudnn::bn_|bn_(fw|bw)_|MIOpenBatchNorm|ComputeInternalGradients"
         r"|ComputeFusedParams",
     ),
-    Rule(
+    KernelRule(
         "expert routing",
         "which token goes to which expert, and their sums back: vLLM, TensorRT-LLM, Megatron",
         r"moe::dev::(routing|finalize|permute)|routing(Indices|Main|Deep)|moe_(align|sum|permute|unpermute)"
         r"|(finalize|permute|expand)\w*(Moe|Rows|Experts)|topk_?gating|count_and_sort_expert|expert_offset",
     ),
-    Rule("softmax", "softmax and log-softmax, forward and backward", r"soft_?max"),
-    Rule(
+    KernelRule("softmax", "softmax and log-softmax, forward and backward", r"soft_?max"),
+    KernelRule(
         "loss",
         "loss functions",
         r"nll_loss|NLLCriterion|cross_?entropy|mse_|l1_loss|kl_div|bce_|binary_cross|ctc_loss|margin_loss",
     ),
-    Rule(
+    KernelRule(
         "pooling",
         "max, average and adaptive pooling",
         r"pool(ing)?_?(\dd|forward|backward|fw|bw|kernel|nchw|nhwc)|maxpool|avgpool|pool_|mlopool"
         r"|adaptive_?(average|avg|max)|roi_(align|pool)",
     ),
-    Rule(
+    KernelRule(
         "random",
         "random numbers, dropout",
         r"distribution_(elementwise|nullary|unary)|philox|dropout|bernoulli|curand|randperm|rocrand|random_"
         r"|multinomial|SamplingFrom",
     ),
-    Rule("sort", "sort, top-k, unique", r"sort|top_?k|bitonic|unique_|histogram|argsort|RunLength"),
-    Rule(
+    KernelRule("sort", "sort, top-k, unique", r"sort|top_?k|bitonic|unique_|histogram|argsort|RunLength"),
+    KernelRule(
         "scan",
         "cumulative sums and other scans",
         r"scan_|_scan|DeviceScan|cumsum|tensor_kernel_scan|prefix_sum",
     ),
-    Rule(
+    KernelRule(
         "elementwise",
         "rotary positions and index ramps touch each element once",
         r"rotary|rope_|elementwise_kernel_with_index|arange",
     ),
-    Rule(
+    KernelRule(
         "embedding",
         "embedding tables: lookup, bag, backward",
         r"embedding|EmbeddingBag|krn_partial|compute_grad_weight|sum_and_scatter|linearize_index|tbe_"
         r"|bounds_check_indices|jagged|bucketize_sparse|lxu_cache|segment_sum_csr",
     ),
-    Rule(
+    KernelRule(
         "quantization",
         "to and from fp8, fp4 and int8, with the scales: vLLM, TensorRT-LLM, Transformer Engine, FBGEMM",
         r"quant(i[zs]|_|<|\(|$)|(cast|cvt|convert)\w*_to_fp[48]|cast_transpose|block_scale_interleave",
     ),
-    Rule(
+    KernelRule(
         "embedding",
         "gather, scatter, index; KV-cache stores",
         r"index|gather|scatter|kv_?cache|kv_indices|token_ids|clamp_position|masked_select|take_|_put_"
         r"|nonzero|flag_kernel|write_indices|DeviceSelect|DevicePartition",
     ),
-    Rule(
+    KernelRule(
         COPY,
         "kernels that only move or cast bytes: copy_, to, cat, split, stack, transpose",
         r"copy|CatArray|chunk_cat|transpose|permute_|pad_kernel|constant_pad|reflection_pad|split_with_sizes"
         rf"|flip_|roll_cuda|swizzle|{DMA}",
     ),
-    Rule(
+    KernelRule(
         "foreach",
         "one launch over a list of tensors, outside an optimizer",
         r"multi_tensor_apply|foreach|lpnorm_cleanup",
     ),
-    Rule(
+    KernelRule(
         "recurrent", "cuDNN's and MIOpen's LSTM, GRU and RNN cells", r"(^|[^a-z])(lstm|gru|rnn)[_A-Z]|RNNcell"
     ),
-    Rule("FFT", "cuFFT, rocFFT", r"(^|_)fft_|_fft(_|\W|$)|cufft|rocfft"),
-    Rule(
+    KernelRule("FFT", "cuFFT, rocFFT", r"(^|_)fft_|_fft(_|\W|$)|cufft|rocfft"),
+    KernelRule(
         "linear algebra",
         "factorisations and triangular solves: cuSOLVER, rocSOLVER, MAGMA",
         r"cusolver|rocsolver|magma|potrf|getrf|geqrf|trs[mv]|syev|gesv|lu_factor",
     ),
-    Rule(
+    KernelRule(
         "elementwise",
         "gated activations of serving libraries",
         r"act_and_mul|activation|silu|gelu|relu|swiglu|(^|_)bias_|_bias(_|<|$)|residual",
     ),
-    Rule(
+    KernelRule(
         "reduction", "sums, means, norms, arg-max", r"reduce|norm_kernel|DeviceReduce|argm(ax|in)|ReduceAdd"
     ),
-    Rule(
+    KernelRule(
         "elementwise",
         "one thread an element: TensorIterator's kernels, fills, triangles",
         r"elementwise|pointwise|FillFunctor|triu_tril|tril_indices|arange|linspace|gpu_kernel|CUDAFunctor"
@@ -216,31 +218,31 @@ RULES: tuple[Rule, ...] = (
         r"|for_each|Op(\dd)?Tensor",
     ),
     # The op's name, where the kernel's says nothing.
-    Rule("convolution", "launched by a convolution op", op=CONVOLUTION),
-    Rule(
+    KernelRule("convolution", "launched by a convolution op", op=CONVOLUTION),
+    KernelRule(
         "matmul",
         "launched by a matrix-product op",
         op=r"::(mm|bmm|addmm|baddbmm|addbmm|addmv|mv|dot|matmul|linear|einsum"
         r"|_scaled_mm|_grouped_mm|_int_mm)(_|$)",
     ),
-    Rule("normalization", "launched by a normalisation op", op=r"norm(_|$|alization)"),
-    Rule(
+    KernelRule("normalization", "launched by a normalisation op", op=r"norm(_|$|alization)"),
+    KernelRule(
         "embedding",
         "launched by an indexing or embedding op",
         op=r"embedding|index|gather|scatter|LookupFunction",
     ),
-    Rule("sort", "launched by a sorting op", op=r"::(sort|topk|argsort|unique)"),
-    Rule(
+    KernelRule("sort", "launched by a sorting op", op=r"::(sort|topk|argsort|unique)"),
+    KernelRule(
         "attention",
         "launched somewhere inside an attention op",
         under=r"scaled_dot_product_|::_?(flash|efficient|cudnn)_attention",
     ),
-    Rule(
+    KernelRule(
         "user Triton",
         "a bare identifier: C++ kernels carry a signature, Triton names a kernel after its Python function",
         r"triton|^_?[a-z][a-z0-9_]*_kernel(_[a-z0-9_]*)?$",
     ),
-    Rule(
+    KernelRule(
         "user Triton",
         "a bare identifier that the driver was given: C++ kernels are launched through the runtime",
         r"^_?[a-z][a-z0-9_]*$",

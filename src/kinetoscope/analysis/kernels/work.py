@@ -2,13 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
+from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.kernels import taxonomy
-from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+
+CATEGORY = pl.Categorical
+
+
+@remembered
+def categories(trace: Trace) -> pl.Series:
+    """The category of each row of ``device_events``, in its order.
+
+    Copies and memsets are what the file says they are. A kernel with a recorded collective is communication;
+    every other is the first rule of ``taxonomy.RULES`` that fits its name, the op and the call that launched
+    it, and what is around that op; the rest is "other". Rules are tried once for each distinct combination.
+    """
+    device, host = trace.device_events, trace.host_events
+    contexts = [rule.under for rule in taxonomy.RULES if rule.under is not None]
+    called_by = caller(device)
+    launched = device.select(
+        "kind",
+        "name",
+        pl.col("collective").is_not_null().alias("is_collective"),
+        host["name"].gather(device["op"]).alias("op_name"),
+        host["name"].gather(device["launch"]).alias("call"),
+        *(
+            _inside(host, pattern).gather(called_by).fill_null(False).alias(f"under_{i}")
+            for i, pattern in enumerate(contexts)
+        ),
+    )
+    keys = launched.columns
+    distinct = launched.unique(maintain_order=True)
+    texts = distinct.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    if len(_KNOWN) > MOST_KNOWN:
+        _KNOWN.clear()
+    new = texts.filter([combination not in _KNOWN for combination in texts.iter_rows()])
+    if len(new):
+        _learn(new, contexts)
+    known = [_KNOWN[combination] for combination in texts.iter_rows()]
+    decided = distinct.with_columns(pl.Series("category", known, pl.String).cast(CATEGORY))
+    return launched.join(decided, on=keys, how="left", nulls_equal=True, maintain_order="left")["category"]
+
+
+# Of what was classified before: ranks of a run, and the windows of a rank, have the same kernels.
+_KNOWN: dict[tuple[object, ...], str] = {}
+MOST_KNOWN = 50_000
+
+
+def _learn(new: pl.DataFrame, contexts: Sequence[str]) -> None:
+    decided = classify(
+        new["kind"],
+        new["name"],
+        new["is_collective"],
+        new["op_name"],
+        new["call"],
+        {pattern: new[f"under_{i}"] for i, pattern in enumerate(contexts)},
+    )
+    _KNOWN.update(zip(new.iter_rows(), decided, strict=True))
+
+
+def classify(
+    kind: pl.Series,
+    name: pl.Series,
+    is_collective: pl.Series,
+    op_name: pl.Series,
+    call: pl.Series,
+    under: dict[str, pl.Series],
+) -> pl.Series:
+    """The category of each combination; ``under``: by rule's pattern, whether it fits something around."""
+    table = pl.DataFrame(
+        {"kind": kind, "name": name, "op": op_name, "call": call, "is_collective": is_collective}
+        | {f"under {pattern}": fits for pattern, fits in under.items()}
+    )
+    category = (
+        pl.when(pl.col("kind") == "memcpy")
+        .then(pl.lit(taxonomy.COPY))
+        .when(pl.col("kind") == "memset")
+        .then(pl.lit(taxonomy.MEMSET))
+        .when(pl.col("is_collective"))
+        .then(pl.lit(taxonomy.COMMUNICATION))
+    )
+    for rule in taxonomy.RULES:
+        category = category.when(_fits(rule)).then(pl.lit(rule.category))
+    return table.select(category=category.otherwise(pl.lit(taxonomy.OTHER))).to_series()
+
+
+def _fits(rule: taxonomy.KernelRule) -> pl.Expr:
+    conditions: list[pl.Expr] = []
+    if rule.kernel is not None:
+        conditions.append(pl.col("name").str.contains(f"(?i){rule.kernel}"))
+    for column, pattern in (("op", rule.op), ("call", rule.call)):
+        if pattern is not None:
+            conditions.append(pl.col(column).str.contains(f"(?i){pattern}").fill_null(False))
+    if rule.under is not None:
+        conditions.append(pl.col(f"under {rule.under}"))
+    return pl.all_horizontal(conditions)
+
+
+def _inside(host: pl.DataFrame, pattern: str) -> pl.Series:
+    """Whether each host event is, or is inside, one whose name the pattern fits."""
+    fits = matching(host, "name", f"(?i){pattern}")
+    if not fits.any():
+        return fits
+    return nearest(host, fits).is_not_null()
+
 
 # A device is distinguished from others by both: every rank may call its own device 0.
 DEVICE = ["rank", "device"]
@@ -25,17 +129,14 @@ def work(trace: Trace) -> pl.DataFrame:
     """
     kind, category = pl.col("kind"), pl.col("category")
     return trace.device_events.with_columns(
-        pl.lit(trace.rank, pl.Int32).alias("rank"),
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        categories(trace).alias("category"),
+        pl.lit(trace.rank, pl.Int32).alias("rank"), END, category=categories(trace)
     ).with_columns(
-        pl.when(kind != "kernel")
+        part=pl.when(kind != "kernel")
         .then(pl.lit("copy"))
         .when(category.cast(pl.String) == taxonomy.COMMUNICATION)
         .then(pl.lit("communication"))
         .otherwise(pl.lit("compute"))
         .cast(PART)
-        .alias("part")
     )
 
 

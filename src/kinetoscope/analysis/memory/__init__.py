@@ -1,1 +1,2 @@
-"""What the allocator's memory held, whose it was, and what would free it; all in bytes, from its history."""
+"""Memory of PyTorch's allocator, from its history: who owned it at the peak, and what would free it; all in
+bytes."""

@@ -10,7 +10,7 @@ from kinetoscope.trace.schema import whole
 
 
 def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
-    """Bytes that are held at most in the span that the peak was looked for in.
+    """The most bytes allocated at once in the span in which the peak was looked for.
 
     Args:
         absent: ``bytes`` that are not there from the place ``start`` (null: from the beginning) to the place
@@ -21,7 +21,7 @@ def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
     begun = absent.select(place=pl.col("start").fill_null(-1), change=-pl.col("bytes"))
     ended = absent.select(place="end", change="bytes").drop_nulls()
     changes = pl.concat([begun, ended]).group_by("place").agg(pl.col("change").sum()).sort("place")
-    gone = changes.with_columns(pl.col("change").cum_sum().alias("gone"))
+    gone = changes.with_columns(gone=pl.col("change").cum_sum())
     table = (
         history.curve.table.sort("place")
         .join_asof(gone, on="place")
@@ -32,7 +32,7 @@ def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
 
 
 def saves(history: DeviceHistory, absent: pl.DataFrame) -> int:
-    """By how much the peak gets lower."""
+    """Bytes by which the peak gets lower."""
     return max(0, history.requested - peak_without(history, absent))
 
 
@@ -44,8 +44,8 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
     """How many times the recorded batch fits.
 
     Attributes:
-        low, high: where what is reserved beyond what is asked for grows as well, and where it does not.
-        fixed_bytes, scaling_bytes: of what was asked for at the peak.
+        low, high: where what is reserved beyond the requested bytes grows as well, and where it does not.
+        fixed_bytes, scaling_bytes: of the bytes requested at the peak.
         room_bytes: what the device has for the allocator: all but what others, and the driver, hold.
     """
 
@@ -81,9 +81,5 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     low = (room / slack - fixed) / scaling
     high = (room - fixed) / scaling
     return Fits(
-        low=max(0.0, low),
-        high=max(0.0, high),
-        fixed_bytes=fixed,
-        scaling_bytes=scaling,
-        room_bytes=room,
+        low=max(0.0, low), high=max(0.0, high), fixed_bytes=fixed, scaling_bytes=scaling, room_bytes=room
     )

@@ -13,7 +13,7 @@ from kinetoscope.snapshot.model import ALLOC, FREE, FREED, MAP, SEGMENT, SEGMENT
 ALLOCATIONS = {
     "device": pl.Int32,
     "address": pl.Int64,
-    "bytes": pl.Int64,  # that were asked for
+    "bytes": pl.Int64,  # requested
     "start": pl.Int64,  # the place of its allocation; null: before the history
     "end": pl.Int64,  # of its release, after which its memory may be used again; null: after the snapshot
     "start_us": pl.Int64,  # on the wall clock, likewise
@@ -30,7 +30,8 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     """Every allocation whose beginning or end is in the history, and those that live at the snapshot.
 
     Of one that was there before the history began, the stack is known where the allocator still knew it: not
-    where the history has the stacks of releases (``context="all"``), which are nobody's that asked for it.
+    where the history has the stacks of releases (``context="all"``), which are not of the code that requested
+    it.
     """
     ended = FREED if snapshot.entries["action"].eq(FREED).any() else FREE
     calls = (
@@ -84,29 +85,29 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Curve:
-    """What one device held after each entry of the history, and before the first: place −1."""
+    """Bytes allocated on one device after each entry of the history, and before the first: place −1."""
 
     device: int
-    table: pl.DataFrame  # place, time_us, held (bytes asked for), reserved
+    table: pl.DataFrame  # place, time_us, held (bytes requested), reserved
 
     def at(self, place: int) -> tuple[int, int]:
-        """Bytes held and reserved after the entry at a place."""
+        """Bytes allocated and reserved after the entry at a place."""
         row = self.table.filter(pl.col("place") <= place).tail(1)
         held, reserved = row.select("held", "reserved").row(0)
         return int(held), int(reserved)
 
 
 def curve(snapshot: Snapshot, device: int) -> Curve:
-    """What a device held over its history; at its end that is what the snapshot's own segments sum to."""
+    """A device's allocated bytes over its history; at its end the snapshot's own segments sum to them."""
     known = allocations(snapshot).filter(pl.col("device") == device)
     entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
     entries = entries.with_columns(pl.col("place").cast(pl.Int64))
-    begun = known.select(pl.col("start").alias("place"), pl.col("bytes").alias("change"))
-    ended = known.select(pl.col("end").alias("place"), (-pl.col("bytes")).alias("change"))
+    begun = known.select(place="start", change="bytes")
+    ended = known.select(place="end", change=-pl.col("bytes"))
     changes = pl.concat([begun, ended]).drop_nulls().group_by("place").agg(pl.col("change").sum())
     taken = pl.when(pl.col("action").is_in(TAKES)).then("bytes")
     given = pl.when(pl.col("action").is_in(GIVES)).then(-pl.col("bytes"))
-    steps = entries.select("place", "time_us", pl.coalesce(taken, given, 0).alias("taken"))
+    steps = entries.select("place", "time_us", taken=pl.coalesce(taken, given, 0))
     steps = steps.join(changes, on="place", how="left", maintain_order="left").with_columns(
         pl.col("change").fill_null(0)
     )
@@ -119,8 +120,8 @@ def curve(snapshot: Snapshot, device: int) -> Curve:
     table = pl.concat([first, steps]).select(
         "place",
         "time_us",
-        (pl.col("change").cum_sum() + before).alias("held"),
-        (pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum())).alias("reserved"),
+        held=pl.col("change").cum_sum() + before,
+        reserved=pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum()),
     )
     return Curve(device, table)
 

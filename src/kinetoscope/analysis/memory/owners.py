@@ -5,25 +5,133 @@ parameter, gradient, optimizer state
                   what the program says it is; buffers count as parameters
 communication     allocated by torch.distributed
 workspace         what cuBLAS multiplies in
-activation        allocated in the forward pass, and held until the backward pass
-input             held likewise, and allocated before the first module of its step was called
+activation        allocated in the forward pass, and kept until the backward pass
+input             kept likewise, and allocated before the first module of its step was called
 temporary         given back in the pass in which it was allocated
 cache             nothing runs backward, and it outlives its step
 kept              in training, what outlives the step after its own
-                  (both: also what a variable has held since before the history)
-before            it was there before the history, and nobody says what it is
+                  (both: also what a variable has kept since before the history)
+before            it was there before the history, and its owner is unknown
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise, takewhile
+from pathlib import PurePath
+from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.lifetimes import allocations
-from kinetoscope.analysis.memory.stacks import stack_owners
 from kinetoscope.recording.memory import Held, HeldTensor
-from kinetoscope.snapshot.model import Snapshot
+from kinetoscope.snapshot.model import Frame, Snapshot, Stack
+
+LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_"
+    r"|(^|/)kinetoscope/capture/|^[A-Za-z]:/.*/Lib/"
+)
+TORCH = re.compile(r"(^|/)torch/(?!_inductor_generated)")
+LAYER = re.compile(r"(^|/)torch/nn/modules/(?!module\.py|_functions|container)(\w+)\.py$")
+BUILDS = re.compile(r"(^|/)torch/nn/(modules/|parameter\.py$)")
+OPTIMIZER = re.compile(r"(^|/)torch/optim/")
+DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/|nn/parallel/|_C/_distributed)")
+CHECKPOINT = re.compile(r"(^|/)torch/utils/checkpoint\.py$")
+# Its ``forward`` is that of a graph which was compiled with its backward.
+COMPILED_FORWARD = re.compile(r"(^|/)torch/_functorch/_aot_autograd/\w*runtime_wrappers\.py$")
+COMPILER = re.compile(r"(^|/)torch/_(dynamo|inductor|functorch|subclasses|export)/")
+# What Inductor writes: a folder of two letters, a file that is named after its content.
+GENERATED = re.compile(r"(^|/)([0-9a-z]{2})/(c\2[0-9a-z]{20,})\.py$")
+CALL = ("_call_impl", "_wrapped_call_impl")
+# A Python thread begins with one of these; autograd's own threads begin in the middle of torch.
+BEGINNINGS = ("<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_run_code")
+
+
+class StackOwner(NamedTuple):
+    """Whose allocations with one stack are.
+
+    Attributes:
+        line: ``train.py:12`` of the innermost frame that is the user's own; empty where none is.
+        function: that frame's.
+        module: the innermost module whose forward runs: torch's own by its file (``linear``), others by the
+            line where they are written.
+        graph, graph_line: of generated code: the file's name and the line that allocates.
+        built: a module is made or moved to the device, and none runs.
+        trains: it is of a checkpoint, or of a graph that has a backward: no inference does either.
+        backward: nothing of the program's own thread is on it: autograd called.
+    """
+
+    line: str = ""
+    function: str = ""
+    module: str = ""
+    graph: str = ""
+    graph_line: int = 0
+    backward: bool = False
+    forward: bool = False
+    optimizer: bool = False
+    communication: bool = False
+    built: bool = False
+    trains: bool = False
+
+
+SCHEMA = {
+    "stack": pl.Int32, "line": pl.String, "function": pl.String, "module": pl.String, "graph": pl.String,
+    "graph_line": pl.Int32, "backward": pl.Boolean, "forward": pl.Boolean, "optimizer": pl.Boolean,
+    "communication": pl.Boolean, "built": pl.Boolean, "trains": pl.Boolean,
+}  # fmt: skip
+
+
+@remembered
+def stack_owners(snapshot: Snapshot) -> pl.DataFrame:
+    """One row per stack: whose the allocations with it are."""
+    rows = [(number, *stack_owner(stack)) for number, stack in enumerate(snapshot.stacks)]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def stack_owner(stack: Stack) -> StackOwner:
+    """Whose a stack is. One without a frame is autograd's, where stacks were recorded at all."""
+    user = next((frame for frame in stack if not _is_library(frame)), None)
+    generated = next(((match, frame) for frame in stack if (match := GENERATED.search(frame.file))), None)
+    forward = any(frame.name in CALL for frame in stack) or generated is not None
+    # What calls modules is not what allocates: DDP's forward, an optimizer that is given a closure.
+    inside = [*takewhile(lambda frame: frame.name not in CALL, stack)]
+    return StackOwner(
+        line=f"{PurePath(user.file).name}:{user.line}" if user else "",
+        function=user.name if user else "",
+        module=_module(stack),
+        graph=generated[0][3] if generated else "",
+        graph_line=generated[1].line if generated else 0,
+        backward=stack[-1].name not in BEGINNINGS if stack else True,
+        forward=forward,
+        optimizer=any(OPTIMIZER.search(frame.file) for frame in inside),
+        communication=any(DISTRIBUTED.search(frame.file) for frame in takewhile(_is_library, inside)),
+        built=not forward and any(BUILDS.search(frame.file) for frame in stack),
+        trains=any(CHECKPOINT.search(frame.file) or _is_compiled_forward(frame) for frame in stack),
+    )
+
+
+def _is_compiled_forward(frame: Frame) -> bool:
+    return frame.name == "forward" and COMPILED_FORWARD.search(frame.file) is not None
+
+
+def _is_library(frame: Frame) -> bool:
+    return bool(LIBRARY.search(frame.file) or GENERATED.search(frame.file)) or not frame.file
+
+
+def _module(stack: Stack) -> str:
+    """The module that the innermost ``Module.__call__`` runs, below whatever is wrapped around its
+    ``forward``."""
+    called: list[Frame] = []
+    for inner, outer in pairwise(stack):
+        called.append(inner)
+        if outer.name in CALL and inner.name not in CALL:
+            inner = next((frame for frame in reversed(called) if frame.name == "forward"), inner)
+            layer = LAYER.search(inner.file)
+            return layer[2] if layer else f"{inner.name} ({PurePath(inner.file).name}:{inner.line})"
+    return ""
+
 
 MIB = 1 << 20
 # Of Hopper and later, and of others (torch's aten/src/ATen/cuda/CublasHandlePool.cpp).
@@ -38,7 +146,7 @@ def workspaces(known: pl.DataFrame) -> pl.Series:
 
     Each thread that multiplies has one for every stream, of a size that is known: from within the first
     module or generated code that multiplies, later from autograd's thread. Where another allocation of that
-    size lasts as long and nobody says whose it is, neither is called one.
+    size lasts as long and has no known owner, neither is called one.
     """
     lasting = known.filter(
         pl.col("end").is_null(), pl.col("named").is_null(), pl.col("pool") == 0,
@@ -54,8 +162,8 @@ def workspaces(known: pl.DataFrame) -> pl.Series:
 
 
 def _only(alike: pl.DataFrame) -> pl.DataFrame:
-    """Those that are alone of their thread, stream and size: among such as are from before the history, where
-    any is."""
+    """Allocations that are the only ones of their thread, stream and size; only those from before the history
+    count, where there are any."""
     kind = "backward", "stream", "bytes"
     is_old = pl.col("start").is_null()
     return alike.filter(is_old == is_old.any().over(kind)).filter(pl.len().over(kind) == 1)
@@ -71,7 +179,7 @@ NAMED = {
     "gradient": "gradient",
     "optimizer state": "optimizer state",
 }
-# Modules whose results the next layer takes and nobody else; alive in so many layers, backward's.
+# Modules whose results only the next layer takes; alive in so many layers, backward's.
 ONLY_BACKWARD, LAYERS = ("activation", "batchnorm", "dropout", "normalization"), 3
 MORE = "{} and {} more"
 PLACED = (pl.Int64, pl.Int64, pl.String, pl.String, pl.Int64)
@@ -92,19 +200,19 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
     known = known.join(names, on="allocation", how="left", maintain_order="left")
     # One that ran out of memory in its first forward pass has run nothing backward yet.
     meant = held.failed_bytes is not None and held.has_optimizer if held is not None else _saves(known)
-    return known.with_columns(_role(known, meant).alias("role")).drop(
+    return known.with_columns(role=_role(known, meant)).drop(
         "named", "pass", "last_pass", "ran_backward", "called"
     )
 
 
 def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataFrame:
-    """With the passes that allocations begin and end in: intervals of the history in which the program's own
+    """Add the passes that allocations begin and end in: intervals of the history in which the program's own
     threads allocate, or autograd does; and with the place at which the pass first called a module."""
     has_stacks = len(snapshot.stacks) > 1
     begun = known.filter(pl.col("start").is_not_null()).sort("start")
     begun = begun.select("start", "forward", ran_backward=pl.col("backward") & has_stacks)
     begun = begun.with_columns(pl.col("ran_backward").rle_id().cast(pl.Int64).alias("pass"))
-    calls = begun.filter(pl.col("forward")).group_by("pass").agg(pl.col("start").min().alias("called"))
+    calls = begun.filter(pl.col("forward")).group_by("pass").agg(called=pl.col("start").min())
     begun = begun.join(calls, on="pass", how="left", maintain_order="left").drop("forward")
     ends = known.select("allocation", "end").drop_nulls().sort("end")
     ends = ends.join_asof(begun.select("start", last_pass="pass"), left_on="end", right_on="start")
@@ -115,11 +223,9 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
 
 
 def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame:
-    """With the steps that allocations begin and end in; without steps, passes stand for them."""
+    """Add the steps that allocations begin and end in; without steps, passes stand for them."""
     if not boundaries_ns:
-        return known.with_columns(
-            (pl.col("pass") // 2).alias("step"), (pl.col("last_pass") // 2).alias("last_step")
-        )
+        return known.with_columns(step=pl.col("pass") // 2, last_step=pl.col("last_pass") // 2)
     marks = pl.Series([ns // 1000 for ns in boundaries_ns])
     return known.with_columns(
         marks.search_sorted(known[name]).cast(pl.Int64).alias(step)
@@ -132,7 +238,7 @@ def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame
 
 
 def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> pl.DataFrame:
-    """What the program calls allocations: ``allocation``, ``named`` (its role), ``name``."""
+    """The program's own names of allocations: ``allocation``, ``named`` (its role), ``name``."""
     rows = [
         (place, one.address, one.role, one.name, one.time_ns // 1000)
         for place, one in enumerate(tensors)
@@ -150,10 +256,9 @@ def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> p
     several = pl.col("name").n_unique()
     return found.group_by("allocation", maintain_order=True).agg(
         pl.col("named").first(),
-        pl.when(several > 1)
+        name=pl.when(several > 1)
         .then(pl.format(MORE, pl.col("name").first(), several - 1))
-        .otherwise(pl.col("name").first())
-        .alias("name"),
+        .otherwise(pl.col("name").first()),
     )
 
 

@@ -1,22 +1,27 @@
-"""The moment when a device held most: what its memory was split into, and who had each part."""
+"""A device at its peak: what its memory was split into, and who owned each part; of every device that a run
+recorded."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import polars as pl
 
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
-from kinetoscope.analysis.memory.ops import unseen
 from kinetoscope.analysis.memory.owners import OWNER, ROLES, owned
+from kinetoscope.analysis.memory.traced import buffers, ops, unseen
+from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import ALLOC, MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
+from kinetoscope.sources.run import MemoryFiles, Run
 from kinetoscope.trace.schema import whole
 
-# What of the reserved memory is nobody's: blocks are multiples of 512 bytes; what is free lies between blocks
+# Reserved memory that has no owner: blocks are multiples of 512 bytes; what is free lies between blocks
 # in use, or in segments that hold none, which the driver could have back.
 REST = ("rounding", "fragmentation", "cached")
 ROUND = 512
@@ -33,10 +38,10 @@ class DeviceHistory:
 
     Attributes:
         known: the allocations (``owners.owned``).
-        place: the entry of the history after which most was held; of a failure, the last.
+        place: the entry of the history after which most was allocated; of a failure, the last.
         span: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
-        failed_bytes: what the allocation that failed asked for; 0: none did.
+        failed_bytes: the bytes that the failed allocation requested; 0: none failed.
     """
 
     device: int
@@ -91,7 +96,9 @@ def devices(
     for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
         table = curve(snapshot, device)
         failure = _failure(snapshot, device, held)
-        place, moment, span = _highest(table, held) if failure is None else _at_failure(failure)
+        place, moment, span = _highest(table, held)
+        if failure is not None:
+            place, moment, span = failure["place"], "out of memory", (failure["place"], failure["place"])
         counters = next((one for one in held.devices if one.device == device), None) if held else None
         known = owned(snapshot, held, device)
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
@@ -102,7 +109,7 @@ def devices(
 
 
 def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, int] | None:
-    """The entry of the allocation that failed, in a history that nobody described: the last of the device, if
+    """The entry of the allocation that failed, in a history without a description: the last of the device, if
     nothing was allocated any more."""
     if held is not None:
         return None
@@ -110,10 +117,6 @@ def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, in
     asked = entries.filter(pl.col("device") == device, pl.col("action").is_in([ALLOC, OOM])).tail(1)
     row = asked.filter(pl.col("action") == OOM).select("place", "bytes").rows(named=True)
     return row[0] if row else None
-
-
-def _at_failure(failure: dict[str, int]) -> tuple[int, Moment, tuple[int, int]]:
-    return failure["place"], "out of memory", (failure["place"], failure["place"])
 
 
 def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:
@@ -145,7 +148,7 @@ def split(history: DeviceHistory) -> pl.DataFrame:
         ``part`` (``ROLES`` and ``REST``, in that order), ``bytes``, ``allocations``.
     """
     here = history.at_peak
-    roles = here.group_by("role").agg(pl.col("bytes").sum(), pl.len().cast(pl.Int64).alias("allocations"))
+    roles = here.group_by("role").agg(pl.col("bytes").sum(), allocations=pl.len().cast(pl.Int64))
     rounding = whole(_rounded(history, here).sum()) - history.requested
     cached = _whole_segments(history, here)
     fragments = history.reserved - history.requested - rounding - cached
@@ -177,9 +180,7 @@ def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
     following = pl.min_horizontal(pl.col("address").shift(-1), "until")
     left = following - pl.col("address") - pl.col("block")
     is_own = (pl.col("block") > LEAST_SPLIT) & left.is_between(0, LEAST_SPLIT)
-    found = placed.select(
-        "order", pl.when(is_own).then(pl.col("block") + left).otherwise("block").alias("block")
-    )
+    found = placed.select("order", block=pl.when(is_own).then(pl.col("block") + left).otherwise("block"))
     return found.sort("order")["block"]
 
 
@@ -204,11 +205,11 @@ def _segments_then(history: DeviceHistory) -> pl.DataFrame:
     later = first.filter(pl.col("action") == SEGMENT).select("address")
     now = snapshot.segments.filter(pl.col("device") == device).select("address", "bytes")
     there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
-    return there.sort("address").with_columns(pl.col("address").alias("segment"))
+    return there.sort("address").with_columns(segment="address")
 
 
 def holders(history: DeviceHistory) -> pl.DataFrame:
-    """Who has what at the peak, most first: every byte that was asked for is in one row.
+    """Owners of memory at the peak, most first: every requested byte is in one row.
 
     Returns:
         ``role``, ``owner`` (the program's name with its layers' numbers as ``*``, the module, the graph, or
@@ -260,10 +261,10 @@ def owner() -> pl.Expr:
 
 
 def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
-    """What each role had, over the history: of ``points`` intervals of equal length, each in which anything
-    changed, the moment when most was held, and the last.
+    """Bytes of each role over the history: of ``points`` intervals of equal length, each in which anything
+    changed, the moment when most was allocated, and the last.
 
-    What is held while the host waits is thereby the last, and not the most, of what came before.
+    What is allocated while the host waits is thereby the last, and not the most, of what came before.
 
     Returns:
         ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
@@ -292,3 +293,44 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     marks = intervals.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
     shown = pl.concat([marks["most"], marks["place"]]).unique()
     return table.filter(pl.col("place").is_in(shown.implode())).drop("place", "held")
+
+
+@dataclass(frozen=True, eq=False)
+class RankHistory:
+    """One device of one rank's snapshot, with the program's own account of it."""
+
+    rank: int
+    files: MemoryFiles
+    held: Held | None
+    history: DeviceHistory
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """All histories, by rank and device; of a rank whose allocation failed, that moment as well. ``unread``
+    names the snapshots that cannot be used, and why."""
+
+    found: tuple[RankHistory, ...]
+    unread: tuple[InputError, ...]
+
+    def failure(self, of: RankHistory) -> RankHistory | None:
+        """The same device when an allocation failed."""
+        place = of.rank, of.history.device
+        mine = (one for one in self.found if (one.rank, one.history.device) == place)
+        return next((one for one in mine if one.history.failed_bytes), None)
+
+
+@remembered
+def histories(run: Run) -> Histories:
+    found: list[RankHistory] = []
+    unread: list[InputError] = []
+    made, traces = buffers(run), {trace.rank: trace for trace in run.traces}
+    for files in run.snapshots:
+        try:
+            traced = partial(ops, traces[files.rank]) if files.rank in traces else unseen
+            read = devices(files.snapshot, files.held, made, traced)
+        except InputError as error:
+            unread.append(error)
+            continue
+        found += [RankHistory(files.rank, files, files.held, history) for history in read]
+    return Histories(tuple(found), tuple(unread))

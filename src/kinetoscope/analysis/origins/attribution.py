@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.compiled.regions import graph_of_work
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time.phases import phase_of_work
+from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 
@@ -32,7 +36,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
 
 
 def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
-    """The same of any rows of ``host_events`` that did something."""
+    """``attribution`` of any rows of ``host_events``."""
     is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
     is_annotation = matching(host, "category", "^user_annotation$")
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)
@@ -43,13 +47,12 @@ def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
     unannotated = called_by.set(annotation.is_not_null() | in_backward.is_null(), None)
     module = nearest(host, is_module)
     table = pl.DataFrame({"forward_op": forward_op}).with_columns(
-        pl.coalesce(module.gather(called_by), module.gather(forward_op)).alias("module"),
-        pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)).alias("annotation"),
+        module=pl.coalesce(module.gather(called_by), module.gather(forward_op)),
+        annotation=pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)),
     )
     module_name = host["name"].gather(table["module"]).cast(pl.String).str.strip_prefix(MODULE)
     return table.with_columns(
-        host["name"].gather(table["annotation"]).alias("annotation_name"),
-        module_name.cast(pl.Categorical).alias("module_name"),
+        annotation_name=host["name"].gather(table["annotation"]), module_name=module_name.cast(pl.Categorical)
     )
 
 
@@ -74,15 +77,13 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
 
 def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Series) -> pl.Series:
     """The innermost annotation that is open on the thread with most of them when each launch is made."""
-    marks = host.select(
-        "id", "lane", "start_ns", "parent", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    ).filter(is_annotation)
+    marks = host.select("id", "lane", "start_ns", "parent", END).filter(is_annotation)
     if marks.is_empty() or launch.null_count() == len(launch):
         return _nothing(len(launch))
     main = marks["lane"].mode().min()
     marks = marks.filter(pl.col("lane") == main).sort("start_ns", "end_ns", descending=[False, True])
     outer = nearest(host, is_annotation).gather(marks["parent"])
-    tree = marks.select("id", "end_ns").with_columns(outer.alias("outer"))
+    tree = marks.select("id", "end_ns").with_columns(outer=outer)
     calls = (
         pl.DataFrame({"at": host["start_ns"].gather(launch)})
         .with_row_index("row")
@@ -97,6 +98,64 @@ def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Ser
         ended = (known["end_ns"] <= known["at"]).fill_null(False)
         if not ended.any():
             break
-        found = known.select("row", "at", pl.when(ended).then("outer").otherwise("id").alias("id"))
+        found = known.select("row", "at", id=pl.when(ended).then("outer").otherwise("id"))
     rows = pl.DataFrame({"row": range(len(launch))}, schema={"row": pl.UInt32})
     return rows.join(found.select("row", "id"), on="row", how="left", maintain_order="left")["id"]
+
+
+UNATTRIBUTED = "unattributed"
+# Where the caller is known, and belongs to nothing of the kind.
+OUTSIDE = {
+    "op_name": "no op",
+    "step_name": "no step",
+    "phase": "no phase",
+    "graph": "eager",
+    "annotation": "no annotation",
+    "module": "no module",
+}
+
+
+@remembered
+def belonging(run: Run) -> pl.DataFrame:
+    """``work`` of every rank, with the Categorical columns
+
+    - ``op_name``: the innermost op (or annotation) around the launch;
+    - ``step_name``;
+    - ``phase``: what its step is, or which part of a request (see ``phases``);
+    - ``graph``: the compiled graph that launched it (see ``graphs``);
+    - ``annotation``: the innermost ``record_function`` range around the launch;
+    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with
+      Python stacks (see ``attribution``).
+
+    Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``;
+    where it does not tell, "unattributed".
+    """
+    return pl.concat([_belonging(trace) for trace in run.traces])
+
+
+def _belonging(trace: Trace) -> pl.DataFrame:
+    host, device, origin = trace.host_events, trace.device_events, attribution(trace)
+    names = {
+        "op_name": host["name"].gather(device["op"]),
+        "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
+        "phase": phase_of_work(trace),
+        "graph": graph_of_work(trace),
+        "annotation": origin["annotation_name"],
+        "module": origin["module_name"],
+    }
+    known = caller(device).is_not_null()
+    return (
+        work(trace)
+        .with_columns(known.alias("known"), *(series.alias(column) for column, series in names.items()))
+        .with_columns(
+            pl.coalesce(column, pl.when("known").then(_name(outside)).otherwise(_name(UNATTRIBUTED))).alias(
+                column
+            )
+            for column, outside in OUTSIDE.items()
+        )
+        .drop("known")
+    )
+
+
+def _name(text: str) -> pl.Expr:
+    return pl.lit(text, pl.Categorical)

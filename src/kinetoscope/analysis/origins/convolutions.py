@@ -1,4 +1,4 @@
-"""What is recorded of convolutions: whether they are grouped, and how their input lies in memory."""
+"""Recorded convolutions: whether they are grouped, and how their input lies in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARGUMENTS = ["name", "input_dims", "input_strides"]
 
 @remembered
 def convolutions(trace: Trace) -> pl.DataFrame:
-    """One row an op that launched device work of category convolution: ``op`` (row of ``host_events``),
+    """One row per op that launched device work of category convolution: ``op`` (row of ``host_events``),
     ``is_grouped`` and ``is_channels_last`` (of its input; false where no shapes were recorded)."""
     done = work(trace).drop_nulls("op")
     done = done.filter(matching(done, "category", "^convolution$"))

@@ -1,86 +1,93 @@
-"""The dispatch chain of device work: step, annotation, op, op below it, launch, kernel."""
+"""How kernels came about: the chain of events from a step through annotations and ops to the launch."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fnmatch import translate
+from typing import Any
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import STEP
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE, STEP
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.analysis.origins.attribution import attribution, belonging
 from kinetoscope.errors import UsageError
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
 
-@dataclass(frozen=True)
-class Link:
-    """One event of a chain; ``kind`` is its category (``step`` for a step), ``event`` its position in the
-    file."""
+class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
+    median: float
+    p90: float
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a chain.
+
+    Args:
+        kind: its category in the trace; ``step`` for a step.
+        event: its position in the file.
+        since_us: its start, from that of the chain's first event.
+        label: the name as a listing shows it; None for a library's frame, which is only counted.
+    """
 
     kind: str
     name: str
-    start_ns: int
-    duration_ns: int
+    start_us: float
+    duration_us: float
     event: int
+    since_us: float
+    label: str | None
 
 
-@dataclass(frozen=True)
-class Chain:
-    """How one piece of device work came about.
-
-    Args:
-        links: from the outermost host event around the launch to the launch, then the work itself.
-        forward: for backward work, the same from the outermost event around its forward op to that op.
-    """
-
-    links: tuple[Link, ...]
-    forward: tuple[Link, ...]
-
-
-@dataclass(frozen=True)
-class Dispatch:
-    """The launches of one kernel that came about in one way: by the same names, steps taken as one.
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """The launches of one kernel that came about in the same way: by the same names, all steps taken as one.
 
     Args:
-        chain: the launch whose kernel took the median time (of an even count, the shorter of the middle two).
-        rank: whose launch that is.
-        ranks: how many ranks have such launches.
-        launches: pieces of device work.
-        device_time_ns: their sum; ``share_of_device_time`` is of all device time.
-        latency_ns: from the start of the launching call to the start of the work, at the median and the 90th
-            percentile; null where no launch was recorded. Work that starts before its launch (clocks that
-            disagree) is left out.
-        queued_ns: the part of that in which the work before it in its stream had not ended.
+        rank: whose launch the median one is (of an even count, the shorter of the middle two); ``ranks``: how
+            many have such launches.
+        latency_us: from the launching call's start to the work's; null where no launch was recorded. Work
+            that starts before its launch (clocks that disagree) is left out.
+        queue_delay_us: the part of it in which earlier work of the stream had not ended.
+        links: of the median launch, from the outermost host event around it to the kernel.
+        forward: of backward work, the same to its forward op.
     """
 
-    chain: Chain
     rank: int
     ranks: int
     launches: int
-    device_time_ns: int
+    device_time_us: float
     share_of_device_time: float
-    latency_ns: tuple[float, float] | None
-    queued_ns: tuple[float, float] | None
+    latency_us: Quantiles | None
+    queue_delay_us: Quantiles | None
+    links: list[Link]
+    forward: list[Link]
 
 
-def dispatches(run: Run, name: str, category: str | None = None) -> list[Dispatch]:
-    """Every way in which kernels whose full or short name contains ``name`` came about, most time first.
+class ChainListing(msgspec.Struct, frozen=True, kw_only=True):
+    """The chains of the kernels whose name contains or fits ``name``, most device time first."""
+
+    name: str
+    launches: int
+    device_time_us: float
+    chains: list[Chain]
+
+
+def chains(run: Run, name: str, category: str | None = None) -> ChainListing:
+    """How the kernels came about whose full or short name contains ``name``.
 
     Args:
         name: with ``*`` or ``?``, a pattern that has to fit the whole name.
         category: only work of this category.
 
     Raises:
-        UsageError: no device work is called so.
+        UsageError: no device work (of that category) has such a name.
     """
     table = belonging(run)
+    total = int(table["duration_ns"].sum())
     seen = table["name"].unique().cast(pl.String).sort().to_list()
     fits = re.compile(translate(name) if re.search(r"[*?]", name) else f"(?s).*{re.escape(name)}").match
     wanted = [known for known in seen if fits(known) or fits(short_name(known))]
@@ -93,10 +100,7 @@ def dispatches(run: Run, name: str, category: str | None = None) -> list[Dispatc
             f"no device work{of} has a name with {name!r} in it",
             hint="`kinetoscope kernels INPUT` lists them",
         )
-    total = int(belonging(run)["duration_ns"].sum())
-    rows = pl.concat(
-        _told_apart(trace, chosen.filter(pl.col("rank") == trace.rank)["id"]) for trace in run.traces
-    )
+    rows = pl.concat(_hashed(trace, chosen.filter(rank=trace.rank)["id"]) for trace in run.traces)
     groups = (
         rows.sort("duration_ns", "rank", "id")
         .group_by("way", maintain_order=True)
@@ -117,44 +121,46 @@ def dispatches(run: Run, name: str, category: str | None = None) -> list[Dispatc
         .sort("duration_ns", "launches", "rank", "id", descending=[True, True, False, False])
     )
     traces = {trace.rank: trace for trace in run.traces}
-    return [
-        Dispatch(
-            chain(traces[row["rank"]], row["id"]),
-            row["rank"],
-            row["ranks"],
-            row["launches"],
-            row["duration_ns"],
-            row["duration_ns"] / max(total, 1),
-            _pair(row["latency_ns_0.5"], row["latency_ns_0.9"]),
-            _pair(row["queued_ns_0.5"], row["queued_ns_0.9"]),
-        )
-        for row in groups.iter_rows(named=True)
-    ]
+    return ChainListing(
+        name=name,
+        launches=len(chosen),
+        device_time_us=int(chosen["duration_ns"].sum()) / 1000,
+        chains=[
+            Chain(
+                rank=row["rank"],
+                ranks=row["ranks"],
+                launches=row["launches"],
+                device_time_us=row["duration_ns"] / 1000,
+                share_of_device_time=row["duration_ns"] / max(total, 1),
+                latency_us=_quantiles(row["latency_ns_0.5"], row["latency_ns_0.9"]),
+                queue_delay_us=_quantiles(row["queued_ns_0.5"], row["queued_ns_0.9"]),
+                links=links(traces[row["rank"]], row["id"]),
+                forward=forward_links(traces[row["rank"]], row["id"]),
+            )
+            for row in groups.iter_rows(named=True)
+        ],
+    )
 
 
-def _pair(median: float | None, p90: float | None) -> tuple[float, float] | None:
-    return None if median is None or p90 is None else (median, p90)
+def _quantiles(median: float | None, p90: float | None) -> Quantiles | None:
+    return None if median is None or p90 is None else Quantiles(median=median / 1000, p90=p90 / 1000)
 
 
-def _told_apart(trace: Trace, ids: pl.Series) -> pl.DataFrame:
+def _hashed(trace: Trace, ids: pl.Series) -> pl.DataFrame:
     """``rank``, ``id``, ``duration_ns``, ``latency_ns``, ``queued_ns`` and ``way``, a hash of the chain."""
     device, host = trace.device_events, trace.host_events
-    ends = pl.col("start_ns") + pl.col("duration_ns")
-    before = ends.cum_max().shift(1).over("device", "stream", order_by=["start_ns", "id"])
+    before = END.cum_max().shift(1).over("device", "stream", order_by=["start_ns", "id"])
     launched = host["start_ns"].gather(device["launch"])
     timed = device.select(
         "id",
         "duration_ns",
-        (pl.col("start_ns") - launched).alias("latency_ns"),
-        (pl.min_horizontal(before.fill_null(launched), "start_ns") - launched).clip(0).alias("queued_ns"),
+        latency_ns=pl.col("start_ns") - launched,
+        queued_ns=(pl.min_horizontal(before.fill_null(launched), "start_ns") - launched).clip(0),
     )[ids]
     work = device[ids]
-    way = work["name"].to_physical().cast(pl.UInt64)
-    way = _way(host, caller(work), way)
+    way = _way(host, caller(work), work["name"].to_physical().cast(pl.UInt64))
     forward = attribution(trace)["forward_op"].gather(ids)
-    return timed.select(
-        pl.lit(trace.rank, pl.Int32).alias("rank"), pl.all(), _way(host, forward, way).alias("way")
-    )
+    return timed.select(pl.lit(trace.rank, pl.Int32).alias("rank"), pl.all(), way=_way(host, forward, way))
 
 
 def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:
@@ -174,26 +180,49 @@ def _way(host: pl.DataFrame, row: pl.Series, way: pl.Series) -> pl.Series:
     return way
 
 
-def chain(trace: Trace, device_id: int) -> Chain:
-    """The dispatch chain of one row of ``device_events``: ProfilerStep#2, matmul_add, aten::matmul, aten::mm,
-    cuLaunchKernelEx, the kernel. Python frames stand in it where they were recorded. Work without a launch in
-    the recording has itself alone."""
-    host, work = trace.host_events, trace.device_events.row(device_id, named=True)
-    itself = Link(work["kind"], work["name"], work["start_ns"], work["duration_ns"], work["event"])
-    above = _ancestors(host, work["op"] if work["launch"] is None else work["launch"])
-    return Chain((*above, itself), _ancestors(host, attribution(trace)["forward_op"][device_id]))
+def links(trace: Trace, device_id: int) -> list[Link]:
+    """The chain of one row of ``device_events``: ProfilerStep#2, matmul_add, aten::matmul, aten::mm,
+    cuLaunchKernelEx, the kernel. Python frames are in it where they were recorded. Work without a launch in
+    the recording is alone in its chain."""
+    work = trace.device_events.row(device_id, named=True)
+    above = _ancestors(trace.host_events, work["op"] if work["launch"] is None else work["launch"])
+    return _linked([*above, work])
 
 
-def _ancestors(host: pl.DataFrame, row: int | None) -> tuple[Link, ...]:
+def forward_links(trace: Trace, device_id: int) -> list[Link]:
+    """For backward work, the chain from the outermost event around its forward op to that op."""
+    return _linked(_ancestors(trace.host_events, attribution(trace)["forward_op"][device_id]))
+
+
+def _ancestors(host: pl.DataFrame, row: int | None) -> list[dict[str, Any]]:
     """A host event and everything that is open around its start, outermost first."""
-    links: list[Link] = []
+    events: list[dict[str, Any]] = []
     at: int | None = None
     while row is not None:
         event = host.row(row, named=True)
         row, at = event["parent"], event["start_ns"] if at is None else at
         # A frame that ends inside of what it encloses (the profiler's own, around a step) has ended.
-        if links and event["start_ns"] + event["duration_ns"] <= at:
-            continue
-        kind = "step" if re.match(STEP, event["name"]) else event["category"]
-        links.insert(0, Link(kind, event["name"], event["start_ns"], event["duration_ns"], event["event"]))
-    return tuple(links)
+        if not events or event["start_ns"] + event["duration_ns"] > at:
+            is_step = re.match(STEP, event["name"])
+            events.insert(0, {**event, "kind": "step" if is_step else event["category"]})
+    return events
+
+
+def _linked(events: list[dict[str, Any]]) -> list[Link]:
+    return [
+        Link(
+            kind=event["kind"],
+            name=event["name"],
+            start_us=event["start_ns"] / 1000,
+            duration_us=event["duration_ns"] / 1000,
+            event=event["event"],
+            since_us=(event["start_ns"] - events[0]["start_ns"]) / 1000,
+            label=short_name(event["name"]) if event is events[-1] else _label(event["kind"], event["name"]),
+        )
+        for event in events
+    ]
+
+
+def _label(kind: str, name: str) -> str | None:
+    is_library = kind == "python_function" and re.search(LIBRARY_FRAME, name)
+    return None if is_library and not name.startswith(MODULE) else name

@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.belonging import OUTSIDE, UNATTRIBUTED, belonging
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import Run
 
@@ -36,9 +36,9 @@ class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRow(ListingRow, frozen=True, kw_only=True):
-    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known;
-    ``speed_of_light`` is of the ``costed_launches`` whose cost model holds: their time at the device's peaks,
-    over the time they took."""
+    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known; ``speed_of_light``
+    is of the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they
+    took."""
 
     ops: list[KernelOp]
     kind: str = "kernel"
@@ -99,19 +99,19 @@ def summed(table: pl.DataFrame, key: str, total_ns: int) -> pl.DataFrame:
     """The rows of ``kernels`` for one grouping column of a table of work."""
     duration = pl.col("duration_ns")
     rows = table.group_by(key, maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("launches"),
-        duration.sum().alias("device_time_ns"),
-        duration.mean().alias("mean_ns"),
-        duration.median().alias("median_ns"),
-        duration.min().alias("min_ns"),
-        duration.max().alias("max_ns"),
-        duration.quantile(0.9, "linear").alias("p90_ns"),
+        launches=pl.len().cast(pl.Int64),
+        device_time_ns=duration.sum(),
+        mean_ns=duration.mean(),
+        median_ns=duration.median(),
+        min_ns=duration.min(),
+        max_ns=duration.max(),
+        p90_ns=duration.quantile(0.9, "linear"),
     )
     if key != "category":
         rows = rows.join(_main(table, key, "category"), on=key, how="left", nulls_equal=True)
-    return rows.with_columns(
-        (pl.col("device_time_ns") / max(total_ns, 1)).alias("share_of_device_time")
-    ).sort("device_time_ns", "launches", pl.col(key).cast(pl.String), descending=[True, True, False])
+    return rows.with_columns(share_of_device_time=pl.col("device_time_ns") / max(total_ns, 1)).sort(
+        "device_time_ns", "launches", pl.col(key).cast(pl.String), descending=[True, True, False]
+    )
 
 
 def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
@@ -127,10 +127,10 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 
 @remembered
 def kernel_rows(run: Run) -> pl.DataFrame:
-    """One row a kernel name, copies and memsets included, as the report shows them: ``kernels`` with
+    """One row per kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
-    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)
-    and ``launches_below_device``."""
+    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns) and
+    ``launches_below_device``."""
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})
@@ -145,7 +145,7 @@ def _below_device(run: Run) -> pl.DataFrame:
     """(name, launches_below_device): how many launches leave multiprocessors of their device idle."""
     sizes = [
         blocks(trace.device_events.filter(device=device.index)).select(
-            "name", (pl.col("blocks") < device.multiprocessors).alias("below")
+            "name", below=pl.col("blocks") < device.multiprocessors
         )
         for trace in run.traces
         for device in trace.devices
@@ -154,15 +154,15 @@ def _below_device(run: Run) -> pl.DataFrame:
     if not sizes:
         return pl.DataFrame(schema={"name": pl.Categorical, "launches_below_device": pl.Int64})
     below = pl.when(pl.col("below").is_not_null().any()).then(pl.col("below").sum().cast(pl.Int64))
-    return pl.concat(sizes).group_by("name").agg(below.alias("launches_below_device"))
+    return pl.concat(sizes).group_by("name").agg(launches_below_device=below)
 
 
 def _ops(table: pl.DataFrame) -> pl.DataFrame:
     """(name, ops): which ops launched each kernel."""
     return (
         table.group_by("name", "op_name")
-        .agg(pl.len().cast(pl.Int64).alias("launches"), pl.col("duration_ns").sum().alias("device_time_ns"))
+        .agg(launches=pl.len().cast(pl.Int64), device_time_ns=pl.col("duration_ns").sum())
         .sort("device_time_ns", "launches", pl.col("op_name").cast(pl.String), descending=[True, True, False])
         .group_by("name", maintain_order=True)
-        .agg(pl.struct(pl.col("op_name").alias("name"), "launches", "device_time_ns").alias("ops"))
+        .agg(ops=pl.struct(pl.col("op_name").alias("name"), "launches", "device_time_ns"))
     )

@@ -1,4 +1,4 @@
-"""What the program does when nobody records it: its step, how busy the device is in it, why it idles.
+"""The program as it runs without the profiler: its step, how busy the device is in it, why it idles.
 
 The step is timed without a profiler; the device's work takes as long with one as without; so what is left of
 the step is idle time. Its causes are those of the recorded idle time, from the pass that slows the program
@@ -30,13 +30,13 @@ DATA = "data-loading"
 
 
 @dataclass(frozen=True)
-class AsItRuns:
+class StepAsItRuns:
     """One rank's step without the profiler; times in µs per step.
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
     ``recorded_us`` is the step as recorded (its median, None where no steps were); ``matched`` the share of
-    the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words
-    what all this rests on.
+    the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words what
+    all this rests on.
     """
 
     rank: int
@@ -66,18 +66,10 @@ class AsItRuns:
         return None if self.recorded_us is None else self.recorded_us / self.step_us
 
 
-@dataclass(frozen=True)
-class _Idle:
-    """Idle nanoseconds by cause, to be scaled, and where they are from."""
-
-    causes: dict[str, float]
-    words: str
-
-
 @remembered
-def as_it_runs(run: Run) -> dict[int, AsItRuns]:
-    """By rank, those whose steps were timed without the profiler: none of a bare trace."""
-    found: dict[int, AsItRuns] = {}
+def as_it_runs(run: Run) -> dict[int, StepAsItRuns]:
+    """The steps that were timed without the profiler, by rank; none of a bare trace."""
+    found: dict[int, StepAsItRuns] = {}
     for record in run.manifest.ranks if run.manifest else ():
         timed = unprofiled(record.steps)
         if timed is not None and timed.step.median > 0:
@@ -85,8 +77,8 @@ def as_it_runs(run: Run) -> dict[int, AsItRuns]:
     return found
 
 
-def slowest(run: Run) -> AsItRuns | None:
-    """Of the rank whose step takes longest: the others wait for it."""
+def slowest(run: Run) -> StepAsItRuns | None:
+    """The step of the rank whose step takes longest: the others wait for it."""
     return max(as_it_runs(run).values(), key=lambda rank: rank.step_us, default=None)
 
 
@@ -96,46 +88,37 @@ def light_run(run: Run) -> Run:
     return Run(run.light)
 
 
-def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> AsItRuns:
-    full, light = (_of(traces, record.rank) for traces in (run.traces, run.light))
+def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> StepAsItRuns:
+    passes = ({trace.rank: trace for trace in traces} for traces in (run.traces, run.light))
+    full, light = (traces.get(record.rank) for traces in passes)
+    words = f"{timed.step.n} {timed.words}"
     if full is None or full.steps.is_empty():
         profiled_s = record.steps.profiled_step_s
         recorded_us = None if profiled_s is None else 1e6 * profiled_s
-        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, f"{timed.step.n} {timed.words}")
-    own = leading_of(full)["duration_ns"]
-    recorded_us = median(own.to_list()) / 1000
+        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
+    recorded_us = median(leading_of(full)["duration_ns"].to_list()) / 1000
     worked = _busy(light) if light is not None else None
     by = light if worked is not None and light is not None else full
     worked = worked or _busy(full)
     if worked is None:
-        words = f"{timed.step.n} {timed.words}"
-        return AsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
+        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
     device, busy_us = worked
     joined = match(by, full) if by is not full else None
-    idle = _idle(run, full, device, joined)
+    recorded, origin = _idle(run, full, device, joined)
     longer = busy_us > timed.step.median
     busy_us = min(busy_us, timed.step.median)
-    causes, waited = _scaled(idle.causes, timed.step.median - busy_us, timed)
-    words = [
-        f"device time of the {'full' if joined is None else 'light'} pass "
-        f"({len(by.steps)} steps{_said(joined)}) over {timed.step.n} {timed.words}"
-    ]
-    if longer:
-        words.append("the device's work took longer than that step, so it is busy all of it")
-    elif causes:
-        words.append(f"idle time by cause scaled from {idle.words}")
-    if waited:
-        words.append(waited)
+    causes, waited = _scaled(recorded, timed.step.median - busy_us, timed)
     matched = None if joined is None else joined.share
-    return AsItRuns(record.rank, timed, busy_us, causes, recorded_us, matched, "; ".join(words))
-
-
-def _of(traces: tuple[Trace, ...], rank: int) -> Trace | None:
-    return next((trace for trace in traces if trace.rank == rank), None)
-
-
-def _said(joined: Match | None) -> str:
-    return "" if joined is None else f", {joined.share:.0%} of its kernels matched"
+    kernels = "" if matched is None else f", {matched:.0%} of its kernels matched"
+    which = "full" if joined is None else "light"
+    basis = f"device time of the {which} pass ({len(by.steps)} steps{kernels}) over {words}"
+    if longer:
+        basis += "; the device's work took longer than that step, so it is busy all of it"
+    elif causes:
+        basis += f"; idle time by cause scaled from {origin}"
+    if waited:
+        basis += f"; {waited}"
+    return StepAsItRuns(record.rank, timed, busy_us, causes, recorded_us, matched, basis)
 
 
 def _busy(trace: Trace) -> tuple[int, float] | None:
@@ -150,17 +133,18 @@ def _busy(trace: Trace) -> tuple[int, float] | None:
     return device, length_ns / len(own) / 1000
 
 
-def _idle(run: Run, full: Trace, device: int, joined: Match | None) -> _Idle:
-    """A device's idle time: the light pass' with the full one's causes, or else the full one's."""
+def _idle(run: Run, full: Trace, device: int, joined: Match | None) -> tuple[dict[str, float], str]:
+    """A device's idle time by cause, ns, and where it is from: the light pass with the full one's causes, or
+    else the full one."""
     recorded = _gaps(run, full.rank, device)
     if joined is None:
-        return _Idle(_sums(recorded), "the full pass")
+        return _sums(recorded), "the full pass"
     if joined.share < MATCHED:
-        return _Idle(_sums(recorded), "the full pass, since the passes' kernels differ")
+        return _sums(recorded), "the full pass, since the passes' kernels differ"
     causes = laid_over(_gaps(light_run(run), full.rank, device), recorded, joined.rows)
     if not causes:
-        return _Idle(_sums(recorded), "the full pass, since the device was never idle in the light one")
-    return _Idle(causes, "the light pass, its causes the full one's before the same kernels")
+        return _sums(recorded), "the full pass, since the device was never idle in the light one"
+    return causes, "the light pass, its causes the full one's before the same kernels"
 
 
 def _gaps(run: Run, rank: int, device: int) -> pl.DataFrame:
@@ -210,7 +194,7 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
     if _data_differs(timed) and timed.waiting is not None and timed.recorded_data_us is not None:
         data_us = min(timed.waiting.data_us, idle_us)
         others = {cause: ns for cause, ns in causes.items() if cause != DATA}
-        # Without another cause there is nobody to share the rest with.
+        # Without another cause there is none to share the rest with.
         others = others or ({"unexplained": 1.0} if data_us < idle_us else {})
         found = {**_to(others, idle_us - data_us), DATA: data_us}
         words = (

@@ -18,7 +18,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.trace.model import Trace
 
 ALIKE = 0.5  # of a step's kernels: a step of another kind shares less, and is left out
-# Kernels of the one times kernels of the other, beside what they begin and end with: more take too long.
+# Kernels of the one times kernels of the other, besides what they begin and end with: more take too long.
 MOST_PAIRS = 4_000_000
 
 LIKE = ("name", "grid", "block")
@@ -55,18 +55,18 @@ def match(light: Trace, full: Trace) -> Match:
 
 
 def _launched(trace: Trace) -> pl.DataFrame:
-    """What the steps launched, in launch order: (id, step, duration_ns, name, grid, block)."""
+    """Work launched in the steps, in launch order: (id, step, duration_ns, name, grid, block)."""
     table = work(trace).filter(pl.col("step").is_not_null())
     launched = trace.host_events["start_ns"].gather(table["launch"])
     return (
-        table.with_columns(pl.coalesce(launched, "start_ns").alias("launched_ns"))
+        table.with_columns(launched_ns=pl.coalesce(launched, "start_ns"))
         .sort("step", "launched_ns", "start_ns", "id")
         .select("id", "step", "duration_ns", *(pl.col(name).cast(pl.String).fill_null("") for name in LIKE))
     )
 
 
 def _coded(ours: pl.DataFrame, theirs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with a ``code`` that is the same for what is alike."""
+    """Add a ``code`` to both that is the same for the same name, grid and block."""
     codes = pl.concat([ours, theirs]).select(LIKE).unique(maintain_order=True).with_row_index("code")
     first, second = (table.join(codes, on=LIKE, maintain_order="left") for table in (ours, theirs))
     return first, second
@@ -89,7 +89,7 @@ def _like(codes: Codes, steps: Mapping[int, tuple[list[int], Codes]]) -> int | N
     return best
 
 
-@lru_cache(maxsize=8)  # steps of a kind are alike: one alignment serves them all
+@lru_cache(maxsize=8)  # steps of a kind are the same: one alignment serves them all
 def aligned(ours: tuple[Hashable, ...], theirs: tuple[Hashable, ...]) -> list[tuple[int, int]]:
     """Places in both that hold the same, in order."""
     shorter = min(len(ours), len(theirs))

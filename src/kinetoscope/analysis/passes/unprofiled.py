@@ -36,7 +36,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What the host waited for in a step, measured: µs at the median."""
+    """The host's measured waiting in a step: µs at the median."""
 
     data_us: float
     sync_us: float
@@ -67,7 +67,7 @@ class RareSteps(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """Steps without the profiler: those before the recording and, where they are alike, those after it.
+    """Steps without the profiler: those before the recording and, where they are equal, those after it.
 
     Where the profiler could not be taken out of the process again (on a GPU CUPTI's hooks then stay in every
     call: a step that its host sets the pace of took 1.4 times as long), those after say only whether the pace
@@ -91,12 +91,13 @@ class Unprofiled:
 
 
 def unprofiled(timings: StepTimings) -> Unprofiled | None:
-    """What a rank's timings say of its steps without the profiler; None if nothing."""
+    """A rank's steps without the profiler, from its timings; None where none were timed."""
     around = _around(timings)
     timed = _timed(timings)
     if timed is None:
         return _by_the_mean(timings.unprofiled_s)
     size = _round(timings, timed)
+    rounds_of = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
     return Unprofiled(
         spread(timed.step_s, size),
@@ -105,7 +106,7 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
         before is not None and after is not None and _apart(before, after),
         _waiting(timed, size),
         None if timings.recorded is None else _of_rounds(timings.recorded.data_s, size),
-        _words(timed, size),
+        f"steps timed by the {timed.clock}'s clock{rounds_of}",
         1e6 * mean(timed.step_s),
         rare_steps(timed, size),
     )
@@ -118,7 +119,7 @@ def unprofiled_seconds(timings: StepTimings) -> tuple[float, ...]:
 
 
 def unprofiled_rounds_us(timings: StepTimings) -> list[float]:
-    """The same as rounds: what is alike from one to the next, in µs."""
+    """``unprofiled_seconds`` as rounds, which are the same from one to the next, in µs."""
     timed = _timed(timings)
     size = 1 if timed is None else _round(timings, timed)
     return [1e6 * value for value in rounds(unprofiled_seconds(timings), size)]
@@ -132,7 +133,7 @@ def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]
 
 def _timed(timings: StepTimings) -> TimedSteps | None:
     """The steps that stand for the program: those before the recording, with those after it where the
-    profiler was gone by then and they are alike.
+    profiler was gone by then and they are equal.
 
     Of a program that had become faster by then, those after it alone: it was still warming up before, and
     nothing that recording leaves behind makes steps faster but a loader's full queue.
@@ -216,7 +217,8 @@ def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
-    """Of a recording that waited for the device at both ends of these steps: only their mean is exact."""
+    """The steps of a recording that waited for the device at both ends of all of them: only their mean is
+    exact."""
     if not seconds:
         return None
     values = [1e6 * value for value in seconds]
@@ -251,8 +253,3 @@ def _waiting(timed: TimedSteps, size: int) -> Waiting | None:
 
 def _of_rounds(seconds: Sequence[float], size: int) -> float | None:
     return 1e6 * median(rounds(seconds, size)) if seconds else None
-
-
-def _words(timed: TimedSteps, size: int) -> str:
-    each = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
-    return f"steps timed by the {timed.clock}'s clock{each}"

@@ -1,7 +1,7 @@
 """Which rank made the others wait, and what it did meanwhile that its peers did not.
 
 The rank that comes last into a collective took longer for its own work than its peers (see ``lateness``), and
-what of it took longer says why; or it started late, since it had waited in another group for somebody else:
+what of it took longer says why; or it started late, since it had waited in another group for another rank:
 then that one is the straggler.
 """
 
@@ -15,6 +15,79 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER, TOGETHER
 from kinetoscope.analysis.ranks.lateness import CAUSES, NEGLIGIBLE_NS
+from kinetoscope.trace.schema import whole
+
+MORE_WORK = "more work"
+CLOCKS = "clocks"
+SLOW_KERNEL = "slow kernel"
+MORE_DATA = "more data"  # that all-to-alls gave it, as to a rank whose experts are in demand
+EVEN_COMPUTE = "compute"  # its kernels took no longer, in sum
+
+# All kernels are slower, if as much of their time is slower by half of what they are slower on average.
+ALL = 0.8
+AS_MUCH = 1 / 3  # of what a kernel takes longer, it may have more data for: only the larger side is counted
+NAMES = 3  # of so many kernels at the least all must be slower before it is said of the device
+
+
+def data_ratio(collectives: pl.DataFrame, rank: int, step: str) -> float:
+    """How many times its peers' data (the median) a rank handled in all-to-alls; 1 without any."""
+    each = (
+        collectives.filter(pl.col("kind") == "all-to-all", pl.col("step") == step)
+        .group_by("rank")
+        .agg(pl.col("bytes").sum())
+    )
+    own, peers = (
+        whole(each.filter(is_own)["bytes"].median())
+        for is_own in (pl.col("rank") == rank, pl.col("rank") != rank)
+    )
+    return own / peers if own and peers else 1.0
+
+
+def kernel_cause(kernels: pl.DataFrame, rank: int, step: str, data: float = 1.0) -> tuple[str, str]:
+    """The cause, and the kernel or factor that shows it.
+
+    Args:
+        kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns`` of all ranks.
+        data: see ``data_ratio``.
+    """
+    inside = kernels.filter(pl.col("step") == step)
+    peers = inside.filter(pl.col("rank") != rank)
+    count = peers["rank"].n_unique()
+    # A name that fewer than half of the peers have is not of their usual work.
+    usual = (
+        peers.group_by("name")
+        .agg(pl.col("duration_ns", "launches").median(), have=pl.len())
+        .filter(pl.col("have") * 2 > count)
+        .drop("have")
+    )
+    both = (
+        inside.filter(pl.col("rank") == rank)
+        .select("name", own_ns="duration_ns", own_launches="launches")
+        .join(usual, on="name", how="left")
+        .with_columns(pl.col("duration_ns", "launches").fill_null(0.0))
+        .with_columns(excess_ns=pl.col("own_ns") - pl.col("duration_ns"))
+    )
+    excess, base, launches = both.select(
+        pl.sum("excess_ns"), pl.sum("duration_ns"), pl.col("own_launches").sum() - pl.col("launches").sum()
+    ).row(0)
+    if excess <= 0:
+        return EVEN_COMPUTE, ""
+    each = pl.col("own_ns") / pl.col("own_launches")
+    more = ((pl.col("own_launches") - pl.col("launches")) * each).sum()
+    if float(both.select(more).item()) >= excess / 2:
+        return MORE_WORK, f"{launches:.0f} kernels more"
+    shared = both.filter(pl.col("duration_ns") > 0.01 * base)
+    slower = shared.filter(pl.col("own_ns") >= pl.col("duration_ns") * (1 + excess / base / 2))
+    part = whole(slower["duration_ns"].sum()) / max(1, whole(shared["duration_ns"].sum()))
+    if len(shared) >= NAMES and part >= ALL:
+        return CLOCKS, f"all kernels take {1 + excess / base:.2f} times as long"
+    most = both.sort("excess_ns", "name", descending=[True, False]).select("name", "own_ns", "duration_ns")
+    name, own, usual_ns = most.row(0)
+    # Its kernels take as much longer as they have more to do.
+    if data - 1 >= (own / max(1, usual_ns) - 1) * AS_MUCH:
+        return MORE_DATA, f"{data:.2f} times that of its peers in all-to-alls"
+    return SLOW_KERNEL, str(name)
+
 
 # Of a lateness so much must be one rank's doing, for one cause.
 MOST = 0.5
@@ -38,7 +111,7 @@ ATTRIBUTED = {
 }
 
 
-class _Collective(NamedTuple):
+class _LateCollective(NamedTuple):
     """Who came last into a collective, how late, and by how much longer it took since ``previous``."""
 
     instance: int
@@ -47,7 +120,7 @@ class _Collective(NamedTuple):
     ranks: frozenset[int]
     previous: int | None
     is_first: bool
-    joins: bool  # nobody leaves before all have come; who broadcasts or sends does
+    joins: bool  # no rank leaves before all have come; one that broadcasts or sends does
     is_pair: bool
     last: int
     late_ns: float
@@ -67,7 +140,7 @@ class _Collective(NamedTuple):
 
 
 def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
-    """One row a collective into which somebody came late.
+    """One row per collective into which a rank came late.
 
     Args:
         table: collectives of all ranks with what they waited and by how much longer ranks took
@@ -82,7 +155,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
         profilers), ``excess_ns`` (by how much longer the culprit took); ``lost_ns``, by how much longer the
         last one took since its collective before; ``usual_host_ns``, what its peers' hosts took for that.
     """
-    found: dict[int, _Collective] = {}
+    found: dict[int, _LateCollective] = {}
     lines: list[tuple[object, ...]] = []
     for one in _arrivals(table, cold):
         found[one.instance] = one
@@ -104,16 +177,16 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
 
 
 def _culprit(
-    late: _Collective, found: Mapping[int, _Collective]
+    late: _LateCollective, found: Mapping[int, _LateCollective]
 ) -> tuple[int | None, str, str | None, float]:
     """Rank, step, cause and excess of what made a collective's last rank late.
 
-    It goes back over the collectives before, from last rank to last rank, until all ranks of this one
-    had met, and the last one's launches were not behind any more.
+    It goes back over the collectives before, from last rank to last rank, until all ranks of this one had
+    met, and the last one's launches were not behind any more.
     """
     excesses: Counter[tuple[int, str, str]] = Counter()
     seen: set[tuple[int, int]] = set()  # ranks and segments
-    one: _Collective | None = late
+    one: _LateCollective | None = late
     for _ in range(FAR):
         is_explained = sum(excesses.values()) >= late.explained_by_ns
         if one is None or (one is not late and _is_level(one, late, is_explained)):
@@ -140,7 +213,7 @@ def _culprit(
     return None, late.step, None, late.excess_ns
 
 
-def _is_level(one: _Collective, late: _Collective, is_explained: bool) -> bool:
+def _is_level(one: _LateCollective, late: _LateCollective, is_explained: bool) -> bool:
     """Nothing from before this collective makes a later one late: not on the devices, and on no host."""
     if late.is_pair and (is_explained or one.step != late.step):
         return True
@@ -149,15 +222,15 @@ def _is_level(one: _Collective, late: _Collective, is_explained: bool) -> bool:
     return one.joins and one.ranks >= late.ranks and is_level
 
 
-def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]:
+def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollective]:
     """The collectives in the order of time."""
     before = pl.col("step").shift(1).over("rank", "device")
     table = table.sort("rank", "start_ns", "id").with_columns(
-        pl.col("instance").shift(1).over("rank", "device").alias("previous"),
-        pl.when(before.is_in(cold)).then(before).otherwise("step").alias("step"),
-        pl.col("own_ns").is_null().any().over("instance").alias("first"),
-        (pl.col("launched_ns") - pl.col("clock_ns")).alias("behind"),
-        _arrival().alias("arrival"),
+        previous=pl.col("instance").shift(1).over("rank", "device"),
+        step=pl.when(before.is_in(cold)).then(before).otherwise("step"),
+        first=pl.col("own_ns").is_null().any().over("instance"),
+        behind=pl.col("launched_ns") - pl.col("clock_ns"),
+        arrival=_arrival(),
     )
     met = table.filter(pl.col("instance").is_not_null())
     late = met.with_columns(
@@ -165,7 +238,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]
         (pl.col("start_ns") - pl.col("clock_ns")).max().over("instance").alias("at_ns"),
         *((pl.col(name) - _median_of_others(name)).alias(name) for name in ("behind", "arrival")),
     )
-    ranks = late.group_by("instance").agg(pl.col("rank").alias("ranks"))
+    ranks = late.group_by("instance").agg(ranks="rank")
     is_last = pl.col("arrival") == pl.col("arrival").max().over("instance")
     late = late.filter(is_last).unique("instance", keep="first", maintain_order=True)
     causes = pl.concat_list(f"{cause}_longer" for cause in CAUSES)
@@ -181,7 +254,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_Collective]
         pl.when(causes.list.max() > 0).then(cause), "segment", ~pl.col("is_end"),
     )  # fmt: skip
     for instance, step, at, members, *others in rows.sort("at_ns", "instance").iter_rows():
-        yield _Collective(instance, step, at, frozenset(members), *others)
+        yield _LateCollective(instance, step, at, frozenset(members), *others)
 
 
 def _arrival() -> pl.Expr:

@@ -1,7 +1,7 @@
-"""By how much longer each rank took for its own work than the other ranks of the same collective: one column
-that attribution, the test against chance and the replays share.
+"""Lateness: by how much longer each rank took for its own work than the other ranks of the same collective.
+Attribution, the test against chance and the replays share these columns.
 
-Ranks are compared over *segments*. A segment ends with a collective beside which no rank computed anything,
+Ranks are compared over *segments*. A segment ends with a collective during which no rank computed anything,
 so that all ranks stand at the same place of their program once it has ended. Where collectives run while
 ranks compute, as in data parallelism, a rank that waits for a late one goes on with its own work, and what it
 did since its last collective tells nothing; what all of them did since the segment began does. Where nothing
@@ -11,7 +11,7 @@ A device that is idle longer than its peers' need not mean that its host was slo
 is so at every launch after, until both wait for their devices. What a rank took longer for its host's sake is
 therefore no more than its host took longer; what is left had been lost before.
 
-The two ends of a pipeline's send do not do the same, and the longer way is nobody's fault. There a stage
+The two ends of a pipeline's send do not do the same, and the longer segment is no rank's fault. There a stage
 takes too long by the share by which its whole step is longer than its peers' (the lower median); all other
 waiting is the pipeline's bubbles.
 """
@@ -69,8 +69,8 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
         not known; ``usual_host_ns``: what the others' hosts took.
     """
     names = ["own_ns", "host_ns", *CAUSES]
-    # In every step: a rank whose host is late computes nothing beside a collective that the others compute
-    # beside.
+    # In every step: a rank whose host is late computes nothing during a collective during which the others
+    # compute.
     sort = ["group", "signature", "nth"]
     is_level = (pl.col("beside_ns").max() <= NEGLIGIBLE_NS).over(sort)
     pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over(*RANK, "stream")
@@ -79,16 +79,23 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     )
     table = (
         table.sort(*RANK, "start_ns", "id")
-        .with_columns(pl.int_range(pl.len()).over("rank", "step", "group", "signature").alias("nth"))
+        .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "group", "signature"))
         .with_columns(
             (is_level & pl.col("instance").is_not_null()).alias("is_level"),
             (pause < APART_NS).fill_null(False).alias("is_bound"),
             *(pl.sum_horizontal(columns).alias(cause) for cause, columns in CAUSES.items()),
         )
-        .with_columns(is_end.alias("is_end"))
-        .with_columns(pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK).alias("segment"))
+        .with_columns(is_end=is_end)
+        .with_columns(segment=pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK))
     )
-    table = table.with_columns(_sum_of_known(name).over(*RANK, "segment").alias(_all(name)) for name in names)
+    # The sum of what is known, null only where nothing is.
+    table = table.with_columns(
+        pl.when(pl.col(name).is_not_null().any())
+        .then(pl.col(name).sum())
+        .over(*RANK, "segment")
+        .alias(_all(name))
+        for name in names
+    )
     table = _with_stages(table, names)
     is_pair = pl.col("semantics") == PAIR
     table = table.with_columns(
@@ -114,11 +121,11 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     return (
         table.with_columns(longer.alias("longer_ns"), *bounded)
         .with_columns(
-            pl.when(is_unknown).then(None)
+            longer_ns=pl.when(is_unknown).then(None)
             .when(is_pair).then(pl.sum_horizontal(_longer(cause) for cause in CAUSES))
-            .otherwise("longer_ns").alias("longer_ns"),
-            pl.col(_all("own_ns")).alias("segment_ns"),
-            lower_median(_all("host_ns")).over("instance").alias("usual_host_ns"),
+            .otherwise("longer_ns"),
+            segment_ns=pl.col(_all("own_ns")),
+            usual_host_ns=lower_median(_all("host_ns")).over("instance"),
         )
         .drop("nth", "is_level", _all("own_ns"), _longer("own_ns"), *(f"{name} too long" for name in names))
     )  # fmt: skip
@@ -130,11 +137,6 @@ def _all(name: str) -> str:
 
 def _longer(name: str) -> str:
     return f"{name}_longer"
-
-
-def _sum_of_known(name: str) -> pl.Expr:
-    """Null only where nothing is known."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
 
 
 def _with_stages(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What ranks are compared by: one rank's trace, mapped to tables of some tens of kilobytes.
+"""Parts, by which ranks are compared: one rank's trace, mapped to tables of some tens of kilobytes.
 
 A thousand ranks are compared without their traces: each is read by itself, and what is kept of it is a part.
 """
@@ -10,21 +10,79 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.collectives.recorded import COLLECTIVES, collectives, host_of, world_size
-from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
+from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, collectives, host_of, world_size
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.ranks.computed import COMPUTED, segments
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
-from kinetoscope.analysis.time.periods import periods
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "optimizer"
+COMPUTED = {
+    "step": pl.String,
+    "what": pl.String,
+    "launched_ns": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+
+
+def segments(trace: Trace) -> pl.DataFrame:
+    """One row per segment of one sort between whose launches no collective was launched, in that order.
+
+    Of a rank that sends and receives; of another one nothing is kept. What autograd launches is of a backward
+    pass, recomputed activations too; what neither it nor an optimizer does is of a forward pass.
+
+    Returns:
+        ``step``, ``what`` (``FORWARD``, ``BACKWARD``, ``UPDATE``), ``launched_ns`` (of its first kernel) and
+        from when to when its kernels ran (``start_ns``, ``end_ns``).
+    """
+    met = collectives(trace)
+    if not (met["semantics"] == PAIR).any():
+        return pl.DataFrame(schema=COMPUTED)
+    own = work(trace).filter(pl.col("part") != "communication", pl.col("launch").is_not_null())
+    host = trace.host_events
+    calls = host[own["launch"]]
+    names = trace.steps.select(step="id", named="name")
+    table = (
+        own.select("step", "start_ns", "end_ns")
+        .with_columns(
+            calls["start_ns"].alias("launched_ns"),
+            _within(host, AUTOGRAD_NODE, calls).alias(BACKWARD),
+            _within(host, OPTIMIZER, calls).alias(UPDATE),
+        )
+        .join(names, on="step", how="left", maintain_order="left")
+        .select(
+            pl.col("named").fill_null("").alias("step"),
+            pl.when(BACKWARD).then(pl.lit(BACKWARD)).when(UPDATE).then(pl.lit(UPDATE))
+            .otherwise(pl.lit(FORWARD)).alias("what"),
+            "launched_ns", "start_ns", "end_ns",
+        )
+        .sort("launched_ns")
+    )  # fmt: skip
+    launches = met.select(pl.col("launched_ns").drop_nulls().sort()).with_row_index("met")
+    table = table.join_asof(launches, on="launched_ns", check_sortedness=False)
+    cut = [pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("step", "what", "met")]
+    return (
+        table.group_by(pl.any_horizontal(cut).cum_sum().alias("segment"), maintain_order=True)
+        .agg(pl.col("step", "what", "launched_ns").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
+        .select(pl.col(name).cast(dtype) for name, dtype in COMPUTED.items())
+    )
+
+
+def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
+    """Whether calls lie within events of such names on their own thread."""
+    events = host.filter(matching(host, "name", pattern)).select("lane", "start_ns", END)
+    instants = calls.select("lane", "start_ns", end_ns=pl.col("start_ns") + 1)
+    return intervals.covered(intervals.union(events, ["lane"]), instants, ["lane"]) > 0
+
 
 KERNELS = 40  # names of a rank, those of most time; the rest is one row per step
 REST = "others"
@@ -46,8 +104,9 @@ KERNEL_TIMES = {"step": pl.String, "name": pl.String, "launches": pl.UInt32, "du
 STEPS = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part says of its rank beside its tables. Times are ns; those of devices are the sum of all."""
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of a part's rank, in addition to its tables. Times are ns; those of devices are the sum of
+    all."""
 
     rank: int
     numbered: bool = True
@@ -68,7 +127,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RankPart:
     """Args:
     collectives: columns of ``PARTED``: ``collectives`` with what its rank did on its own from its collective
         before to this one (``own_ns`` and the ``APPROACH`` that it consists of; null for the first): from
@@ -80,10 +139,9 @@ class Part:
     steps: columns of ``STEPS``, by the device's clock.
     overlapped: columns of ``OVERLAPPED``: when the device computed or copied while a collective ran; of more
         than ``MOST_INTERVALS`` those with the shortest pauses between them are one.
-    computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives.
-    """
+    computed: columns of ``COMPUTED``: of a pipeline's stage what it computed between sends and receives."""
 
-    facts: Facts
+    facts: RankFacts
     collectives: pl.DataFrame
     kernels: pl.DataFrame
     steps: pl.DataFrame
@@ -92,12 +150,12 @@ class Part:
 
 
 @remembered
-def part(trace: Trace) -> Part:
+def part(trace: Trace) -> RankPart:
     """The part of one trace."""
     run, within = Run((trace,)), window(trace)
     own = work(trace)
     lost = gaps(run).with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
-    facts = Facts(
+    facts = RankFacts(
         rank=trace.rank,
         numbered="distributedInfo" in trace.metadata,
         world=world_size(trace),
@@ -119,18 +177,18 @@ def part(trace: Trace) -> Part:
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
     met = _approached(trace, lost, overlapped := _overlapped(trace))
-    return Part(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
+    return RankPart(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
 
 
-def renumbered(part: Part, rank: int) -> Part:
-    """The same part, of the rank that it is known to be."""
+def renumbered(part: RankPart, rank: int) -> RankPart:
+    """The part with the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
-    table = part.collectives.with_columns(pl.lit(rank, pl.Int32).alias("rank"))
+    table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)
 
 
-def placed(part: Part, host: str) -> Part:
-    """The same part, of a host that its recording names, where the trace itself does not."""
+def placed(part: RankPart, host: str) -> RankPart:
+    """The part with the host that its recording names, where the trace itself does not."""
     if part.facts.host or not host:
         return part
     return replace(part, facts=msgspec.structs.replace(part.facts, host=host))
@@ -149,7 +207,7 @@ def _overlapped(trace: Trace) -> pl.DataFrame:
 def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
     """At most ``MOST_INTERVALS``: the shortest pauses are closed."""
     pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over("device")
-    table = overlapped.with_columns(pause.alias("pause"))
+    table = overlapped.with_columns(pause=pause)
     longest = table["pause"].drop_nulls().sort(descending=True)
     if len(table) <= MOST_INTERVALS:
         return overlapped
@@ -162,10 +220,9 @@ def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
 
 
 def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> pl.DataFrame:
-    """The collectives, with what their rank did on its own before and beside each."""
+    """The collectives, with their rank's own work before and during each."""
     table = collectives(trace).with_columns(
-        pl.col("start_ns").shift(1).over("device").alias("since_ns"),
-        (pl.col("end_ns") - AT_ITS_END_NS).alias("at"),
+        since_ns=pl.col("start_ns").shift(1).over("device"), at=pl.col("end_ns") - AT_ITS_END_NS
     )
     # What began to run in a collective did not wait for its end: from the last of it on nothing was left to
     # do.
@@ -174,9 +231,9 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
         allow_exact_matches=False,
     ).sort("row")["end_ns"]  # fmt: skip
     table = table.drop("at").with_columns(
-        pl.max_horizontal("start_ns", pl.min_horizontal(last.fill_null(0), "end_ns")).alias("done_ns"),
-        pl.col("since_ns").is_null().alias("first"),
-        pl.coalesce("since_ns", "start_ns").alias("since_ns"),
+        done_ns=pl.max_horizontal("start_ns", pl.min_horizontal(last.fill_null(0), "end_ns")),
+        first=pl.col("since_ns").is_null(),
+        since_ns=pl.coalesce("since_ns", "start_ns"),
     )
     between, blocked, beside = _covered(trace, lost, overlapped, table)
     own = table["start_ns"] - table["since_ns"] - blocked
@@ -185,15 +242,15 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),
         *(length.alias(name) for name, length in between.items()),
-        (pl.col("done_ns") - pl.col("start_ns") - beside).alias("beside_ns"),
-        (pl.col("end_ns") - pl.col("done_ns")).alias("blocked_ns"),
+        beside_ns=pl.col("done_ns") - pl.col("start_ns") - beside,
+        blocked_ns=pl.col("end_ns") - pl.col("done_ns"),
     ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
 
 
 def _host(trace: Trace, table: pl.DataFrame) -> pl.Series:
     """From launch to launch, less synchronisations: there a host waits for others, or for its own device."""
     host = trace.host_events.filter(matching(trace.host_events, "name", SYNCHRONIZATION))
-    waits = intervals.union(host.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")))
+    waits = intervals.union(host.select("start_ns", END))
     waited = intervals.covered_until(waits, table.select(at=pl.col("launched_ns").fill_null(0)))
     return table.select((pl.col("launched_ns") - waited).diff().over("device")).to_series()
 
@@ -203,7 +260,7 @@ def _covered(
 ) -> tuple[dict[str, pl.Series], pl.Series, pl.Series]:
     """From a collective's start to the next one's: how long the device computed or copied, and was idle for
     each cause; how long a collective blocked it; and how long another one did until nothing was left to do
-    beside it.
+    during it.
 
     What it did not compute while a collective ran that did not block it, its host was late with. All in one
     search: calls cost, rows do not.
@@ -238,7 +295,7 @@ def _covered(
 
 def _kernels(trace: Trace) -> pl.DataFrame:
     """Launches and time of kernels by step and name; steps are empty where none was recorded."""
-    names = trace.steps.select(pl.col("id").alias("step"), pl.col("name").alias("step_name"))
+    names = trace.steps.select(step="id", step_name="name")
     table = (
         work(trace)
         .filter(pl.col("part") == "compute")

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+import msgspec
 import polars as pl
 
-from kinetoscope.analysis.ranks.comparison import Comparison
+from kinetoscope.analysis.collectives.recorded import ranges
+from kinetoscope.analysis.ranks.comparison import RankComparison
 
 COLUMNS = 120  # of steps; of more, several are one
 
 
-class Paces(NamedTuple):
-    """What the columns are called; one row a column: over all ranks ``took_us`` and ``own_us`` (less what
-    nothing hid of the waiting for others), of each group also ``slowest``, ``slowest_us``, ``blamed_us``."""
+class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
 
-    names: list[str]
-    whole: pl.DataFrame
-    groups: list[pl.DataFrame]
+    ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
+    was longest, ``blamed_us`` what all others waited for these ranks.
+    """
+
+    ranks: str
+    count: int
+    took_us: list[float | None]
+    own_us: list[float | None]
+    slowest: list[int | None]
+    slowest_us: list[float | None]
+    blamed_us: list[float]
+
+
+class Paces(msgspec.Struct, frozen=True, kw_only=True):
+    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
+    those apart that were waited for most. Of many steps several are one column: their means."""
+
+    steps: list[str]
+    took_us: list[float | None]
+    own_us: list[float | None]
+    rows: list[PaceRow]
 
 
 def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) -> list[Sequence[int]]:
@@ -29,12 +47,17 @@ def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) 
     return [*((rank,) for rank in worst), *left[:most], *([rest] if rest else [])]
 
 
-def paces(found: Comparison, groups: Sequence[Sequence[int]]) -> Paces:
-    """A table for each of ``groups``."""
+def paces(found: RankComparison, groups: Sequence[Sequence[int]]) -> Paces:
+    """The steps' times over all ranks, with a row for each of ``groups``."""
     steps, names = _steps(found)
-    whole = steps.group_by("column").agg(pl.col("took_us", "own_us").median())
-    tables = [_of(steps, group, len(names)) for group in groups]
-    return Paces(names, _columns(whole, len(names)), tables if names else [])
+    every = _columns(steps.group_by("column").agg(pl.col("took_us", "own_us").median()), len(names))
+    rows = [
+        PaceRow(
+            ranks=ranges(group), count=len(group), **_of(steps, group, len(names)).to_dict(as_series=False)
+        )
+        for group in groups
+    ]
+    return Paces(steps=names, rows=rows if names else [], **every.to_dict(as_series=False))
 
 
 def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:
@@ -50,13 +73,14 @@ def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:
 
 
 def _columns(table: pl.DataFrame, count: int) -> pl.DataFrame:
-    """With a row for every column, whether or not anybody recorded it."""
+    """Add a row for every column that was not recorded."""
     every = pl.DataFrame({"column": range(count)}, {"column": pl.Int64})
-    return every.join(table, on="column", how="left", maintain_order="left")
+    return every.join(table, on="column", how="left", maintain_order="left").drop("column")
 
 
-def _steps(found: Comparison) -> tuple[pl.DataFrame, list[str]]:
-    """One row a rank and column (``took_us``, ``own_us``, ``blamed_us``), and what the columns are called."""
+def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
+    """One row per rank and column (``took_us``, ``own_us``, ``blamed_us``), and what the columns are
+    called."""
     parts = [
         part.steps.select(
             pl.lit(part.facts.rank, pl.Int32).alias("rank"),
@@ -72,16 +96,14 @@ def _steps(found: Comparison) -> tuple[pl.DataFrame, list[str]]:
     columns = [place // width for place in range(len(every))]
     places = pl.DataFrame({"name": every, "column": columns}, {"name": pl.String, "column": pl.Int64})
     waits = found.table.group_by("rank", name="step").agg(waited=pl.col("exposed_waiting_ns").sum())
-    costs = found.blamed.drop_nulls("culprit").group_by(
+    costs = found.attributed.drop_nulls("culprit").group_by(
         pl.col("culprit").cast(pl.Int32).alias("rank"), name="where"
     )
     table = (
         table.join(places, on="name")
         .join(waits, on=["rank", "name"], how="left")
         .join(costs.agg(blamed=pl.col("waited_ns").sum()), on=["rank", "name"], how="left")
-        .with_columns(
-            own=(pl.col("took") - pl.col("waited").fill_null(0)).clip(0),
-        )
+        .with_columns(own=(pl.col("took") - pl.col("waited").fill_null(0)).clip(0))
         .group_by("rank", "column")
         .agg(
             pl.col("took", "own").mean().truediv(1000).name.suffix("_us"),

@@ -5,76 +5,102 @@ collectives: a collective begins when its last rank is there and its stream is f
 data needs. Each rank does its own work meanwhile, until it comes to where it needs a collective's result.
 Replayed as recorded it gives the recorded time, and by how much it does not is said. Without stragglers no
 rank takes longer for its own work than usual (see ``lateness``); stages of a pipeline, whose two ends of a
-send do not do the same, then compute alike long, as the paper has it.
+send do not do the same, then compute equally long, as in the paper.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER
 from kinetoscope.analysis.ranks.lateness import APART_NS, ON_DEVICE
-from kinetoscope.analysis.ranks.pipeline_replay import Staged, staged
-from kinetoscope.analysis.ranks.pipelines import CannotTell
-from kinetoscope.analysis.ranks.simulator import Operation, replay
+
+
+class Operation(NamedTuple):
+    """An operation of one rank.
+
+    Args:
+        after: places of the operations that it waits for, all of them before it.
+        delay: from their end to its beginning, as for the host or for what is no operation of its own; less
+            than nothing where it began before they had ended.
+        took: without waiting.
+        is_free: it does not wait for the others, as a sender whose data are buffered.
+        needs: places of what must have ended too, however long before it began: what a receive was sent.
+    """
+
+    after: Sequence[int]
+    delay: float
+    took: float
+    is_free: bool = False
+    needs: Sequence[int] = ()
+
+
+def replay(instances: Iterable[Sequence[Operation]]) -> list[float]:
+    """When each operation ends, in the order given; whatever waits for nothing begins at 0.
+
+    Args:
+        instances: operations that meet, or one alone; an operation's place is its number among all of them.
+    """
+    ends: list[float] = []
+    for instance in instances:
+        came = [
+            max(
+                max([ends[place] for place in one.after], default=0.0) + one.delay,
+                *[ends[place] for place in one.needs],
+                0.0,
+            )
+            for one in instance
+        ]
+        last = max(came)
+        for one, own in zip(instance, came, strict=True):
+            ends.append((own if one.is_free else last) + one.took)
+    return ends
+
 
 ROUNDING_NS = 1.0
 
 
-@dataclass(frozen=True)
-class Ideal:
-    """All in ns, from the first collective's end to the last one's.
+class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
+    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
+    hand, that of a step (``grain``: events), as the findings have it.
 
-    Args:
-        recorded_ns: as recorded.
-        replayed_ns: replayed without a change.
-        ideal_ns: with no way longer than its peers'.
-        without: by rank, with that rank's ways alone no longer than its peers'.
-        staged: of a pipeline whose passes are known, by which it was replayed then.
-        why: of another pipeline, why they are not.
+    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
+    steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
+    its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
+    none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
+    not known.
     """
 
-    recorded_ns: int
-    replayed_ns: int
-    ideal_ns: int
-    without: dict[int, int]
-    staged: Staged | None = None
+    recorded_us: float
+    replayed_us: float
+    error: float
+    ideal_us: float
+    slowdown: float
+    without: dict[int, float]
+    grain: str = "collectives"
+    steps: int | None = None
+    by_stage: dict[str, float] = {}
+    by_worker: dict[str, float] = {}
+    by_operation: dict[str, float] = {}
     why: str = ""
 
-    @property
-    def error(self) -> float:
-        return self.replayed_ns / self.recorded_ns - 1 if self.recorded_ns else 0.0
 
-    @property
-    def slowdown(self) -> float:
-        """By which factor the run takes longer for its stragglers."""
-        return self.replayed_ns / self.ideal_ns if self.ideal_ns else 1.0
-
-
-def without_stragglers(
-    table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()
-) -> Ideal | None:
-    """A pipeline by its passes, where they are known (see ``pipeline_replay``); else by its collectives. None
-    where ranks meet in fewer than two.
-
-    Args:
-        table: collectives of all ranks with what they waited and by how much longer ranks took.
-        computed: what the stages of a pipeline computed (``parts.Part``), with ``rank``.
-        worst: ranks to replay without their own lateness, one by one.
-    """
-    found = _by_collectives(table, worst)
-    if found is None or not (table["semantics"] == PAIR).any():
-        return found
-    try:
-        known = staged(table, computed, worst)
-    except CannotTell as reason:
-        return replace(found, why=str(reason))
-    return Ideal(known.recorded_ns, known.replayed_ns, known.ideal_ns, known.without, known)
+def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mapping[int, int]) -> IdealRow:
+    """The row of times in ns; ``without`` by rank, with that rank alone as fast as its peers."""
+    return IdealRow(
+        recorded_us=recorded_ns / 1000,
+        replayed_us=replayed_ns / 1000,
+        error=replayed_ns / recorded_ns - 1 if recorded_ns else 0.0,
+        ideal_us=ideal_ns / 1000,
+        slowdown=replayed_ns / ideal_ns if ideal_ns else 1.0,
+        without={rank: length / 1000 for rank, length in without.items()},
+    )
 
 
 class _End(NamedTuple):
@@ -88,11 +114,11 @@ class _End(NamedTuple):
     usual_ready: float
     usual_needed: float
     after: int | None  # the row of the collective before it on its stream
-    is_free: bool  # waits for nobody: what it sends is buffered
+    is_free: bool  # does not wait: what it sends is buffered
     is_receiver: bool  # of a broadcast or the like: waits for its sender alone
 
 
-class _Collective(NamedTuple):
+class _TimedCollective(NamedTuple):
     left_ns: float
     transfer_ns: float
     rows: list[int]
@@ -122,7 +148,13 @@ class _Rank:
         self.trail.append((max(position, self.position), after))
 
 
-def _by_collectives(table: pl.DataFrame, worst: Sequence[int]) -> Ideal | None:
+def by_collectives(table: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow | None:
+    """The run replayed by its collectives; None where ranks share fewer than two.
+
+    Args:
+        table: collectives of all ranks with what they waited and by how much longer ranks took.
+        worst: ranks to replay without their own lateness, each alone.
+    """
     collectives = _collectives(table)
     if len(collectives) < 2:
         return None
@@ -133,7 +165,7 @@ def _by_collectives(table: pl.DataFrame, worst: Sequence[int]) -> Ideal | None:
         first = max(times[place] for place in ends[: len(collectives[0].ends)])
         return round(max(times[place] for place in ends) - first)
 
-    return Ideal(
+    return ideal_row(
         round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
         replayed(lambda rank: False),
         replayed(lambda rank: True),
@@ -142,9 +174,9 @@ def _by_collectives(table: pl.DataFrame, worst: Sequence[int]) -> Ideal | None:
 
 
 def _operations(
-    collectives: Sequence[_Collective], is_usual: Callable[[int], bool]
+    collectives: Sequence[_TimedCollective], is_usual: Callable[[int], bool]
 ) -> tuple[list[list[Operation]], list[int]]:
-    """What is replayed, and the places of the collectives' ends in it."""
+    """The operations to replay, and the places of the collectives' ends among them."""
     ranks: dict[int, _Rank] = {}
     places: dict[int | None, int] = {}  # of rows
     groups: list[list[Operation]] = []
@@ -191,7 +223,7 @@ def _operations(
     return groups, ends
 
 
-def _collectives(table: pl.DataFrame) -> list[_Collective]:
+def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
     """In the order of time."""
     known = ("instance", "transfer_ns", "clock_ns")
     # One order for all ranks, that of replaying; those that end at once, as batched ones, begin apart or not.
@@ -199,8 +231,7 @@ def _collectives(table: pl.DataFrame) -> list[_Collective]:
         _positions(table)
         .filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known))
         .with_columns(
-            (pl.col("start_ns") - pl.col("clock_ns")).alias("came_ns"),
-            (pl.col("end_ns") - pl.col("clock_ns")).alias("left_ns"),
+            came_ns=pl.col("start_ns") - pl.col("clock_ns"), left_ns=pl.col("end_ns") - pl.col("clock_ns")
         )
     )
     order = (pl.col(name).median().over("instance") for name in ("left_ns", "came_ns"))
@@ -209,14 +240,12 @@ def _collectives(table: pl.DataFrame) -> list[_Collective]:
     columns = ("rank", "ready", "needed", "usual_ready", "usual_needed", "after", "is_free", "is_receiver")
     is_sent = pl.col("semantics") == SENDER
     is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
-    table = table.with_columns(
-        (is_free | is_sender).alias("is_free"), (is_sent & ~is_sender).alias("is_receiver")
-    )
+    table = table.with_columns(is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender)
     lines = table.group_by("instance", maintain_order=True).agg(
         pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
     )
     return [
-        _Collective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
+        _TimedCollective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
         for _, left, transfer, rows, *each in lines.iter_rows()
     ]
 
@@ -233,14 +262,14 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         table.sort(*key, "start_ns", "id")
         .with_row_index("row")
         .with_columns(
-            (pl.col("clock_ns").is_null() | pl.col("instance").is_null()).alias("is_alone"),
-            pl.col("row").shift(1).over(*key, "stream").alias("after"),
+            is_alone=pl.col("clock_ns").is_null() | pl.col("instance").is_null(),
+            after=pl.col("row").shift(1).over(*key, "stream"),
         )
     )
     # What its first collective came after the first of all; one that is no other rank's is its own work.
     own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
-    table = table.with_columns(own.cast(pl.Float64).alias("own"), came.min().alias("began")).with_columns(
-        pl.coalesce("own", (came - pl.col("began")).cast(pl.Float64), 0.0).alias("own")
+    table = table.with_columns(own=own.cast(pl.Float64), began=came.min()).with_columns(
+        own=pl.coalesce("own", (came - pl.col("began")).cast(pl.Float64), 0.0)
     )
     if bool((table["semantics"] == PAIR).any()):
         usual = pl.col("own") + pl.sum_horizontal(ON_DEVICE) * pl.col("more")
@@ -248,17 +277,12 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     else:
         share = (pl.col("longer_ns") / pl.col("segment_ns")).fill_nan(0).clip(0, 1).fill_null(0)
         usual = pl.col("own") * (1 - share)
-    table = table.with_columns(usual.clip(0).alias("usual_own"))
+    table = table.with_columns(usual_own=usual.clip(0))
     segment = (*key, "segment")
     table = table.with_columns(
         *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
-        (pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0).alias("faster"),
-        pl.when(pl.col("own_ns").is_null())
-        .then(0.0)
-        .otherwise("usual_own")
-        .cum_sum()
-        .over(segment)
-        .alias("since"),
+        faster=(pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0),
+        since=pl.when(pl.col("own_ns").is_null()).then(0.0).otherwise("usual_own").cum_sum().over(segment),
     )
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
@@ -272,36 +296,33 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         pl.min_horizontal("since", of_others)
     )  # fmt: skip
     table = table.with_columns(
-        ready.forward_fill().over(*segment, "stream").fill_null(0.0).alias("ready_since"),
-        pl.when(is_blocked).then(needed)
+        ready_since=ready.forward_fill().over(*segment, "stream").fill_null(0.0),
+        needed_since=pl.when(is_blocked).then(needed)
         .when(of_blocked.is_null()).then(float("inf"))
-        .otherwise(pl.max_horizontal(needed, of_blocked))
-        .alias("needed_since"),
+        .otherwise(pl.max_horizontal(needed, of_blocked)),
     )  # fmt: skip
 
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
         return pl.col(at) + (pl.col(since) - pl.col("since")) / faster
 
-    recorded, alike = pl.col("faster").clip(1e-9), pl.lit(1.0)
+    recorded, same = pl.col("faster").clip(1e-9), pl.lit(1.0)
     return table.with_columns(
-        position("ready_since", "own_at", recorded).alias("ready"),
-        position("needed_since", "own_at", recorded).alias("needed"),
-        position("ready_since", "usual_own_at", alike).alias("usual_ready"),
-        position("needed_since", "usual_own_at", alike).alias("usual_needed"),
+        ready=position("ready_since", "own_at", recorded),
+        needed=position("needed_since", "own_at", recorded),
+        usual_ready=position("ready_since", "usual_own_at", same),
+        usual_needed=position("needed_since", "usual_own_at", same),
     )
 
 
 def _with_stages(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``more``: by which share a stage of a pipeline would compute longer or shorter in a step, were all
-    alike long. What one of them does not do another must, so that is their mean and not the shortest.
+    equally long. What one of them does not do another must, so that is their mean and not the shortest.
 
     Each is as long as its median step, but longer in one that is; a step that was cut short is not stretched.
     """
     own = pl.sum_horizontal(ON_DEVICE).sum().over("rank", "step")
-    table = table.with_columns(own.alias("computed_ns"))
-    stages = (
-        table.unique(["rank", "step"]).group_by("rank").agg(pl.col("computed_ns").median().alias("stage"))
-    )
+    table = table.with_columns(computed_ns=own)
+    stages = table.unique(["rank", "step"]).group_by("rank").agg(stage=pl.col("computed_ns").median())
     table = table.join(stages, on="rank", how="left", maintain_order="left")
     average = pl.lit(stages["stage"].mean())
-    return table.with_columns((average / pl.max_horizontal("computed_ns", "stage", 1) - 1).alias("more"))
+    return table.with_columns(more=average / pl.max_horizontal("computed_ns", "stage", 1) - 1)

@@ -1,4 +1,4 @@
-"""What a fix changes in the recorded steps. It says nothing of what that saves: the replay does."""
+"""Changes that a fix makes in the recorded steps; the replay finds what they save."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import inf
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.trace.model import Trace
 
@@ -20,8 +21,9 @@ def _none_of(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
-    """What goes away of one rank's recorded steps. Several changes are joined by ``|``: nothing goes twice.
+class ReplayChange:
+    """The parts of one rank's recorded steps that go away. Several changes are joined by ``|``: nothing goes
+    twice.
 
     Args:
         device: ``id`` (row of ``device_events``) and ``saved_ns``: the event is shortened by so much; by its
@@ -36,14 +38,14 @@ class Change:
     host: pl.DataFrame = field(default_factory=lambda: _none_of(HOST))
     waits: pl.Series = field(default_factory=lambda: pl.Series("id", [], pl.UInt32))
     pause_ns: float = inf
-    both: tuple[Change, Change] | None = None
+    both: tuple[ReplayChange, ReplayChange] | None = None
 
-    def __or__(self, other: Change) -> Change:
-        """Both: of an event the larger saving; where segments overlap the larger share."""
+    def __or__(self, other: ReplayChange) -> ReplayChange:
+        """Join two changes: the larger saving of an event; where segments overlap the larger share."""
         waits = self.waits if other.waits.is_empty() else other.waits
         if len(self.waits) and len(other.waits):
             waits = pl.concat([self.waits, other.waits]).unique().sort()
-        return Change(
+        return ReplayChange(
             pl.concat([self.device, other.device]),
             pl.concat([self.host, other.host]),
             waits,
@@ -57,20 +59,20 @@ class Change:
         return self.pause_ns == inf and all(table.is_empty() for table in tables)
 
 
-NOTHING = Change()
+NOTHING = ReplayChange()
 
 
-def shorten(ids: pl.Series, saved_ns: pl.Series) -> Change:
+def shorten(ids: pl.Series, saved_ns: pl.Series) -> ReplayChange:
     """Device events shortened; of an event named twice the larger saving counts."""
     table = pl.DataFrame([ids.alias("id"), saved_ns.alias("saved_ns")], schema_overrides=DEVICE)
-    return Change(device=table.filter(table["saved_ns"] > 0))
+    return ReplayChange(device=table.filter(table["saved_ns"] > 0))
 
 
-def without_host(events: pl.DataFrame, share: float = 1.0) -> Change:
+def without_host(events: pl.DataFrame, share: float = 1.0) -> ReplayChange:
     """Host events (rows of ``host_events``) of whose time ``share`` goes away, or their own ``share``."""
     own = pl.col("share") if "share" in events.columns else pl.lit(share)
-    segments = events.select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"), share=own)
-    return Change(host=segments.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
+    segments = events.select("lane", "start_ns", END, share=own)
+    return ReplayChange(host=segments.cast(pl.Schema(HOST)).filter(pl.col("share") > 0))
 
 
 def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
@@ -79,11 +81,11 @@ def in_a_row(calls: pl.DataFrame, apart_ns: int) -> pl.DataFrame:
     following = pl.col("start_ns").shift(-1).over("lane") - pl.col("start_ns")
     until = following - pl.col("duration_ns")
     return calls.sort("lane", "start_ns").with_columns(
-        pl.when(until.is_between(0, apart_ns)).then(following).otherwise("duration_ns").alias("duration_ns")
+        duration_ns=pl.when(until.is_between(0, apart_ns)).then(following).otherwise("duration_ns")
     )
 
 
-def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Change:
+def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> ReplayChange:
     """Segments of a device's idle time (``start_ns``, ``end_ns``) in which no thread kept it waiting: what
     the host did meanwhile, as much sooner as a launch takes to arrive, goes away: ``share`` of it, or their
     own ``share``."""
@@ -93,20 +95,20 @@ def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Ch
     own = pl.col("share") if "share" in segments.columns else pl.lit(share)
     each = segments.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
     host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
-    return Change(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
+    return ReplayChange(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
 
 
-def at_once(pause_ns: float) -> Change:
+def at_once(pause_ns: float) -> ReplayChange:
     """Work that is ready follows other work with no longer a pause."""
-    return Change(pause_ns=pause_ns)
+    return ReplayChange(pause_ns=pause_ns)
 
 
-def no_wait(calls: pl.Series) -> Change:
+def no_wait(calls: pl.Series) -> ReplayChange:
     """Synchronising calls, by their rows in ``host_events``, that no longer wait."""
-    return Change(waits=calls.rename("id").cast(pl.UInt32).unique().sort())
+    return ReplayChange(waits=calls.rename("id").cast(pl.UInt32).unique().sort())
 
 
-def merge_launches(trace: Trace, groups: pl.DataFrame) -> Change:
+def merge_launches(trace: Trace, groups: pl.DataFrame) -> ReplayChange:
     """Device events that become one: each group's first stays, with the time of its longest.
 
     Args:
@@ -117,9 +119,9 @@ def merge_launches(trace: Trace, groups: pl.DataFrame) -> Change:
         trace.device_events.select("id", "duration_ns", "start_ns", "launch", "op"), on="id"
     ).sort("group", "start_ns")
     first = pl.int_range(pl.len()).over("group") == 0
-    spared = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
+    saved = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
         0
     )
-    events = events.with_columns(saved_ns=spared.clip(lower_bound=0).cast(pl.Float64), first=first)
+    events = events.with_columns(saved_ns=saved.clip(lower_bound=0).cast(pl.Float64), first=first)
     others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
     return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
 
-# A call of this many times the usual length was held up before it launched: loading a module, a full queue.
-HELD_UP = 10
+# A call of this many times the usual length was delayed before it launched: loading a module, a full queue.
+DELAYED = 10
 # What a launch takes to arrive at an idle device: 5 to 14 µs on V100, A100, H100, H200, MI250 and MI300X.
 # Where every launch had to queue, none shows it.
 LONGEST_ARRIVAL_NS = 15_000
@@ -26,38 +26,36 @@ LONGEST_ARRIVAL_NS = 15_000
 
 @remembered
 def launched(trace: Trace) -> pl.DataFrame:
-    """Device work by device, stream and start, one row a device event that took time.
+    """Device work by device, stream and start, one row per device event that took time.
 
     ``row`` (its number here), ``id`` (row of ``device_events``), ``device``, ``stream`` (dense over the
     trace), ``kind``, ``start_ns``, ``duration_ns``, ``reach_ns`` (when everything before it on its stream had
     ended; null for the first), ``end_ns`` (the same with itself), ``work_ns`` (by how much it moved that),
     ``launch``, ``lane`` (of the launch), ``step`` and ``point_ns`` (when its launch left the host: the call's
-    start, later in a call that was held up; null where no launch was recorded).
+    start, later in a call that was delayed; null where no launch was recorded).
     """
     host = trace.host_events
     table = trace.device_events.select(
         "id", "device", "stream", "kind", "name", "start_ns", "duration_ns", "launch", "step"
     ).filter(pl.col("duration_ns") > 0)
     table = table.sort("device", "stream", "start_ns", maintain_order=True).with_columns(
-        pl.struct("device", "stream").rle_id().alias("stream")
+        stream=pl.struct("device", "stream").rle_id()
     )
-    end = (pl.col("start_ns") + pl.col("duration_ns")).cum_max().over("stream")
+    end = END.cum_max().over("stream")
     reach = pl.col("end_ns").shift(1).over("stream")
     return (
         table.with_columns(
             _points(trace, table),
-            host["lane"].gather(table["launch"]).alias("lane"),
-            end.alias("end_ns"),
-            pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+            lane=host["lane"].gather(table["launch"]),
+            end_ns=end,
+            row=pl.int_range(pl.len(), dtype=pl.UInt32),
         )
-        .with_columns(reach.alias("reach_ns"))
+        .with_columns(reach_ns=reach)
         .with_columns(
-            (pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns"))
-            .clip(lower_bound=0)
-            .alias("work_ns"),
-            pl.when(pl.col("point_ns").is_not_null())
-            .then(pl.min_horizontal("point_ns", "start_ns"))
-            .alias("point_ns"),
+            work_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns")).clip(lower_bound=0),
+            point_ns=pl.when(pl.col("point_ns").is_not_null()).then(
+                pl.min_horizontal("point_ns", "start_ns")
+            ),
         )
     )
 
@@ -69,13 +67,13 @@ def _points(trace: Trace, work: pl.DataFrame) -> pl.Series:
     blocks = matching(host, "name", SYNCHRONIZATION).gather(work["launch"]) | matching(
         work, "name", PAGEABLE_COPY
     )
-    held_up = (pl.col("duration_ns") > HELD_UP * usual) & ~blocks
-    late = pl.when(held_up).then(pl.col("duration_ns") - usual).otherwise(0)
-    return calls.select((pl.col("start_ns") + late).alias("point_ns")).to_series()
+    delayed = (pl.col("duration_ns") > DELAYED * usual) & ~blocks
+    late = pl.when(delayed).then(pl.col("duration_ns") - usual).otherwise(0)
+    return calls.select(point_ns=pl.col("start_ns") + late).to_series()
 
 
 def shortest_arrival_ns(trace: Trace) -> int:
-    """What a launch takes to arrive at an idle device."""
+    """The time that a launch takes to arrive at an idle device, ns."""
     return min(arrival_ns(trace), LONGEST_ARRIVAL_NS)
 
 
@@ -113,7 +111,8 @@ def _announced(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     ).drop_nulls("row")
     given = known.select("end_ns", other="stream", given_at="point_ns", source="row")
     return (
-        _with_other_streams(waiting, table)
+        waiting.join(table.select("device", other="stream").unique(), on="device")
+        .filter(pl.col("other") != pl.col("stream"))
         .sort("at")
         .join_asof(given, left_on="at", right_on="given_at", by="other", check_sortedness=False)
         .filter((pl.col("end_ns") <= pl.col("start_ns")).fill_null(True))
@@ -143,13 +142,8 @@ def _evident(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_other_streams(work: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    streams = table.select("device", other="stream").unique()
-    return work.join(streams, on="device").filter(pl.col("other") != pl.col("stream"))
-
-
 # Back to back, a device pauses 0.5 to 3 µs between kernels; at a dependency between streams up to 8. A launch
-# that takes this much longer than the quickest to arrive was held up as well.
+# that takes this much longer than the quickest to arrive was delayed as well.
 USUAL_NS = 10_000
 
 
@@ -171,20 +165,20 @@ def delays(trace: Trace) -> pl.DataFrame:
     table = (
         work.join(latest, on="row", how="left", maintain_order="left")
         .with_columns(
-            pl.max_horizontal("reach_ns", "source_ns").alias("before_ns"),
-            pl.min_horizontal(pl.col("point_ns") + arrival, "start_ns").alias("arrived_ns"),
-            pl.struct(graph.alias("graph"), "kind", pl.col("source_ns").is_null()).alias("sort"),
+            before_ns=pl.max_horizontal("reach_ns", "source_ns"),
+            arrived_ns=pl.min_horizontal(pl.col("point_ns") + arrival, "start_ns"),
+            sort=pl.struct(graph.alias("graph"), "kind", pl.col("source_ns").is_null()),
         )
         # Where no launch was recorded, nothing says that the work could have come earlier than it did.
         .with_columns(pl.when(pl.col("point_ns").is_not_null()).then("arrived_ns"))
     )
     late = (pl.col("arrived_ns") >= pl.col("before_ns")).fill_null(pl.col("before_ns").is_null())
     slack = pl.col("start_ns") - pl.max_horizontal("arrived_ns", "before_ns")
-    table = table.with_columns(
-        late.alias("late"), slack.clip(lower_bound=0).fill_null(0).alias("slack_ns")
-    ).with_columns((pl.col("slack_ns") <= USUAL_NS).alias("usual"))
+    table = table.with_columns(late=late, slack_ns=slack.clip(lower_bound=0).fill_null(0)).with_columns(
+        usual=pl.col("slack_ns") <= USUAL_NS
+    )
     kept = pl.when(~pl.col("usual")).then("slack_ns")
-    table = table.with_columns(_mean("late").alias("arriving_ns"), _mean(~pl.col("late")).alias("pausing_ns"))
+    table = table.with_columns(arriving_ns=_mean("late"), pausing_ns=_mean(~pl.col("late")))
     own = pl.when("late").then("arriving_ns").otherwise("pausing_ns")
     since_launch, since_before = (pl.col("start_ns") - pl.col(name) for name in ("point_ns", "before_ns"))
     arriving = pl.min_horizontal(arrival + pl.col("arriving_ns"), since_launch)
@@ -193,17 +187,13 @@ def delays(trace: Trace) -> pl.DataFrame:
     return table.select(
         *work.columns,
         "before_ns",
-        pl.when("late")
-        .then(to_launch + pl.coalesce(kept, "arriving_ns"))
-        .otherwise(arriving)
-        .alias("latency_ns"),
-        pl.when("late")
+        latency_ns=pl.when("late").then(to_launch + pl.coalesce(kept, "arriving_ns")).otherwise(arriving),
+        pause_ns=pl.when("late")
         .then(pausing)
         .otherwise(pl.coalesce(kept, "pausing_ns"))
         .fill_null(0)
-        .clip(lower_bound=0)
-        .alias("pause_ns"),
-        (kept - own).fill_null(0).alias("lost_ns"),
+        .clip(lower_bound=0),
+        lost_ns=(kept - own).fill_null(0),
     )
 
 

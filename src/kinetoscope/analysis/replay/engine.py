@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinetoscope.analysis.replay.graph import Block, Graph, SyncPoint
+from kinetoscope.analysis.replay.graph import ReplayGraph, SyncPoint, WorkBlock
 
 NEVER = float("-inf")
 Weights = Sequence[Sequence[float]]
@@ -19,7 +19,7 @@ Weights = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a change makes of a graph's numbers, in ns.
+    """The numbers of a graph, as recorded or after a change, in ns.
 
     Args:
         block: by block, its work with its pauses (D).
@@ -47,7 +47,7 @@ class Round:
     clocks: list[float]
 
 
-def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
+def once(graph: ReplayGraph, numbers: Numbers, clocks: Sequence[float]) -> Round:
     """One round from these clocks."""
     threads = len(graph.first)
     begun = [NEVER] * len(graph.segments)
@@ -59,7 +59,7 @@ def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
     work, ends, host = numbers.block, numbers.ends, numbers.host
     transfers = iter(numbers.transfer)
     for instruction in graph.program:
-        if isinstance(instruction, Block):
+        if isinstance(instruction, WorkBlock):
             block, at, segment, sources = instruction
             clock = stream[at]
             for source in sources:
@@ -86,13 +86,13 @@ def once(graph: Graph, numbers: Numbers, clocks: Sequence[float]) -> Round:
     return Round(begun, ended, arrived, [begun[segment] for segment in graph.last] + stream)
 
 
-def from_one(graph: Graph, numbers: Numbers, clock: int) -> Round:
+def from_one(graph: ReplayGraph, numbers: Numbers, clock: int) -> Round:
     """One round that began with this clock alone: nothing else holds it up."""
     size = len(graph.first) + graph.streams
     return once(graph, numbers, [0.0 if other == clock else NEVER for other in range(size)])
 
 
-def matrix(graph: Graph, numbers: Numbers) -> Weights:
+def matrix(graph: ReplayGraph, numbers: Numbers) -> Weights:
     """``matrix[i][j]``: how much later clock i ends than clock j began."""
     size = len(graph.first) + graph.streams
     columns = [from_one(graph, numbers, clock).clocks for clock in range(size)]

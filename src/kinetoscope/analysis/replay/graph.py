@@ -19,16 +19,133 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.replay.device_work import delays
-from kinetoscope.analysis.replay.segments import HostSegments, Passed, segments
-from kinetoscope.analysis.replay.share import blocks, ends_with, inside, sources
+from kinetoscope.analysis.replay.device_work import delays, dependencies
+from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threads, segments, waits
 from kinetoscope.analysis.replay.spans import Spans
-from kinetoscope.analysis.replay.threads import logical_threads
 from kinetoscope.trace.model import Trace
-from kinetoscope.trace.schema import whole
+from kinetoscope.trace.schema import typed, whole
+
+ROWS = {
+    "row": pl.Int64,
+    "id": pl.UInt32,
+    "stream": pl.UInt32,
+    "segment": pl.Int64,
+    "point_ns": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "latency_ns": pl.Int64,
+    "pause_ns": pl.Int64,
+    "work_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+    "lost_ns": pl.Int64,
+}
 
 
-class Block(NamedTuple):
+def inside(within: Spans) -> pl.Expr:
+    """Whether work (rows of ``delays``) was launched inside the spans; what lost its launch, whether it began
+    there. What its stream still had to do when the recording began is the work of steps before."""
+    if not within.steps:
+        return pl.lit(True)
+    at = pl.coalesce("point_ns", "start_ns")
+    known = pl.col("point_ns").is_not_null()
+    left_over = ~known.cum_max().over("stream") & known.any()
+    return pl.any_horizontal(at.is_between(start, end, "left") for start, end in within.bounds) & ~left_over
+
+
+def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) -> pl.DataFrame:
+    """Device work inside the spans, columns as in ``ROWS``, with
+
+    - ``segment``: from which it was launched; null where no launch was recorded,
+    - ``block``: work of one stream and one segment that nothing outside waits for, nor waits for anything,
+      but at its ends,
+    - ``meets``: whether it is one of the collectives ``met``, each a block of its own,
+    - ``key``: where its place in the program is, by the recording's clock.
+
+    Every stream begins with a row without work: what it was given before.
+    """
+    table = (
+        delays(trace).drop("name").join(logical_threads(trace), on="lane", how="left", maintain_order="left")
+    )
+    table = _launching(table.filter(inside(within)), segments)
+    # What begins a recording has nothing to pause after; what was launched before it, no launch either.
+    left_over = pl.when(pl.col("point_ns").is_null() & (not within.steps)).then(
+        pl.col("start_ns") - within.bounds[0][0]
+    )
+    pause = pl.when(pl.col("before_ns").is_null()).then(left_over.fill_null(0)).otherwise("pause_ns")
+    table = _opened(trace, table.with_columns(pause_ns=pause)).with_columns(
+        meets=pl.col("id").is_in(met.implode()).fill_null(False)
+    )
+    before = pl.col("row").is_in(dependencies(trace)["row"].implode())
+    ends = pl.concat([dependencies(trace)["source"], waits(trace)["row"]]).drop_nulls().unique()
+    after = pl.col("row").is_in(ends.implode()) | (pl.col("row") == BEFORE) | pl.col("meets")
+    changes = (pl.col(name).ne_missing(pl.col(name).shift(1)) for name in ("stream", "segment"))
+    cut = pl.any_horizontal(*changes, before, pl.col("meets"), after.shift(1, fill_value=True))
+    key = pl.max_horizontal(
+        pl.when("meets").then("start_ns").otherwise("end_ns"), segments["passed_ns"].gather(table["segment"])
+    )
+    return table.with_columns(cut.cum_sum().alias("block") - 1, key=key).with_columns(
+        pl.col("key").cum_max().over("stream")
+    )
+
+
+def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
+    streams = delays(trace)["stream"].unique()
+    zeros = [pl.lit(0, ROWS[name]).alias(name) for name in ("latency_ns", "pause_ns", "work_ns", "lost_ns")]
+    long_ago = pl.lit(0, pl.Int64)
+    openings = streams.to_frame().select(
+        pl.lit(BEFORE, pl.Int64).alias("row"),
+        "stream",
+        long_ago.alias("start_ns"),
+        long_ago.alias("end_ns"),
+        *zeros,
+        duration_ns=pl.lit(1, pl.Int64),
+    )
+    rows = table.select(typed(ROWS))
+    both = pl.concat([openings.cast({"stream": pl.UInt32}), rows], how="diagonal")
+    return both.sort("stream", "row", maintain_order=True).select(list(ROWS))
+
+
+def _launching(table: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
+    """Adds ``segment``. A launch inside a call that waited came when the call returned."""
+    begun = segments.with_row_index("segment").select("segment", "thread", opened="start_ns", closed="end_ns")
+    # A launch at the instant of a sync came before it, as a copy's that the sync waits for.
+    begun = begun.unique(["thread", "opened"], keep="first", maintain_order=True)
+    points = table.select("point_ns", "thread").with_row_index("order").sort("point_ns")
+    from_these = points.join_asof(
+        begun.sort("opened"), left_on="point_ns", right_on="opened", by="thread", check_sortedness=False
+    ).sort("order")
+    found = table.with_columns(from_these["segment"], from_these["closed"])
+    late = (pl.col("point_ns") > pl.col("closed")) & (pl.col("segment") + 1 < len(segments))
+    found = found.with_columns(segment=pl.col("segment") + late.cast(pl.UInt32))
+    opens = segments["start_ns"].gather(found["segment"])
+    later = pl.max_horizontal("point_ns", opens) - pl.col("point_ns")
+    return found.with_columns(
+        latency_ns=(pl.col("latency_ns") - later).clip(lower_bound=0),
+        point_ns=pl.col("point_ns") + later,
+        # Without a launch it goes with the work before it.
+        segment=pl.col("segment").forward_fill().over("stream"),
+    )
+
+
+def ends_with(work: pl.DataFrame, targets: pl.DataFrame) -> pl.Series:
+    """The block that ends with each target (``stream`` and ``row``, see ``Passed``): its own, or that of the
+    last work of its stream before it that is replayed."""
+    rows = work.select("stream", "row", "block").sort("row")
+    wanted = targets.select(pl.col("stream").cast(pl.UInt32), pl.col("row").cast(pl.Int64))
+    found = wanted.with_row_index("order").sort("row")
+    return found.join_asof(rows, on="row", by="stream", check_sortedness=False).sort("order")["block"]
+
+
+def sources(trace: Trace, work: pl.DataFrame) -> dict[int, list[int]]:
+    """The blocks of other streams that end before each block begins, by block."""
+    linked = dependencies(trace).with_columns(pl.col("row").cast(pl.Int64))
+    linked = linked.join(work.select("row", "block"), on="row")
+    before = pl.col("source").cast(pl.Int64).fill_null(BEFORE)
+    ends = ends_with(work, linked.select("stream", row=before)).alias("source")
+    return dict(linked.select("block", ends).group_by("block").agg("source").iter_rows())
+
+
+class WorkBlock(NamedTuple):
     """Work of one stream, launched from one segment of a thread."""
 
     block: int
@@ -56,15 +173,15 @@ class CollectiveSync(NamedTuple):
     transfer_ns: float
 
 
-Instruction = Block | SyncPoint | CollectiveSync
+Instruction = WorkBlock | SyncPoint | CollectiveSync
 
 
 @dataclass(frozen=True)
-class Graph:
+class ReplayGraph:
     """A program with the tables that its numbers come from.
 
     Args:
-        work: one row a device event, ordered by block (see ``share.blocks``), with ``rank``.
+        work: one row per device event, ordered by block (see ``share.blocks``), with ``rank``.
         segments: of host time, numbered by row (see ``segments``).
         lanes: ``rank``, ``lane``, ``thread``.
         first, last: the first and the last segment of each thread.
@@ -88,8 +205,8 @@ class Graph:
 
     @cached_property
     def places(self) -> dict[int, pl.Series]:
-        """By rank: for each of its ``device_events`` the row in ``work``; null where it is not replayed."""
-        rows = self.work.select("rank", "id", pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"))
+        """Rows of ``work`` for each of a rank's ``device_events``, by rank; null where it is not replayed."""
+        rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))
         found: dict[int, pl.Series] = {}
         for (rank,), own in rows.drop_nulls("id").group_by("rank"):
             none = pl.repeat(None, whole(own["id"].max()) + 1, dtype=pl.UInt32, eager=True)
@@ -102,8 +219,9 @@ class Graph:
 
     @cached_property
     def instants(self) -> dict[tuple[int, int], pl.DataFrame]:
-        """By rank and thread the instants that matter, in order: ``at`` (ns) and ``slot``, counted over first
-        all launches (rows of ``work``), then all segments' starts, then their ends."""
+        """The instants at which host time is looked up, by rank and thread, in order: ``at`` (ns) and
+        ``slot``, counted over first all launches (rows of ``work``), then all segments' starts, then their
+        ends."""
         launches = self.work.select(
             "rank", thread=self.segments["thread"].gather(self.work["segment"]), at="point_ns"
         )
@@ -116,7 +234,7 @@ class Graph:
 
     @cached_property
     def order(self) -> pl.Series:
-        """By slot its row among the ``instants`` of all threads, one below the other; null: in none."""
+        """The row of each slot among the ``instants`` of all threads, one below the other; null: in none."""
         slots = pl.concat(
             [pl.Series("slot", [], pl.UInt32), *(own["slot"] for own in self.instants.values())]
         )
@@ -147,7 +265,7 @@ class _Share(NamedTuple):
 Timed = tuple[int, int, Instruction]
 
 
-def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -> Graph:
+def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -> ReplayGraph:
     """The graph of ranks that meet in collectives.
 
     Args:
@@ -170,7 +288,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
     owners += [share for share in shares for _ in range(share.streams)]
     began = [share.part.spans.bounds[0][0] - share.part.clock_ns for share in owners]
     lanes = [logical_threads(p.trace).with_columns(rank=pl.lit(p.trace.rank, pl.Int32)) for p in parts]
-    return Graph(
+    return ReplayGraph(
         work,
         pl.concat([share.segments.table for share in shares]),
         pl.concat(lanes),
@@ -200,7 +318,17 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
     for after, end in zip(wanted["segment"], ends_with(work, wanted), strict=True):
         ends.setdefault(after, []).append(end + block)
     program: list[Timed] = [
-        (sync.at_ns - clock, 1, _sync(trace.rank, sync, segment, tuple(ends.get(sync.segment, ()))))
+        (
+            sync.at_ns - clock,
+            1,
+            SyncPoint(
+                sync.segment + segment,
+                sync.segment + segment + 1,
+                None if sync.call is None else (trace.rank, sync.call),
+                tuple(ends.get(sync.segment, ())),
+                float(sync.tail_ns),
+            ),
+        )
         for sync in own.syncs
     ]
     before = sources(trace, work)
@@ -209,7 +337,7 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
     )
     for number, of, at, key in each.iter_rows():
         linked = tuple(source + block for source in before.get(number, ()))
-        placed = Block(number + block, of + stream, -1 if at is None else at + segment, linked)
+        placed = WorkBlock(number + block, of + stream, -1 if at is None else at + segment, linked)
         program.append((key - clock, 0, placed))
     work = work.with_columns(
         pl.col("block") + block,
@@ -220,20 +348,15 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
     return _Share(part, work, own, program, segment, each["stream"].n_unique())
 
 
-def _sync(rank: int, sync: Passed, offset: int, targets: tuple[int, ...]) -> SyncPoint:
-    call = None if sync.call is None else (rank, sync.call)
-    return SyncPoint(sync.segment + offset, sync.segment + offset + 1, call, targets, float(sync.tail_ns))
-
-
 def _complete(collectives: pl.DataFrame, parts: Sequence[RankSpans]) -> pl.DataFrame:
-    """Those that every rank of them took part in inside its spans."""
+    """The collectives in which each of their ranks took part inside its spans."""
     if collectives.is_empty():
         return collectives
     ids = [
         delays(part.trace).filter(inside(part.spans)).select("id", rank=pl.lit(part.trace.rank, pl.Int32))
         for part in parts
     ]
-    ranks = collectives.with_columns(pl.len().over("instance").alias("ranks"))
+    ranks = collectives.with_columns(ranks=pl.len().over("instance"))
     found = ranks.join(pl.concat(ids), on=["rank", "id"], how="semi")
     return found.filter(pl.len().over("instance") == pl.col("ranks")).drop("ranks")
 

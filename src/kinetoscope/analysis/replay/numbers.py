@@ -3,37 +3,188 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import inf
+from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from kinetoscope.analysis.replay.change import Change
-from kinetoscope.analysis.replay.effects import Effects, shortest
+from kinetoscope.analysis.replay.change import ReplayChange
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
-from kinetoscope.analysis.replay.graph import CollectiveSync, Graph
+from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph
+from kinetoscope.analysis.time import intervals
+
+
+def shares(host: pl.DataFrame) -> pl.DataFrame:
+    """How much host time goes away: a share of it, which changes at some instants.
+
+    Args:
+        host: intervals (``start_ns``, ``end_ns``, ``share``); where several overlap, the largest counts.
+
+    Returns:
+        ``at_ns`` (sorted) and the ``share`` from there on; of several at one instant the last counts, and
+        before the first nothing goes away.
+    """
+    found = [pl.DataFrame(schema={"at_ns": pl.Int64, "change": pl.Float64})]
+    smaller = 0.0
+    # Each share adds what it is above the next smaller one, wherever a segment has it or more.
+    for share in host["share"].unique().sort():
+        covered = intervals.union(host.filter(pl.col("share") >= share))
+        step = pl.lit(share - smaller)
+        found += [covered.select(at_ns="start_ns", change=step), covered.select(at_ns="end_ns", change=-step)]
+        smaller = share
+    return pl.concat(found).sort("at_ns").select("at_ns", share=pl.col("change").cum_sum())
+
+
+def larger(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """The steps of what is the larger share of two at each instant."""
+    none = pl.lit(None, pl.Float64)
+    both = one.select("at_ns", one="share", other=none).merge_sorted(
+        other.select("at_ns", one=none, other="share"), key="at_ns"
+    )
+    known = (pl.col(side).forward_fill().fill_null(0) for side in ("one", "other"))
+    return both.select("at_ns", share=pl.max_horizontal(known))
+
+
+def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
+    """How many ns of a thread have gone away before each instant (ns, sorted)."""
+    if steps.is_empty():
+        return pl.zeros(len(instants), pl.Float64, eager=True)
+    at, slope = steps["at_ns"], steps["share"]
+    since = (at - at[0]).cast(pl.Float64)  # exact: of a recording, not of an age
+    # Between two steps what is gone is a line: by its slope, and where it meets the first step.
+    height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
+    lines = pl.DataFrame({"at": at, "slope": slope, "height": height})
+    found = pl.DataFrame({"at": instants}).join_asof(lines, on="at", check_sortedness=False)
+    gone = found["height"] + found["slope"] * (found["at"] - at[0])
+    return gone.fill_null(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """The effect of one rank's change. None where it changes nothing of the sort.
+
+    Args:
+        left: by row of ``work``, what share of the device event is left.
+        host: what goes away of host time.
+    """
+
+    left: pl.Series | None = None
+    host: Host | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """Host time that goes away.
+
+    Args:
+        steps: by thread, what share of it (see ``shares``).
+        sooner: by row of ``work``, by how much its launch comes sooner after the start of its segment, ns.
+        shorter: by segment, by how much, ns.
+    """
+
+    steps: dict[int, pl.DataFrame]
+    sooner: pl.Series
+    shorter: pl.Series
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Effects of changes on one graph, each found once for as long as its change lives."""
+
+    graph: ReplayGraph
+    _known: dict[int, WeakKeyDictionary[ReplayChange, Effect]] = field(default_factory=dict)
+
+    def of(self, rank: int, change: ReplayChange) -> Effect:
+        known = self._known.setdefault(rank, WeakKeyDictionary())
+        found = known.get(change)
+        if found is None:
+            found = self._of_both(rank, *change.both) if change.both else self._of_one(rank, change)
+            known[change] = found
+        return found
+
+    def _of_one(self, rank: int, change: ReplayChange) -> Effect:
+        left = _left(self.graph, rank, change.device) if len(change.device) else None
+        if change.host.is_empty():
+            return Effect(left)
+        steps = {
+            thread: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of(rank, thread))))
+            for owner, thread in self.graph.instants
+            if owner == rank
+        }
+        return Effect(left, _host(self.graph, rank, steps))
+
+    def _of_both(self, rank: int, one: ReplayChange, other: ReplayChange) -> Effect:
+        first, second = self.of(rank, one), self.of(rank, other)
+        left = shortest(first.left, second.left)
+        if first.host is None or second.host is None or first.host is second.host:
+            return Effect(left, first.host or second.host)
+        more = second.host.steps
+        steps = {thread: larger(own, more[thread]) for thread, own in first.host.steps.items()}
+        return Effect(left, _host(self.graph, rank, steps))
+
+
+def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None:
+    """The smaller share that two changes leave of each device event."""
+    if one is None or other is None or one is other:
+        return other if one is None else one
+    return one.zip_with(one < other, other)
+
+
+def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.Series:
+    """The share that is left of events (``id``) which are ``saved_ns`` shorter."""
+    left = pl.repeat(1.0, len(graph.work), eager=True)
+    if (places := graph.places.get(rank)) is None:  # none of its work is replayed
+        return left
+    known = device.filter(device["id"] < len(places))
+    rows, saved = places.gather(known["id"]), known["saved_ns"]
+    rows, saved = rows.filter(rows.is_not_null()), saved.filter(rows.is_not_null())
+    to = (1 - saved / graph.work["duration_ns"].gather(rows)).clip(0, 1)
+    # An event is named once, seldom twice; then the smallest share counts.
+    while len(rows):
+        left = left.scatter(rows, to)
+        more = left.gather(rows) > to
+        rows, to = rows.filter(more), to.filter(more)
+    return left
+
+
+def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
+    launches, segments = len(graph.work), len(graph.segments)
+    each = [
+        gone_until(steps[thread], instants["at"])
+        if owner == rank
+        else pl.zeros(len(instants), pl.Float64, eager=True)
+        for (owner, thread), instants in graph.instants.items()
+    ]
+    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True).gather(graph.order)
+    at_launch, at_start, at_end = (
+        gone.slice(first, length)
+        for first, length in ((0, launches), (launches, segments), (launches + segments, segments))
+    )
+    return Host(steps, at_launch - at_start.gather(graph.work["segment"]), at_end - at_start)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
-    ``work`` is one row a device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when it
-    is ``ready``, counted from the start of its segment (null where no launch holds it up).
+    ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when
+    it is ``ready``, counted from the start of its segment (null where no launch holds it up).
     """
 
-    graph: Graph
+    graph: ReplayGraph
     pace: float
     work: pl.DataFrame
     numbers: Numbers
     effects: Effects
 
 
-def recorded(graph: Graph, pace: float = 1.0) -> State:
-    """As it was recorded, but for host time, which is multiplied by ``pace``."""
+def recorded(graph: ReplayGraph, pace: float = 1.0) -> State:
+    """The state as recorded, with host time multiplied by ``pace``."""
     opened = graph.segments["start_ns"].gather(graph.work["segment"])
-    # What a kernel waited for is not known: of one rank's streams, for room beside what others run.
+    # What a kernel waited for is not known: of one rank's streams, perhaps for multiprocessors that others
+    # occupy.
     crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
     work = graph.work.select(
         "rank",
@@ -51,8 +202,8 @@ def recorded(graph: Graph, pace: float = 1.0) -> State:
     return State(graph, pace, work, numbers, Effects(graph))
 
 
-def changed(base: State, changes: Mapping[int, Change]) -> State:
-    """With these changes, by rank."""
+def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
+    """The state after these changes, by rank."""
     work, numbers = base.work, base.numbers
     found = [base.effects.of(rank, change) for rank, change in changes.items()]
     left = reduce(shortest, (one.left for one in found), None)
@@ -68,7 +219,7 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
             pause = work["pause_ns"]
             longer = (pause > change.pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
             longest = pl.Series([change.pause_ns], dtype=pause.dtype)
-            work = work.with_columns(longest.zip_with(longer, pause).alias("pause_ns"))
+            work = work.with_columns(pause_ns=longest.zip_with(longer, pause))
     if work is not base.work:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
@@ -77,8 +228,8 @@ def changed(base: State, changes: Mapping[int, Change]) -> State:
 
 
 def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
-    """What an event saves of its own duration, its stream saves of what it added to it. What is gone needs no
-    launch, and no pause before it."""
+    """Shorten the work: an event's stream saves the same share of what the event added to it. What is gone
+    needs no launch, and no pause before it."""
     kept = left > 0
     shorter = work["work_ns"] * left
     before, after = (float(each.sum()) for each in (work["work_ns"], shorter))
@@ -108,6 +259,6 @@ def _of_blocks(work: pl.DataFrame) -> tuple[list[float], list[float]]:
     late = work["ready"] + work["work_ns"] - done
     table = pl.DataFrame({"block": work["block"], "cost": cost, "done": done, "late": late})
     blocks = table.group_by("block", maintain_order=True).agg(
-        pl.col("cost").sum(), (pl.col("late").max() + pl.col("done").last()).fill_null(NEVER).alias("ends")
+        pl.col("cost").sum(), ends=(pl.col("late").max() + pl.col("done").last()).fill_null(NEVER)
     )
     return blocks["cost"].to_list(), blocks["ends"].to_list()

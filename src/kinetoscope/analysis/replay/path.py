@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.engine import NEVER, Round, circle, from_one, matrix, once
-from kinetoscope.analysis.replay.graph import Block, CollectiveSync, SyncPoint
+from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph, SyncPoint, WorkBlock
+from kinetoscope.analysis.replay.host import is_op, logical_threads
 from kinetoscope.analysis.replay.numbers import State
+from kinetoscope.analysis.time import intervals
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 # Sums of some thousand doubles of nanoseconds agree to this.
 EQUAL_NS = 0.5
@@ -20,10 +26,9 @@ HOST, ARRIVING, WORK, RETURN, TRANSFER, STARTING = (
 )  # fmt: skip
 
 
-class Piece(NamedTuple):
+class PathPiece(NamedTuple):
     """A segment of the path, ``ns`` long: host time of a segment between its start and an instant of the
-    recording (``until``), or what happened to rows of the graph's ``work``.
-    """
+    recording (``until``), or what happened to rows of the graph's ``work``."""
 
     sort: str
     ns: float
@@ -35,26 +40,26 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class _Walk:
-    """What is needed to go back through one round."""
+    """One round, indexed to be walked backwards."""
 
     state: State
     round: Round
-    blocks: dict[int, tuple[Block, int | None]]  # with the block before it on its stream
+    blocks: dict[int, tuple[WorkBlock, int | None]]  # with the block before it on its stream
     syncs: dict[int, SyncPoint]  # by the segment that follows
     collectives: dict[int, tuple[CollectiveSync, float]]
     rows: dict[int, tuple[int, int, int]]  # of each block: from, up to, and whose launch it waits for longest
 
 
-def repeated(state: State) -> tuple[list[Piece], int]:
+def repeated(state: State) -> tuple[list[PathPiece], int]:
     """The path of rounds that repeat, and of how many rounds it is."""
     around = circle(matrix(state.graph, state.numbers))
-    pieces: list[Piece] = []
+    pieces: list[PathPiece] = []
     for before, clock in zip([around[-1], *around], around, strict=False):
         pieces += _back(_walk(state, from_one(state.graph, state.numbers, before)), clock)
     return pieces, len(around)
 
 
-def single(state: State, rank: int) -> list[Piece]:
+def single(state: State, rank: int) -> list[PathPiece]:
     """The path of one round: to the last of a rank's clocks."""
     graph = state.graph
     walk = _walk(state, once(graph, state.numbers, graph.origin))
@@ -65,17 +70,17 @@ def single(state: State, rank: int) -> list[Piece]:
     pieces = list(_back(walk, last))
     # A path that leads to another rank begins where that one's recording does.
     apart = walk.round.clocks[last] - graph.origin[last] - sum(piece.ns for piece in pieces)
-    return [*pieces, Piece(STARTING, apart)] if apart > EQUAL_NS else pieces
+    return [*pieces, PathPiece(STARTING, apart)] if apart > EQUAL_NS else pieces
 
 
 def _walk(state: State, done: Round) -> _Walk:
-    blocks: dict[int, tuple[Block, int | None]] = {}
+    blocks: dict[int, tuple[WorkBlock, int | None]] = {}
     syncs: dict[int, SyncPoint] = {}
     collectives: dict[int, tuple[CollectiveSync, float]] = {}
     newest: dict[int, int] = {}
     transfers = iter(state.numbers.transfer)
     for instruction in state.graph.program:
-        if isinstance(instruction, Block):
+        if isinstance(instruction, WorkBlock):
             blocks[instruction.block] = instruction, newest.get(instruction.stream)
             newest[instruction.stream] = instruction.block
         elif isinstance(instruction, SyncPoint):
@@ -93,7 +98,7 @@ def _walk(state: State, done: Round) -> _Walk:
     return _Walk(state, done, blocks, syncs, collectives, rows)
 
 
-def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
+def _back(walk: _Walk, clock: int) -> Iterator[PathPiece]:
     """The pieces of the path to a clock's end, last first."""
     threads = len(walk.state.graph.first)
     segment: int | None = None
@@ -111,16 +116,16 @@ def _back(walk: _Walk, clock: int) -> Iterator[Piece]:
         yield from pieces
 
 
-Step = tuple[list[Piece], int | None, int | None]
+Step = tuple[list[PathPiece], int | None, int | None]
 
 
 def _before_segment(walk: _Walk, segment: int) -> Step:
-    """What a segment's beginning came from: the segment before it, or work that its call waited for."""
+    """The pieces before a segment's start: the segment before it, or work that its call waited for."""
     sync = walk.syncs.get(segment)
     if sync is None:
         return [], None, None
     ended, length = walk.round.ended, walk.state.numbers.host[sync.segment]
-    pieces = [Piece(RETURN, sync.tail_ns, call=sync.call)] if sync.tail_ns else []
+    pieces = [PathPiece(RETURN, sync.tail_ns, call=sync.call)] if sync.tail_ns else []
     latest = max(sync.targets, key=lambda block: ended[block], default=None)
     if (
         latest is not None
@@ -129,19 +134,19 @@ def _before_segment(walk: _Walk, segment: int) -> Step:
     ):
         return pieces, None, latest
     until = int(walk.state.graph.segments["end_ns"][sync.segment])
-    return [*pieces, Piece(HOST, length, sync.segment, until)], sync.segment, None
+    return [*pieces, PathPiece(HOST, length, sync.segment, until)], sync.segment, None
 
 
 def _before_block(walk: _Walk, block: int) -> Step:
-    """What a block's end came from: its launches, the work before it on its stream, or on another."""
-    pieces: list[Piece] = []
+    """The pieces before a block's end: its launches, the work before it on its stream, or on another."""
+    pieces: list[PathPiece] = []
     ended = walk.round.ended[block]
     if block in walk.collectives:
         collective, transfer = walk.collectives[block]
         block = max(collective.blocks, key=lambda other: walk.round.arrived[other])
         ended = walk.round.arrived[block]
         row = collective.rows[collective.blocks.index(block)]
-        pieces.append(Piece(TRANSFER, transfer, rows=(row, row + 1)))
+        pieces.append(PathPiece(TRANSFER, transfer, rows=(row, row + 1)))
     instruction, previous = walk.blocks[block]
     first, after, launch = walk.rows[block]
     segment = instruction.segment
@@ -154,10 +159,176 @@ def _before_block(walk: _Walk, block: int) -> Step:
         latency = min(ready, float(walk.state.graph.work["latency_ns"][launch]))
         until = int(walk.state.graph.work["point_ns"][launch])
         pieces += [
-            Piece(WORK, walk.state.numbers.ends[block] - ready, rows=(launch, after)),
-            Piece(ARRIVING, latency, rows=(launch, launch + 1)),
-            Piece(HOST, ready - latency, segment, until),
+            PathPiece(WORK, walk.state.numbers.ends[block] - ready, rows=(launch, after)),
+            PathPiece(ARRIVING, latency, rows=(launch, launch + 1)),
+            PathPiece(HOST, ready - latency, segment, until),
         ]
         return pieces, segment, None
-    pieces.append(Piece(WORK, walk.state.numbers.block[block], rows=(first, after)))
+    pieces.append(PathPiece(WORK, walk.state.numbers.block[block], rows=(first, after)))
     return pieces, None, latest
+
+
+NODE = "autograd::engine::evaluate_function: "
+BETWEEN = "host: between ops"
+PAUSES = "device: pauses between kernels"
+OTHER = "before another rank began to be recorded"
+LAUNCHES = "launches on their way to the device"
+
+PARTS = {"text": pl.Categorical, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
+CAST = typed(PARTS)
+NO_OPS = pl.DataFrame(
+    schema={"id": pl.UInt32, "name": pl.Categorical, "start_ns": pl.Int64, "end_ns": pl.Int64}
+)
+
+
+SHOWN_EVENTS = 12  # of a part of the path; their number is given as well
+
+
+@dataclass(frozen=True)
+class PathPart:
+    """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
+    of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
+
+    text: str
+    us: float
+    rank: int
+    table: str
+    ids: tuple[int, ...]
+    count: int
+
+
+def path_parts(
+    state: State, pieces: Sequence[PathPiece], traces: Mapping[int, Trace], rank: int, scale: float
+) -> list[PathPart]:
+    """Pieces merged by their text, longest first.
+
+    Args:
+        rank: whose step it is.
+        scale: µs of the step per ns of the path.
+    """
+    parts = [
+        part.with_columns(rank=pl.lit(other, pl.Int32))
+        for other, trace in traces.items()
+        for part in (_device(state, pieces, trace), _host(state.graph, pieces, trace))
+    ]
+    before = [(OTHER, p.ns, "host_events", None) for p in pieces if p.sort == STARTING]
+    own = pl.lit(rank, pl.Int32).alias("rank")
+    parts.append(pl.DataFrame(before, schema=PARTS, orient="row").with_columns(own))
+    merged = (
+        pl.concat(parts)
+        .group_by("text", "rank", "table")
+        .agg(pl.col("ns").sum(), pl.col("id").drop_nulls().unique().sort())
+        .filter(pl.col("ns") > 0)
+        .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
+    )
+    shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
+    return [
+        PathPart(text, ns * scale, owner, table, tuple(ids), count)
+        for text, owner, table, ns, ids, count in shown.iter_rows()
+    ]
+
+
+def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
+    """Device parts: kernels by the op that launched them, pauses, launches under way."""
+    work = state.work.with_row_index("row")
+    spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in (WORK, ARRIVING, TRANSFER)]
+    table = pl.DataFrame(
+        spans, schema={"sort": pl.String, "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64}, orient="row"
+    ).with_row_index("piece")
+    rows = (
+        table.with_columns(row=pl.int_ranges("row", "after"))
+        .explode("row")
+        .with_columns(pl.col("row").cast(work.schema["row"]))
+        .join(work, on="row", how="left", maintain_order="left")
+        .filter(pl.col("rank") == trace.rank)
+    )
+    name = _names(trace).gather(rows["id"])
+    rows = rows.with_columns(text=name)
+    worked = rows.filter(pl.col("sort") == WORK)
+    pauses = worked.group_by("piece").agg(pl.col("ns").first() - pl.col("work_ns").sum())
+    whole = rows.filter(pl.col("sort") != WORK).with_columns(
+        text=pl.when(pl.col("sort") == ARRIVING).then(pl.lit(LAUNCHES, pl.Categorical)).otherwise("text")
+    )
+    of = pl.lit("device_events").alias("table")
+    return pl.concat(
+        [
+            worked.select("text", pl.col("work_ns").alias("ns"), of, "id"),
+            whole.select("text", "ns", of, "id"),
+            pauses.select(pl.lit(PAUSES, pl.Categorical).alias("text"), "ns", of, id=pl.lit(None, pl.UInt32)),
+        ]
+    ).select(CAST)
+
+
+@remembered
+def _names(trace: Trace) -> pl.Series:
+    """Names of device events in a path: the op's kernels, or the event's own name."""
+    op = trace.host_events["name"].gather(trace.device_events["op"]).alias("op")
+    named = trace.device_events.select("kind", op, "name")
+    # Events are many, and what they are called few.
+    own, kernels = pl.col("name").cast(pl.String), pl.col("op").cast(pl.String) + " kernels"
+    text = pl.when(pl.col("kind") == "kernel").then(pl.coalesce(kernels, own)).otherwise(own)
+    texts = named.unique().with_columns(text=text.cast(pl.Categorical))
+    return named.join(texts, on=named.columns, how="left", nulls_equal=True, maintain_order="left")["text"]
+
+
+def _host(graph: ReplayGraph, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
+    """Host parts: outermost ops and calls, what lies between them, and returning from waits."""
+    names = trace.host_events["name"]
+    returns = [
+        (f"host: {names[p.call[1]]}", p.ns, "host_events", p.call[1])
+        for p in pieces
+        if p.sort == RETURN and p.call and p.call[0] == trace.rank
+    ]
+    spans = [(p.segment, p.ns, p.until) for p in pieces if p.sort == HOST and p.ns > 0]
+    segments = graph.segments.with_row_index("segment").filter(pl.col("rank") == trace.rank)
+    hosts = pl.DataFrame(
+        spans, schema={"segment": pl.UInt32, "ns": pl.Float64, "until": pl.Int64}, orient="row"
+    ).join(segments.select("segment", "thread", "start_ns"), on="segment")
+    ops = _outermost(trace)
+    spent = [
+        _spent(hosts.filter(pl.col("thread") == thread), ops.get(thread, NO_OPS))
+        for thread in hosts["thread"].unique()
+    ]
+    return pl.concat([pl.DataFrame(returns, schema=PARTS, orient="row"), *spent])
+
+
+def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """Segments of one thread (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that ran
+    in them and what lay between those."""
+    first = ops["end_ns"].search_sorted(hosts["start_ns"], side="right")
+    after = ops["start_ns"].search_sorted(hosts["until"], side="left")
+    pieces = hosts.with_row_index("piece").with_columns(first=first, after=after)
+    inside = pieces.filter(pl.col("after") > pl.col("first")).select(
+        "piece", "ns", "start_ns", "until", row=pl.int_ranges("first", "after")
+    )
+    inside = inside.explode("row")
+    ran = ops.select("name", "id", opened="start_ns", closed="end_ns")[inside["row"]]
+    overlap = pl.min_horizontal("closed", "until") - pl.max_horizontal("opened", "start_ns")
+    length = (pl.col("until") - pl.col("start_ns")).clip(lower_bound=1)
+    inside = pl.concat([inside, ran], how="horizontal").with_columns(took=overlap * pl.col("ns") / length)
+    by_name = inside.group_by("name").agg(pl.col("took").sum(), "id")
+    text = pl.lit("host: ") + pl.col("name").cast(pl.String).str.strip_prefix(NODE)
+    named = by_name.select(
+        text.cast(pl.Categorical).alias("text"),
+        pl.col("took").alias("ns") / pl.col("id").list.len(),
+        pl.lit("host_events").alias("table"),
+        "id",
+    ).explode("id")
+    left = hosts.select(pl.col("ns").sum() - pl.lit(inside["took"]).sum()).to_series().clip(lower_bound=0)
+    between = pl.DataFrame({"ns": left}).select(
+        pl.lit(BETWEEN).alias("text"), "ns", table=pl.lit("host_events"), id=pl.lit(None)
+    )
+    return pl.concat([table.select(CAST) for table in (named, between)])
+
+
+@remembered
+def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
+    """The ops and calls of each thread that are inside no other."""
+    host = trace.host_events
+    counts = is_op(trace)
+    inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
+    own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
+    own = own.join(logical_threads(trace), on="lane")
+    own = own.select("id", "thread", "name", "start_ns", END)
+    outer = intervals.outermost(own, ["thread"])
+    return {int(key[0]): table for key, table in outer.partition_by("thread", as_dict=True).items()}

@@ -16,16 +16,16 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.lateness import COMPUTE, Usual, lower_median, mean, with_lateness
-from kinetoscope.analysis.replay.change import NOTHING, Change, shorten, without_idle
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, shorten, without_idle
 from kinetoscope.analysis.replay.engine import Numbers, once
-from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
+from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
-Changes = Mapping[int, Change]  # by rank
+Changes = Mapping[int, ReplayChange]  # by rank
 
 # Ranks that are replayed together; of more those that tell how long all take.
 MOST = 16
@@ -36,7 +36,7 @@ ALIKE_NS = 0.5
 
 
 @remembered
-def together(run: Run) -> tuple[Graph, dict[int, Spans]] | None:
+def together(run: Run) -> tuple[ReplayGraph, dict[int, Spans]] | None:
     """All ranks' graph with what of each is replayed; None where they meet nowhere.
 
     Of more than ``MOST`` the slowest, the median and those that are waited for most stand for all.
@@ -55,9 +55,9 @@ def together(run: Run) -> tuple[Graph, dict[int, Spans]] | None:
     return build(parts, table.select("instance", "rank", "id", "transfer_ns")), within
 
 
-def pace_ns(graph: Graph, numbers: Numbers) -> float:
-    """What one round takes if rounds go on for ever: ``engine.growth``, found by going on, which costs no
-    square of the ranks.
+def pace_ns(graph: ReplayGraph, numbers: Numbers) -> float:
+    """The time of one round if rounds go on for ever, ns: ``engine.growth``, found by going on, which costs
+    no square of the ranks.
 
     What the clock that gets latest is later by after a round is never less than that, whatever the clocks
     stood at; it is that once all that hold each other up go at one pace.
@@ -125,10 +125,10 @@ def _no_longer(run: Run, usual: Usual) -> Changes:
         "rank",
         "device",
         "start_ns",
-        pl.coalesce(since, came).alias("since_ns"),
-        pl.int_range(pl.len()).over("rank", "device", "step").alias("place"),
-        (computing / pl.col(f"{COMPUTE}_all")).fill_nan(0).clip(0, 1).alias("computing"),
-        ((longer - computing) / idle).fill_nan(0).clip(0, 1).alias("idling"),
+        since_ns=pl.coalesce(since, came),
+        place=pl.int_range(pl.len()).over("rank", "device", "step"),
+        computing=(computing / pl.col(f"{COMPUTE}_all")).fill_nan(0).clip(0, 1),
+        idling=((longer - computing) / idle).fill_nan(0).clip(0, 1),
     )
     # By how much longer a rank took until a recording's first collectives is not known: as much as in its
     # other steps.
@@ -139,7 +139,7 @@ def _no_longer(run: Run, usual: Usual) -> Changes:
     return {trace.rank: _shorter(run, trace, shares.filter(rank=trace.rank)) for trace in run.traces}
 
 
-def _shorter(run: Run, trace: Trace, shares: pl.DataFrame) -> Change:
+def _shorter(run: Run, trace: Trace, shares: pl.DataFrame) -> ReplayChange:
     """The shares ``computing`` and ``idling`` of what a rank did before each collective go away."""
     if shares.is_empty():
         return NOTHING

@@ -1,21 +1,20 @@
-"""What a step takes as recorded, replayed, and after a change."""
+"""The time of a step as recorded, replayed, and after a change."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.ranks.comparison import comparison
-from kinetoscope.analysis.replay.change import NOTHING, Change
+from kinetoscope.analysis.ranks.without_stragglers import IdealRow
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
-from kinetoscope.analysis.replay.graph import Graph, RankSpans, build
-from kinetoscope.analysis.replay.named import PathPart, path_parts
+from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
-from kinetoscope.analysis.replay.path import repeated, single
+from kinetoscope.analysis.replay.path import PathPart, path_parts, repeated, single
 from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.sources.run import Run
@@ -29,7 +28,7 @@ SAME = 1e-3
 DEVICE_BOUND, USUAL_PACE = 1.1, 0.45
 
 
-class Replay:
+class StepReplay:
     """The recorded steps of one rank, ready to be replayed.
 
     ``step_us`` is the step replayed without a change, of the program as it runs where that was timed;
@@ -42,7 +41,7 @@ class Replay:
     def __init__(
         self,
         rank: int,
-        graph: Graph,
+        graph: ReplayGraph,
         within: Spans,
         traces: Sequence[Trace],
         runs_us: float | None = None,
@@ -53,8 +52,7 @@ class Replay:
         traces: of all ranks in the graph.
         runs_us: the step as it was timed without the profiler, where it was.
         repeats: whether a step is what a round takes if rounds go on for ever, and not from the recording's
-            begin to its end. One step of several ranks begins when each rank's recording did.
-        """
+            begin to its end. One step of several ranks begins when each rank's recording did."""
         self.rank = rank
         self.steps = within.steps
         self.recorded_us = within.recorded_us
@@ -77,7 +75,9 @@ class Replay:
     def pace(self) -> float:
         return self._base.pace
 
-    def after(self, change: Change = NOTHING, others: Mapping[int, Change] | None = None) -> float:
+    def after(
+        self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
+    ) -> float:
         """The step's time once ``change`` is made, in µs: never below 0 nor above ``step_us``.
 
         Args:
@@ -87,9 +87,9 @@ class Replay:
         return min(self.step_us, max(0.0, self._us(changed(self._base, changes).numbers)))
 
     def critical_path(
-        self, change: Change = NOTHING, others: Mapping[int, Change] | None = None
+        self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
     ) -> list[PathPart]:
-        """What the step's time consists of, longest first; sums to ``step_us``, or what is left of it."""
+        """The parts of the step's time, longest first; sums to ``step_us``, or what is left of it."""
         state = changed(self._base, {**(others or {}), self.rank: change})
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
@@ -106,7 +106,7 @@ class Replay:
         return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
 
     def _own(self, clocks: Sequence[float]) -> list[float]:
-        """Of all ranks' clocks this one's."""
+        """This rank's clocks."""
         return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=True) if rank == self.rank]
 
     def _run_as(self, runs_us: float) -> None:
@@ -131,25 +131,27 @@ class Replay:
 
 
 @remembered
-def replay(trace: Trace) -> Replay:
+def replay(trace: Trace) -> StepReplay:
     """One rank by itself, as recorded: its collectives take as long as they did."""
     within = spans(trace)
-    return Replay(trace.rank, build([RankSpans(trace, within)]), within, [trace])
+    return StepReplay(trace.rank, build([RankSpans(trace, within)]), within, [trace])
 
 
 @remembered
-def replays(run: Run) -> dict[int, Replay]:
+def replays(run: Run) -> dict[int, StepReplay]:
     """Each rank's replay, as the program runs; of ranks that meet in collectives, with the others'."""
     joined = together(run)
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     if joined is not None:
         graph, within = joined
-        return {rank: Replay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()}
+        return {
+            rank: StepReplay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()
+        }
     return alone(run)
 
 
 @remembered
-def job(run: Run) -> Replay | None:
+def job(run: Run) -> StepReplay | None:
     """All ranks as one program whose steps go on, of the rank whose step takes longest; None where they meet
     nowhere."""
     if (joined := together(run)) is None:
@@ -158,20 +160,11 @@ def job(run: Run) -> Replay | None:
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     rank = max(within, key=lambda rank: timed.get(rank, within[rank].recorded_us))
     own = within[rank]
-    return Replay(rank, graph, own, run.traces, timed.get(rank), repeats=own.steps > 0)
-
-
-class WithoutStragglers(NamedTuple):
-    """A step of all ranks, µs: recorded, replayed, with no rank late, and by rank with that one not late."""
-
-    recorded_us: float
-    replayed_us: float
-    ideal_us: float
-    without: dict[int, float]
+    return StepReplay(rank, graph, own, run.traces, timed.get(rank), repeats=own.steps > 0)
 
 
 @remembered
-def without_stragglers(run: Run) -> WithoutStragglers | None:
+def without_stragglers(run: Run) -> IdealRow | None:
     """How long a step would take if no rank were late (see ``ranks.without_lateness``); None where ranks meet
     nowhere, are too many to be replayed at once, or are a pipeline's stages, which wait whoever is late."""
     joined, compared = job(run), comparison(run)
@@ -182,22 +175,30 @@ def without_stragglers(run: Run) -> WithoutStragglers | None:
     recorded_us = joined.recorded_us
     scale = recorded_us * (1 + joined.error) / joined.step_us
 
-    def after(changed: Mapping[int, Change]) -> float:
+    def after(changed: Mapping[int, ReplayChange]) -> float:
         return joined.after(changed.get(joined.rank, NOTHING), changed) * scale
 
-    without = {rank: after({rank: change}) for rank, change in changes.items()}
-    return WithoutStragglers(recorded_us, joined.step_us * scale, after(changes), without)
+    replayed_us, ideal_us = joined.step_us * scale, after(changes)
+    return IdealRow(
+        recorded_us=recorded_us,
+        replayed_us=replayed_us,
+        error=replayed_us / recorded_us - 1,
+        ideal_us=ideal_us,
+        slowdown=replayed_us / ideal_us,
+        without={rank: after({rank: change}) for rank, change in changes.items()},
+        grain="events",
+    )
 
 
 @remembered
-def alone(run: Run) -> dict[int, Replay]:
+def alone(run: Run) -> dict[int, StepReplay]:
     """Each rank's by itself, as the program runs: collectives take as long as they did, waiting and all."""
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
 
 
-def _alone(trace: Trace, runs_us: float | None) -> Replay:
+def _alone(trace: Trace, runs_us: float | None) -> StepReplay:
     if runs_us is None:
         return replay(trace)
     within = spans(trace)
-    return Replay(trace.rank, build([RankSpans(trace, within)]), within, [trace], runs_us)
+    return StepReplay(trace.rank, build([RankSpans(trace, within)]), within, [trace], runs_us)

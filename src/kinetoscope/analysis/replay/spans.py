@@ -1,4 +1,4 @@
-"""What of a recording is replayed: the steps of the kind that takes most time, without outliers."""
+"""The part of a recording that is replayed: steps of the kind that takes most time, without outliers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import DEVICE_WAIT
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.device_work import launched
-from kinetoscope.analysis.replay.waits import DEVICE_WAIT
-from kinetoscope.analysis.time.periods import CONTIGUOUS, CONTIGUOUS_NS
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import CONTIGUOUS, CONTIGUOUS_NS, window
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
@@ -43,7 +42,7 @@ class Spans:
 
 @remembered
 def spans(trace: Trace) -> Spans:
-    """Of one trace; see ``Spans``."""
+    """The spans of one trace that are replayed."""
     leading = leading_of(trace) if len(trace.steps) else pl.DataFrame()
     if leading.is_empty():
         within = window(trace)
@@ -71,19 +70,19 @@ def chosen(trace: Trace) -> tuple[int, ...]:
 def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:
     apart = (pl.col("duration_ns") - usual).abs()
     nearest = leading.filter(apart <= LIKE * usual).sort(apart, "step")
-    work = launched(trace).group_by("step").agg(pl.len().alias("work"))
+    work = launched(trace).group_by("step").agg(work=pl.len())
     nearest = nearest.join(work, on="step", how="left", maintain_order="left")
     before = nearest["work"].fill_null(0).cum_sum().shift(1, fill_value=0)
     kept = nearest.filter(before < ENOUGH_WORK)
     if kept.is_empty():
-        # Of two steps that are not alike the shorter: what one of them waited for is not what a step costs.
+        # Of two steps that differ the shorter: what one of them waited for is not what a step costs.
         # Of more, all: they take turns, as the rounds of a loader's workers do.
         kept = leading.sort("duration_ns").head(1) if len(leading) <= 2 else leading
     return kept["step"].sort().to_list()
 
 
 def _bounds(trace: Trace, steps: Sequence[int]) -> list[tuple[int, int]]:
-    table = trace.steps.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    table = trace.steps.select("start_ns", END)
     marks = list(table.iter_rows())
     bounds: list[tuple[int, int]] = []
     for step in steps:

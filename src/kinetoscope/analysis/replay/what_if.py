@@ -1,4 +1,4 @@
-"""What somebody asks of a replay, as changes: kernels, ops and categories that take a part of their time."""
+"""Questions to a replay, as changes: kernels, ops and categories that take a part of their time."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from types import MappingProxyType
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.kernels.categories import categories
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.analysis.kernels.names import short_names
-from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.replay.change import NOTHING, Change, merge_launches, no_wait, shorten, without_host
-from kinetoscope.analysis.replay.threads import logical_threads
-from kinetoscope.analysis.replay.waits import waits
+from kinetoscope.analysis.kernels.work import categories, work
+from kinetoscope.analysis.replay.change import (
+    NOTHING,
+    ReplayChange,
+    merge_launches,
+    no_wait,
+    shorten,
+    without_host,
+)
+from kinetoscope.analysis.replay.host import logical_threads, waits
 from kinetoscope.errors import InputError
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
-Changes = Mapping[int, Change]  # by rank
+Changes = Mapping[int, ReplayChange]  # by rank
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class WhatIf:
-    """One thing that was asked, what it changes on each rank, and how many events it concerns."""
+class RequestedChange:
+    """One requested change, by rank, and how many events it concerns."""
 
     text: str
     changes: Changes
@@ -46,7 +51,7 @@ class Scale:
     factor: float
 
 
-Asked = Callable[[Run], WhatIf]
+Request = Callable[[Run], RequestedChange]
 
 
 def asked(
@@ -57,14 +62,14 @@ def asked(
     host_factor: float | None = None,
     no_sync: bool = False,
     fuse: bool = False,
-) -> list[Asked]:
-    """What `kinetoscope whatif` asks with its options of these names.
+) -> list[Request]:
+    """The changes that the options of `kinetoscope whatif` request.
 
     Args:
         kernel, op, category: names or patterns, and the part of its time (0 to 1) that each takes.
     """
     named = (("kernel", kernel), ("op", op), ("category", category))
-    found: list[Asked] = [
+    found: list[Request] = [
         partial(scaled, scale=Scale(of, glob, factor))
         for of, given in named
         for glob, factor in given.items()
@@ -74,7 +79,7 @@ def asked(
     return [*found, *([without_waits] if no_sync else []), *([fused] if fuse else [])]
 
 
-def scaled(run: Run, scale: Scale) -> WhatIf:
+def scaled(run: Run, scale: Scale) -> RequestedChange:
     """Kernels by name (as recorded or in short), ops by name with all device work in them, or a category.
 
     Raises:
@@ -88,39 +93,41 @@ def scaled(run: Run, scale: Scale) -> WhatIf:
             f"no {scale.of} fits {scale.glob!r}", where=f"--{scale.of}", hint=_near(scale, sorted(known))
         )
     text = f"--{scale.of} {scale.glob}={scale.factor:g}"
-    return WhatIf(text, {rank: change for rank, (change, _) in found.items()}, events)
+    return RequestedChange(text, {rank: change for rank, (change, _) in found.items()}, events)
 
 
-def without_waits(run: Run) -> WhatIf:
+def without_waits(run: Run) -> RequestedChange:
     """No call waits for the device."""
     calls = {trace.rank: waits(trace)["call"].unique() for trace in run.traces}
     changes = {rank: no_wait(own) for rank, own in calls.items()}
-    return WhatIf("--no-sync", changes, sum(map(len, calls.values())))
+    return RequestedChange("--no-sync", changes, sum(map(len, calls.values())))
 
 
-def host(run: Run, factor: float) -> WhatIf:
+def host(run: Run, factor: float) -> RequestedChange:
     """All host time of the threads that launch takes ``factor`` of itself."""
     changes = {trace.rank: _all_host(trace, 1 - factor) for trace in run.traces}
-    return WhatIf(f"--host {factor:g}", changes, sum(len(change.host) for change in changes.values()))
+    return RequestedChange(
+        f"--host {factor:g}", changes, sum(len(change.host) for change in changes.values())
+    )
 
 
-def fused(run: Run) -> WhatIf:
+def fused(run: Run) -> RequestedChange:
     """Chains of eager elementwise kernels become one kernel each, as long as the longest of them."""
     found = [(trace, _chains(trace)) for trace in run.traces]
     changes = {trace.rank: merge_launches(trace, chains) for trace, chains in found}
-    return WhatIf("--fuse", changes, sum(len(chains) for _, chains in found))
+    return RequestedChange("--fuse", changes, sum(len(chains) for _, chains in found))
 
 
-def together(asked: Iterable[WhatIf]) -> Changes:
-    """All that was asked, nothing twice."""
-    changes: dict[int, Change] = {}
+def together(asked: Iterable[RequestedChange]) -> Changes:
+    """All requested changes joined, nothing twice."""
+    changes: dict[int, ReplayChange] = {}
     for one in asked:
         for rank, change in one.changes.items():
             changes[rank] = changes.get(rank, NOTHING) | change
     return changes
 
 
-def _kernels(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
+def _kernels(trace: Trace, glob: str, share: float) -> tuple[ReplayChange, int]:
     names = trace.device_events["name"]
     texts = names.unique()
     full = texts.cast(pl.String).to_list()
@@ -130,7 +137,7 @@ def _kernels(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
     return shorten(rows["id"], rows["duration_ns"] * share), len(rows)
 
 
-def _ops(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
+def _ops(trace: Trace, glob: str, share: float) -> tuple[ReplayChange, int]:
     host = trace.host_events
     texts = host.filter(host["category"].cast(pl.String) != "trace")["name"].unique()
     fits = pl.Series([fnmatch.fnmatchcase(text, glob) for text in texts.cast(pl.String)], dtype=pl.Boolean)
@@ -138,13 +145,10 @@ def _ops(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
     inside = nearest(host, wanted).gather(caller(trace.device_events))
     device = trace.device_events.filter(inside.is_not_null())
     outer = host.filter(wanted)
-    return (
-        shorten(device["id"], device["duration_ns"] * share) | without_host(outer, share),
-        len(outer),
-    )
+    return (shorten(device["id"], device["duration_ns"] * share) | without_host(outer, share), len(outer))
 
 
-def _category(trace: Trace, glob: str, share: float) -> tuple[Change, int]:
+def _category(trace: Trace, glob: str, share: float) -> tuple[ReplayChange, int]:
     named = categories(trace).cast(pl.String)
     fits = {name: fnmatch.fnmatchcase(name, glob) for name in named.unique().drop_nulls()}
     rows = trace.device_events.filter(named.replace_strict(fits, default=False, return_dtype=pl.Boolean))
@@ -175,7 +179,7 @@ def _near(scale: Scale, known: Sequence[str]) -> str:
     return f"there is {', '.join(known)}" if scale.of == "category" else f"`{listed}` lists them"
 
 
-def _all_host(trace: Trace, share: float) -> Change:
+def _all_host(trace: Trace, share: float) -> ReplayChange:
     """Every instant of the threads, what lies between events too."""
     ends = trace.host_events["start_ns"] + trace.host_events["duration_ns"]
     lanes = logical_threads(trace).select(
@@ -186,5 +190,5 @@ def _all_host(trace: Trace, share: float) -> Change:
 
 def _chains(trace: Trace) -> pl.DataFrame:
     table = work(trace)
-    table = table.with_columns(trace.host_events["name"].gather(table["op"]).alias("op_name"))
+    table = table.with_columns(op_name=trace.host_events["name"].gather(table["op"]))
     return elementwise_chains(table, table).select("id", group="chain")

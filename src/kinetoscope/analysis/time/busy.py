@@ -4,18 +4,60 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.unanswered import unanswered_launches
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import CAPTURE_BEGIN, CAPTURE_END, LAUNCH
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.window import window
+from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
+
+
+@remembered
+def unanswered_launches(trace: Trace) -> pl.DataFrame:
+    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; those into
+    a graph that is being captured put no work on a device, and are not meant.
+
+    A call does not say which device it was for: it is counted where its thread's last answered launch went
+    (its next one, if it has no earlier), and on the recording's first device where its thread has none.
+    Nothing is counted in a recording without any device event, for it has no device to count it on.
+    """
+    host, device = trace.host_events, trace.device_events
+    # Queries, allocations, waits and host callbacks have correlation ids as well.
+    is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
+    calls = host.select("id", "lane").filter(is_call)
+    answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
+    calls = calls.join(answered, on="id", how="left", maintain_order="left")
+    elsewhere = device["device"].min() if len(device) else None
+    guessed = pl.coalesce(
+        pl.col("device").forward_fill().over("lane"),
+        pl.col("device").backward_fill().over("lane"),
+        pl.lit(elsewhere, pl.Int32),
+    )
+    unanswered = calls.select("id", device=guessed).filter(
+        calls["device"].is_null() & pl.col("device").is_not_null()
+    )
+    found = host[unanswered["id"]].with_columns(unanswered["device"], rank=pl.lit(trace.rank, pl.Int32))
+    return found.filter(~_captured(host, found))
+
+
+def _captured(host: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Which calls were made while their thread captured a graph."""
+    marks = (
+        host.select("lane", "start_ns", begins=matching(host, "name", CAPTURE_BEGIN))
+        .filter(matching(host, "name", f"{CAPTURE_BEGIN}|{CAPTURE_END}"))
+        .sort("start_ns")
+    )
+    at = calls.select("lane", "start_ns").with_row_index("row").sort("start_ns")
+    found = at.join_asof(marks, on="start_ns", by="lane", check_sortedness=False).sort("row")
+    return found["begins"].fill_null(False)
 
 
 @remembered
 def busy(run: Run) -> pl.DataFrame:
-    """One row a device that did any work, ordered by rank and device.
+    """One row per device that did any work, ordered by rank and device.
 
     All in integer nanoseconds, over the whole recording unless the name says window:
 
@@ -37,15 +79,18 @@ def busy_of(trace: Trace) -> pl.DataFrame:
     """``busy`` of one trace."""
     table, span = work(trace), window(trace)
     counts = table.group_by(DEVICE).agg(
-        (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("span_ns"),
-        pl.col("duration_ns").sum().alias("device_time_ns"),
-        pl.len().cast(pl.Int64).alias("device_events"),
-        (pl.col("kind") == "kernel").sum().cast(pl.Int64).alias("kernels"),
-        pl.col("launch").is_null().sum().cast(pl.Int64).alias("unattributed"),
+        span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
+        device_time_ns=pl.col("duration_ns").sum(),
+        device_events=pl.len().cast(pl.Int64),
+        kernels=(pl.col("kind") == "kernel").sum().cast(pl.Int64),
+        unattributed=pl.col("launch").is_null().sum().cast(pl.Int64),
     )
     whole = busy_intervals(trace)
     bounds = table.select(*DEVICE, "part", "start_ns", "end_ns")
-    parts = {part: _part(bounds, part) for part in ("compute", "copy", "communication")}
+    parts = {
+        part: intervals.union(bounds.filter(part=part), DEVICE)
+        for part in ("compute", "copy", "communication")
+    }
     lengths = {
         "busy_ns": whole,
         "busy_in_window_ns": intervals.clip(whole, span.start_ns, span.end_ns),
@@ -56,19 +101,17 @@ def busy_of(trace: Trace) -> pl.DataFrame:
         intervals.length(merged, DEVICE).rename({"length_ns": name}) for name, merged in lengths.items()
     ]
     measures.append(
-        unanswered_launches(trace)
-        .group_by(DEVICE)
-        .agg(pl.len().cast(pl.Int64).alias("launches_without_kernel"))
+        unanswered_launches(trace).group_by(DEVICE).agg(launches_without_kernel=pl.len().cast(pl.Int64))
     )
     for measure in measures:
         counts = counts.join(measure, on=DEVICE, how="left")
     return (
         counts.with_columns(pl.exclude(DEVICE).fill_null(0))
         .with_columns(
-            pl.lit(span.start_ns, pl.Int64).alias("window_start_ns"),
-            pl.lit(span.length_ns, pl.Int64).alias("window_ns"),
-            pl.lit(span.basis).alias("window_basis"),
-            (span.length_ns - pl.col("busy_in_window_ns")).alias("idle_ns"),
+            window_start_ns=pl.lit(span.start_ns, pl.Int64),
+            window_ns=pl.lit(span.length_ns, pl.Int64),
+            window_basis=pl.lit(span.basis),
+            idle_ns=span.length_ns - pl.col("busy_in_window_ns"),
         )
         .sort(*DEVICE)
     )
@@ -80,5 +123,51 @@ def busy_intervals(trace: Trace) -> pl.DataFrame:
     return intervals.union(work(trace), DEVICE)
 
 
-def _part(table: pl.DataFrame, part: str) -> pl.DataFrame:
-    return intervals.union(table.filter(pl.col("part") == part), DEVICE)
+@remembered
+def steps(run: Run) -> pl.DataFrame:
+    """One row per rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
+    ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
+    host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the
+    rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have
+    none), and ``device_time_ns``, the sum of their durations.
+
+    For an end of the last step that was not recorded, the window begins earlier (see ``window``): what was
+    busy there is the last step's, so that steps that follow each other sum to what the window was busy."""
+    return pl.concat([steps_of(trace) for trace in run.traces])
+
+
+@remembered
+def steps_of(trace: Trace) -> pl.DataFrame:
+    """``steps`` of one trace."""
+    launched = (
+        work(trace)
+        .group_by("step")
+        .agg(launches=pl.len().cast(pl.Int64), device_time_ns=pl.col("duration_ns").sum())
+    )
+    table = periods(trace)
+    # The end of the last step that was not recorded: it was before the first one.
+    before = pl.DataFrame({"start_ns": [window(trace).start_ns], "end_ns": [whole(table["start_ns"].min())]})
+    busy_ns = busy_within(trace, pl.concat([table.select("start_ns", "end_ns"), before]))
+    is_last = table.select((pl.col("step") == pl.col("step").max()).cast(pl.Int64)).to_series()
+    return (
+        table.select(
+            pl.lit(trace.rank, pl.Int32).alias("rank"),
+            "step",
+            "name",
+            "start_ns",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+            host_duration_ns=pl.col("host_end_ns") - pl.col("host_start_ns"),
+        )
+        .join(launched, on="step", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("launches", "device_time_ns").fill_null(0),
+            busy_ns=busy_ns.head(len(table)) + is_last * busy_ns[-1],
+        )
+    )
+
+
+def busy_within(trace: Trace, bounds: pl.DataFrame) -> pl.Series:
+    """Time in each row (``start_ns`` to ``end_ns``) in which devices were busy, added up, ns."""
+    devices = busy_intervals(trace).partition_by(DEVICE)
+    each = (intervals.covered(device, bounds).clip(0) for device in devices)
+    return sum(each, pl.zeros(len(bounds), pl.Int64, eager=True)).alias("busy_ns")

@@ -19,7 +19,7 @@ def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that at least one interval covers. Empty and negative intervals cover nothing."""
     keys = list(by)
     rows = table.select(*keys, *BOUNDS).filter(pl.col("end_ns") > pl.col("start_ns")).sort(*keys, "start_ns")
-    rows = rows.with_columns(_within(pl.col("end_ns").cum_max(), keys).alias("end_ns"))
+    rows = rows.with_columns(end_ns=_within(pl.col("end_ns").cum_max(), keys))
     gap = pl.col("start_ns") > _within(pl.col("end_ns").shift(1), keys)
     begins = rows.select(gap.fill_null(True)).to_series()
     ends = begins.shift(-1, fill_value=True)
@@ -39,7 +39,7 @@ def subtract(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) ->
 
 def length(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Nanoseconds in each key's intervals, as column ``length_ns``; meant for merged tables."""
-    return table.group_by(*by, maintain_order=True).agg(length_of().alias("length_ns"))
+    return table.group_by(*by, maintain_order=True).agg(length_ns=length_of())
 
 
 def total(table: pl.DataFrame) -> int:
@@ -56,8 +56,7 @@ def clip(table: pl.DataFrame, start: int | pl.Expr, end: int | pl.Expr) -> pl.Da
     low = pl.lit(start) if isinstance(start, int) else start
     high = pl.lit(end) if isinstance(end, int) else end
     return table.with_columns(
-        pl.max_horizontal("start_ns", low).alias("start_ns"),
-        pl.min_horizontal("end_ns", high).alias("end_ns"),
+        start_ns=pl.max_horizontal("start_ns", low), end_ns=pl.min_horizontal("end_ns", high)
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
@@ -74,9 +73,7 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
         .with_row_index("order")
         .sort("at")
         .join_asof(
-            merged.with_columns(before.alias("before_ns"), pl.col("start_ns").alias("from_ns")).sort(
-                "start_ns"
-            ),
+            merged.with_columns(before_ns=before, from_ns="start_ns").sort("start_ns"),
             left_on="at",
             right_on="start_ns",
             by=keys or None,
@@ -85,7 +82,21 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
         .sort("order")
     )
     inside = pl.min_horizontal("at", "end_ns") - pl.col("from_ns")
-    return found.select((pl.col("before_ns") + inside).fill_null(0).alias("covered_ns")).to_series()
+    return found.select(covered_ns=(pl.col("before_ns") + inside).fill_null(0)).to_series()
+
+
+def covered(merged: pl.DataFrame, bounds: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
+    """Nanoseconds that a merged table covers of each row's time (``start_ns`` to ``end_ns``), in their
+    order."""
+    until = [covered_until(merged, bounds.select(*by, at=bound), by) for bound in BOUNDS]
+    return (until[1] - until[0]).alias("covered_ns")
+
+
+def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """The rows that do not begin inside another one of their key, by key and start."""
+    reached = pl.col("end_ns").cum_max().shift(1).over(by)
+    table = table.sort(*by, "start_ns", -pl.col("end_ns"))
+    return table.filter((pl.col("start_ns") >= reached).fill_null(True))
 
 
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
@@ -100,7 +111,7 @@ def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: p
         .agg(pl.col("left").sum(), pl.col("right").sum())
         .sort(*keys, "at")
         .with_columns(*running)
-        .with_columns(_within(pl.col("at").shift(-1), keys).alias("end_ns"))
+        .with_columns(end_ns=_within(pl.col("at").shift(-1), keys))
         .filter(keep)
         .select(*keys, pl.col("at").alias("start_ns"), "end_ns")
         .collect()
@@ -121,9 +132,9 @@ def _steps(merged: pl.DataFrame, keys: list[str], left: int, right: int) -> pl.L
         [
             merged.lazy().select(
                 *keys,
-                pl.col(bound).alias("at"),
-                pl.lit(sign * left, pl.Int32).alias("left"),
-                pl.lit(sign * right, pl.Int32).alias("right"),
+                at=pl.col(bound),
+                left=pl.lit(sign * left, pl.Int32),
+                right=pl.lit(sign * right, pl.Int32),
             )
             for bound, sign in (("start_ns", 1), ("end_ns", -1))
         ]

@@ -1,4 +1,4 @@
-"""What each recorded step is, so that unlike things are never averaged.
+"""The kind of each recorded step, so that different things are never averaged.
 
 A step is a request, an evaluation, a step of training or a forward pass, by what it is marked with and by
 what ran in it. Steps of one of these that took very different times or ran other kernels are taken apart, and
@@ -14,14 +14,13 @@ from itertools import accumulate
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, DATA_LOADER
-from kinetoscope.analysis.kernels.work import DEVICE, work
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.busy import busy_intervals
-from kinetoscope.analysis.time.periods import periods
-from kinetoscope.analysis.time.steps import steps_of
+from kinetoscope.analysis.time.busy import busy_within, steps_of
+from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import Run
 from kinetoscope.trace.model import Trace
 
@@ -50,7 +49,7 @@ class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps that are alike (``of`` is ``step``), or the parts of requests that are (``request``).
+    """Similar steps (``of`` is ``step``), or similar parts of requests (``request``).
 
     ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
     there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
@@ -103,7 +102,7 @@ def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
     """How long each step waited for its data loader: workers deliver in rounds, so that one step waits for
     all of them and the next for none, and both are the same thing."""
     host = trace.host_events
-    calls = host.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    calls = host.select("start_ns", END)
     waits = intervals.union(calls[rows(host, "name", DATA_LOADER)])
     starts, ends = waits["start_ns"].to_list(), waits["end_ns"].to_list()
     sums = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
@@ -133,7 +132,7 @@ def leading_of(trace: Trace) -> pl.DataFrame:
     most = (
         table.group_by("phase", maintain_order=True)
         .agg(pl.col("duration_ns").sum())
-        .with_columns(pl.col("phase").str.starts_with(EVALUATE).alias("evaluates"))
+        .with_columns(evaluates=pl.col("phase").str.starts_with(EVALUATE))
         .sort("evaluates", "duration_ns", descending=[False, True], maintain_order=True)
         .head(1)
     )
@@ -144,7 +143,7 @@ def leading_of(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def phase_rows(run: Run) -> pl.DataFrame:
-    """One row a phase and rank, the one with most time first, then the parts of requests in their order.
+    """One row per phase and rank, the one with most time first, then the parts of requests in their order.
 
     Returns:
         ``rank``, ``phase``, ``of`` (``step``, or ``request`` of a request's parts), ``count``, ``per_step``
@@ -158,9 +157,9 @@ def phase_rows(run: Run) -> pl.DataFrame:
 def _rows(trace: Trace, whole: bool) -> pl.DataFrame:
     if whole:
         table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
-        table, of, key = table.with_columns(per=pl.col("step")), "step", "step"
+        table, of, key = table.with_columns(per="step"), "step", "step"
     else:
-        table, of, key = parts(trace).with_columns(per=pl.col("step")), "request", "part"
+        table, of, key = parts(trace).with_columns(per="step"), "request", "part"
     per = pl.len() / pl.col("per").n_unique()
     rows = table.group_by("rank", "phase", maintain_order=True).agg(
         pl.lit(of).alias("of"),
@@ -187,10 +186,10 @@ def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
         launched.select(key, pl.col("name").cast(pl.String), "duration_ns")
         .join(phase_of, on=key)
         .group_by("phase", "name")
-        .agg(pl.col("duration_ns").sum().alias("device_time_ns"), pl.len().cast(pl.Int64).alias("launches"))
+        .agg(device_time_ns=pl.col("duration_ns").sum(), launches=pl.len().cast(pl.Int64))
         .sort(["device_time_ns", "name"], descending=[True, False])
         .group_by("phase", maintain_order=True)
-        .agg(pl.struct("name", "device_time_ns", "launches").head(TOP).alias("kernels"))
+        .agg(kernels=pl.struct("name", "device_time_ns", "launches").head(TOP))
     )
 
 
@@ -199,7 +198,7 @@ def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
 
 @remembered
 def parts(trace: Trace) -> pl.DataFrame:
-    """One row a marked part of a request, in order, by the device's clock.
+    """One row per marked part of a request, in order, by the device's clock.
 
     From its first work to the next part's, and the last part of a step to the end of its own work; a part
     without device work has the host's times.
@@ -212,28 +211,25 @@ def parts(trace: Trace) -> pl.DataFrame:
         _in_parts(trace)
         .group_by("part")
         .agg(
-            pl.col("start_ns").min().alias("first_ns"),
-            pl.col("end_ns").max().alias("last_ns"),
-            pl.len().cast(pl.Int64).alias("launches"),
-            pl.col("duration_ns").sum().alias("device_time_ns"),
+            first_ns=pl.col("start_ns").min(),
+            last_ns=pl.col("end_ns").max(),
+            launches=pl.len().cast(pl.Int64),
+            device_time_ns=pl.col("duration_ns").sum(),
         )
     )
     following = pl.col("start_ns").shift(-1).over("step")
     table = (
         _marked(trace)
         .join(reach, on="part", how="left", maintain_order="left")
-        .with_columns(
-            pl.coalesce("first_ns", "start_ns").alias("start_ns"),
-            pl.coalesce("last_ns", "end_ns").alias("end_ns"),
-        )
-        .with_columns(pl.coalesce(following, "end_ns").alias("end_ns"))
+        .with_columns(start_ns=pl.coalesce("first_ns", "start_ns"), end_ns=pl.coalesce("last_ns", "end_ns"))
+        .with_columns(end_ns=pl.coalesce(following, "end_ns"))
         .with_columns(
             pl.lit(trace.rank, pl.Int32).alias("rank"),
             (pl.col("end_ns") - pl.col("start_ns")).clip(0).alias("duration_ns"),
             pl.col("launches", "device_time_ns").fill_null(0),
         )
     )
-    return table.with_columns(_busy(trace, table)).select(
+    return table.with_columns(busy_within(trace, table)).select(
         "rank", "part", "step", "phase", "start_ns", "duration_ns", "busy_ns", "launches", "device_time_ns"
     )
 
@@ -245,13 +241,7 @@ def _marked(trace: Trace) -> pl.DataFrame:
     return (
         marked.sort("start_ns")
         .with_row_index("part")
-        .select(
-            "part",
-            "step",
-            pl.col("name").cast(pl.String).alias("phase"),
-            "start_ns",
-            (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        )
+        .select("part", "step", pl.col("name").cast(pl.String).alias("phase"), "start_ns", END)
     )
 
 
@@ -275,10 +265,10 @@ def phase_of_work(trace: Trace) -> pl.Series:
     """The part of a request that each device event was launched in, or the phase of its step, or null."""
     events = trace.device_events
     launched = trace.host_events["start_ns"].gather(events["launch"])
-    bounds = _marked(trace).select(pl.col("phase").alias("part"), begin_ns="start_ns", left_ns="end_ns")
+    bounds = _marked(trace).select(part="phase", begin_ns="start_ns", left_ns="end_ns")
     within = (
         events.select("step")
-        .with_columns(launched.alias("at"))
+        .with_columns(at=launched)
         .with_row_index("row")
         .join(phases_of(trace).select("step", "phase"), on="step", how="left", maintain_order="left")
         .sort("at")
@@ -286,25 +276,7 @@ def phase_of_work(trace: Trace) -> pl.Series:
         .sort("row")
     )
     part = pl.when(pl.col("at") < pl.col("left_ns")).then("part")
-    return within.select(pl.coalesce(part, "phase").cast(pl.Categorical).alias("phase")).to_series()
-
-
-def _busy(trace: Trace, table: pl.DataFrame) -> pl.Series:
-    """What of each row's time devices were busy, added up."""
-    busy = busy_intervals(trace)
-    bounds = table.select(pl.int_range(pl.len()).alias("row"), "start_ns", "end_ns")
-    bounds = bounds.join(busy.select(DEVICE).unique(), how="cross")
-    until = [
-        intervals.covered_until(busy, bounds.rename({bound: "at"}), DEVICE)
-        for bound in ("start_ns", "end_ns")
-    ]
-    sums = (
-        bounds.with_columns((until[1] - until[0]).clip(0).alias("busy_ns"))
-        .group_by("row")
-        .agg(pl.col("busy_ns").sum())
-    )
-    found = dict(sums.iter_rows())
-    return pl.Series("busy_ns", [int(found.get(row, 0)) for row in range(len(table))], pl.Int64)
+    return within.select(phase=pl.coalesce(part, "phase").cast(pl.Categorical)).to_series()
 
 
 # What a step is
@@ -346,7 +318,7 @@ def _launches(trace: Trace) -> Mapping[int, Launches]:
 
 
 def _groups(lengths: Mapping[int, int], launches: Mapping[int, Launches]) -> list[list[int]]:
-    """Steps that are alike, those that take most time together first."""
+    """Similar steps, those that take most time together first."""
     groups = [part for alike in _by_kernels(list(lengths), launches) for part in _by_length(alike, lengths)]
     return sorted(groups, key=lambda group: -sum(lengths[step] for step in group))
 

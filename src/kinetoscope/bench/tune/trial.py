@@ -192,7 +192,7 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
     seen: set[Hashable] = set()
 
     def tick(signal: Signal, key: Hashable, name: str) -> None:
-        calls_module = signal in ("request", "module", "training module")
+        calls_module = signal in ("request", "module", "training module", "optimizer's module")
         if calls_module and next(sources.module.parameters(), None) is not None:
             if name not in modules:
                 injection.watch_output(f"module {name}", sources.module)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 # The kinds of sources, the surest sign of a step first.
 Kind = Literal["user", "optimizer", "request", "module", "compiled", "range"]
 # What a source calls its tick; a module in training is one whose optimizer may be about to step.
-Signal = Literal[Kind, "training module", "range end"]
+Signal = Literal[Kind, "training module", "optimizer's module", "range end"]
 # A kind, and which of its kind: one optimizer, one module, one range's name.
 Source = tuple[Kind, Hashable]
 
@@ -41,6 +41,8 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "module": SignalMeaning("module", 3, begins=True),
     # Waits for its optimizer, through as many calls as gradients are commonly accumulated over.
     "training module": SignalMeaning("module", 17, begins=True),
+    # An optimizer has been made: its steps are the program's, after a rollout or a sequence of any length.
+    "optimizer's module": SignalMeaning("module", 100_000, begins=True),
     "compiled": SignalMeaning("compiled", 5, begins=True),
     "range": SignalMeaning("range", 6, begins=True),
     "range end": SignalMeaning("range", 0, begins=False),

@@ -21,6 +21,7 @@ import contextlib
 import inspect
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable
 from types import FrameType
@@ -39,6 +40,8 @@ OnPart = Callable[[str], None]
 OnModel = Callable[[bool], None]
 
 GENERATION = "transformers.generation.utils"
+# An optimizer that has been made is waited for so long from the first call of a module that it may train.
+OPTIMIZER_PATIENCE_S = 10.0
 
 # Ranges that libraries open themselves: no step of the user's.
 LIBRARY_RANGES = (
@@ -97,6 +100,7 @@ class Sources:
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
         self.prefilled = False  # the running request has called its model
+        self.awaiting_since = 0.0  # when a module was called first whose optimizer had been made
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
@@ -261,7 +265,17 @@ class Sources:
         self.module, training = module, _trains(module)
         if training:
             self.trained = module
-        self.tick("training module" if training else "module", id(module), type(module).__name__)
+        signal: Signal = "training module" if training else "module"
+        if self._awaits_optimizer(module):
+            signal = "optimizer's module"
+        self.tick(signal, id(module), type(module).__name__)
+
+    def _awaits_optimizer(self, module: Any) -> bool:
+        """Whether an optimizer's step is the better sign of the program's steps, and may still come."""
+        if not torch_private.optimizer_made() or not torch_private.trains(module):
+            return False
+        self.awaiting_since = self.awaiting_since or time.monotonic()
+        return time.monotonic() - self.awaiting_since < OPTIMIZER_PATIENCE_S
 
     def _trained_called(self, module: Any) -> None:
         if module is self.trained:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope import document
-from kinetoscope.analysis.compiled import calls
+from kinetoscope.analysis.compiled import regions
 from kinetoscope.analysis.compiled.join import compiled_speeds, source_of
 from kinetoscope.analysis.cost.roofline import kernel_roofline
 from kinetoscope.analysis.events import ops as analysis
@@ -68,8 +68,8 @@ def ops(run: Run) -> list[document.OpRow]:
 
 def graphs(run: Run) -> list[document.GraphRow]:
     """One row a compiled graph that was called."""
-    parts = rows_by(calls.graph_categories(run), "graph", document.GraphCategory)
-    table = calls.graphs(run)
+    parts = rows_by(regions.graph_categories(run), "graph", document.GraphCategory)
+    table = regions.graphs(run)
     return rows(table, document.GraphRow, categories=[parts.get(graph, []) for graph in table["graph"]])
 
 

@@ -10,8 +10,8 @@ from typing import get_args
 import polars as pl
 
 from kinetoscope.analysis.kernels import taxonomy
-from kinetoscope.analysis.kernels.categories import classify
 from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.kernels.work import classify
 from kinetoscope.analysis.origins import sums
 from kinetoscope.bench.autotune.configurations import Tuned
 from kinetoscope.bench.autotune.worth import Skipped

@@ -9,16 +9,25 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.given_back import given_back
-from kinetoscope.analysis.memory.growth import growth
+from kinetoscope.analysis.memory.growth import given_back, growth
 from kinetoscope.analysis.memory.headroom import fits
-from kinetoscope.analysis.memory.histories import RankHistory, histories
-from kinetoscope.analysis.memory.ops import BASE
-from kinetoscope.analysis.memory.owners import ROLES
-from kinetoscope.analysis.memory.peak import DeviceHistory, holders, over_time, owner, split
-from kinetoscope.analysis.memory.stacks import stack_owners
-from kinetoscope.analysis.origins.held import held_at_peak
-from kinetoscope.analysis.time.memory import allocator_calls, memory_over_time, memory_statistics
+from kinetoscope.analysis.memory.owners import ROLES, stack_owners
+from kinetoscope.analysis.memory.peak import (
+    DeviceHistory,
+    RankHistory,
+    histories,
+    holders,
+    over_time,
+    owner,
+    split,
+)
+from kinetoscope.analysis.memory.traced import (
+    BASE,
+    allocator_calls,
+    held_at_peak,
+    memory_over_time,
+    memory_statistics,
+)
 from kinetoscope.document import (
     AllocatorRow,
     GivenBackRow,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Any
 
 import msgspec
 import polars as pl
 
 from kinetoscope import __version__, document
-from kinetoscope.analysis.collectives.hangs import Hang
-from kinetoscope.analysis.collectives.inspected import INSPECTED, inspected
-from kinetoscope.analysis.collectives.recorded import BUS, PAIR
-from kinetoscope.analysis.ranks.comparison import Comparison, comparison
-from kinetoscope.analysis.ranks.parts import Part
+from kinetoscope.analysis.collectives.logs import INSPECTED, Hang, inspected
+from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
+from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
+from kinetoscope.analysis.ranks.parts import RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.replay.replay import without_stragglers
-from kinetoscope.document.collect.rows import row, rows
+from kinetoscope.document.collect.rows import rows
 from kinetoscope.hardware.links import link
 from kinetoscope.sources.run import Run
 
@@ -35,16 +32,11 @@ def ranks(run: Run) -> document.Ranks | None:
     if made.ideal is None or (step := without_stragglers(run)) is None:
         return made
     alone = {rank: us for rank, us in step.without.items() if rank in made.ideal.without}
-    of_step = document.IdealRow(
-        recorded_us=step.recorded_us, replayed_us=step.replayed_us,
-        error=step.replayed_us / step.recorded_us - 1, ideal_us=step.ideal_us,
-        slowdown=step.replayed_us / step.ideal_us, without=alone, grain="events",
-    )  # fmt: skip
-    return msgspec.structs.replace(made, ideal=of_step)
+    return msgspec.structs.replace(made, ideal=msgspec.structs.replace(step, without=alone))
 
 
 def listing(
-    found: Comparison,
+    found: RankComparison,
     *,
     every: bool,
     hangs: Sequence[Hang],
@@ -73,7 +65,7 @@ def listing(
 
 
 def compared(
-    found: Comparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
+    found: RankComparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
 ) -> document.Ranks:
     """The rows of a comparison."""
     each = _each(found)
@@ -90,7 +82,7 @@ def compared(
         missing=ranges(found.missing),
         damaged=ranges(part.facts.rank for part in found.parts if part.facts.damages),
         incomparable=ranges(meets - known),
-        verdict=row(document.RankVerdict, found.verdict, share_of_waiting=found.verdict.share),
+        verdict=found.verdict,
         clocks=_clocks(found),
         collectives=_collectives(found),
         late=_late(found),
@@ -99,10 +91,10 @@ def compared(
         alike=rows(
             alike.head(SIMILAR), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:SIMILAR]]
         ),
-        ideal=_ideal(found),
+        ideal=found.ideal,
         longest=met[0] if met else None,
         lateness=_lateness(found, most),
-        paces=_paces(
+        paces=paces(
             found,
             [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, SIMILAR),
         ),
@@ -125,15 +117,7 @@ def _sentence(hang: Hang) -> str:
     )
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Ranks as people write them: 0-7, 12."""
-    ordered = sorted(set(numbers))
-    edges = [at + 1 for at, (one, other) in enumerate(pairwise(ordered)) if other != one + 1]
-    runs = [ordered[start:end] for start, end in pairwise([0, *edges, len(ordered)]) if end > start]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def _each(found: Comparison) -> pl.DataFrame:
+def _each(found: RankComparison) -> pl.DataFrame:
     """One row a rank, in ns; ``blamed_ns`` is what all others waited for it."""
     facts = [part.facts for part in found.parts]
     table = pl.DataFrame(
@@ -144,19 +128,21 @@ def _each(found: Comparison) -> pl.DataFrame:
     )  # fmt: skip
     waited = found.table.group_by("rank").agg(
         pl.col("waiting_ns", "exposed_waiting_ns", "exposed_transfer_ns").sum(),
-        pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum().alias("bubble_ns"),
+        bubble_ns=pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum(),
     )
     blamed = (
-        found.blamed.drop_nulls("culprit").group_by(rank="culprit").agg(blamed_ns=pl.col("waited_ns").sum())
+        found.attributed.drop_nulls("culprit")
+        .group_by(rank="culprit")
+        .agg(blamed_ns=pl.col("waited_ns").sum())
     )
     table = table.join(waited, on="rank", how="left").join(blamed, on="rank", how="left")
     return table.with_columns(pl.col(pl.Int64).fill_null(0)).sort("rank")
 
 
-def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
+def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankRow]:
     """All ranks, by rank."""
     causes = (
-        found.blamed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
+        found.attributed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
     ).sort("waited_ns", "cause", "detail")
     why = {
         rank: (cause, detail)
@@ -176,7 +162,7 @@ def _rank_rows(found: Comparison, each: pl.DataFrame) -> list[document.RankRow]:
     )
 
 
-def _clocks(found: Comparison) -> list[document.ClockRow]:
+def _clocks(found: RankComparison) -> list[document.ClockRow]:
     """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
     them are one row."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
@@ -199,7 +185,7 @@ def _clocks(found: Comparison) -> list[document.ClockRow]:
     return made
 
 
-def _collectives(found: Comparison) -> list[document.CollectiveRow]:
+def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
     """Those that were waited in most first."""
     sort = pl.coalesce("group_name", "group").alias("sort")
     instance = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
@@ -207,8 +193,8 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
     largest = pl.col("bytes").max()
     instances = (
         found.table.join(_links(found.parts), on="rank", how="left")
-        .with_columns(sort, is_uneven.alias("is_uneven"))
-        .with_columns(pl.when("is_uneven").then(None).otherwise("bytes").alias("alike"))
+        .with_columns(sort, is_uneven=is_uneven)
+        .with_columns(alike=pl.when("is_uneven").then(None).otherwise("bytes"))
         .group_by("sort", "size", "kind", "alike", "is_uneven", "group", instance)
         .agg(
             largest.alias("bytes"),
@@ -221,7 +207,7 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
             pl.col("waiting_ns").sum(),
             pl.col("skew_ns").max(),
             pl.col("last_rank").min(),
-            (~pl.col("complete").first().fill_null(False)).alias("incomplete"),
+            incomplete=~pl.col("complete").first().fill_null(False),
         )
     )
     table = (
@@ -239,21 +225,18 @@ def _collectives(found: Comparison) -> list[document.CollectiveRow]:
             pl.col("skew_ns").median().alias("skew_median_ns"),
             pl.col("skew_ns").max().alias("skew_max_ns"),
             pl.col("last_rank").drop_nulls().mode().min(),
-            (pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum().alias("last_times"),
-            pl.col("last_rank").count().alias("told"),
+            last_times=(pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum(),
+            told=pl.col("last_rank").count(),
         )
-        .sort(
-            *("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"),
-            descending=[True, *[False] * 5],
-        )
+        .sort(*("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"), descending=[True, *[False] * 5])
         .head(COLLECTIVES)
-        .with_columns((pl.col("bytes") / pl.col("transfer_ns").clip(1)).alias("algorithm_gbps"))
+        .with_columns(algorithm_gbps=pl.col("bytes") / pl.col("transfer_ns").clip(1))
     )
     members = pl.col("size").cast(pl.Float64)
     factor = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64)
     bus = pl.when(factor > 0).then(factor * (members - 1) / members).otherwise(1.0)
-    table = table.with_columns((pl.col("algorithm_gbps") * bus).alias("bus_gbps")).with_columns(
-        (pl.col("bus_gbps") * 1e9 / pl.col("link")).alias("share_of_link")
+    table = table.with_columns(bus_gbps=pl.col("algorithm_gbps") * bus).with_columns(
+        share_of_link=pl.col("bus_gbps") * 1e9 / pl.col("link")
     )
     return rows(table, document.CollectiveRow, {"group": "sort", "group_size": "size"})
 
@@ -265,7 +248,7 @@ def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
     return rows(table, document.CollectiveRow, {"group_size": "size"})
 
 
-def _links(parts: Sequence[Part]) -> pl.DataFrame:
+def _links(parts: Sequence[RankPart]) -> pl.DataFrame:
     """``rank``, ``on_host`` and ``link`` (bytes/s; null where host or device tell none)."""
     rows = [
         (one.facts.rank, one.facts.host, link(one.facts.device) if one.facts.host else None) for one in parts
@@ -275,14 +258,14 @@ def _links(parts: Sequence[Part]) -> pl.DataFrame:
     )
 
 
-def _late(found: Comparison) -> list[document.LatenessRow]:
+def _late(found: RankComparison) -> list[document.LatenessRow]:
     """By rank and cause, with the detail of what was waited for longest."""
     table = (
-        found.blamed.group_by(pl.col("culprit").alias("rank"), "cause")
+        found.attributed.group_by(pl.col("culprit").alias("rank"), "cause")
         .agg(
             pl.col("detail").sort_by("waited_ns", "detail").last(),
             pl.col("waited_ns").sum(),
-            pl.len().alias("meetings"),
+            meetings=pl.len(),
         )
         .sort("waited_ns", "rank", "cause", descending=[True, False, False])
         .head(COLLECTIVES)
@@ -311,11 +294,11 @@ def _spread(each: pl.DataFrame) -> list[document.SpreadRow]:
 
 def _groups(each: pl.DataFrame) -> pl.DataFrame:
     """Ranks by their compute time, cut wherever it jumps; the largest groups first. ``rank`` lists them."""
-    table = each.with_columns((pl.col("compute_ns") / pl.col("window_ns").clip(1)).alias("compute")).sort(
+    table = each.with_columns(compute=pl.col("compute_ns") / pl.col("window_ns").clip(1)).sort(
         "compute", "rank"
     )
     jump = (pl.col("compute").diff() > ALIKE_WITHIN * pl.col("compute")).fill_null(False)
-    table = table.with_columns(jump.cum_sum().alias("alike"))
+    table = table.with_columns(alike=jump.cum_sum())
     shares = [
         (pl.col(f"{name}_ns") / pl.col("window_ns").clip(1)).median().alias(name)
         for name in ("exposed_waiting", "exposed_transfer")
@@ -331,26 +314,9 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
     return groups.sort("count", "compute", pl.col("rank").list.min(), descending=[True, False, False])
 
 
-def _ideal(found: Comparison) -> document.IdealRow | None:
-    if found.ideal is None:
-        return None
-    without = {rank: length / 1000 for rank, length in found.ideal.without.items()}
-    one = row(document.IdealRow, found.ideal, without=without)
-    if (staged := found.ideal.staged) is None:
-        return one
-    return msgspec.structs.replace(
-        one,
-        grain="passes",
-        steps=staged.steps,
-        by_stage={ranges(ranks): slowdown for ranks, slowdown in staged.by_stage.items()},
-        by_worker={ranges(ranks): slowdown for ranks, slowdown in staged.by_worker.items()},
-        by_operation=staged.by_sort,
-    )
-
-
-def _instances(found: Comparison) -> list[document.CollectiveInstance]:
+def _instances(found: RankComparison) -> list[document.CollectiveInstance]:
     """Of each sort of collectives that somebody came late to, the instance with most waiting."""
-    waited = found.blamed.group_by("instance").agg(pl.col("waited_ns").sum())
+    waited = found.attributed.group_by("instance").agg(pl.col("waited_ns").sum())
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
     most = (
         found.table.select("instance", *sort)
@@ -374,8 +340,8 @@ def _instance(own: pl.DataFrame) -> document.CollectiveInstance:
     )  # fmt: skip
 
 
-def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
-    costs = found.blamed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
+def _lateness(found: RankComparison, worst: Sequence[int]) -> document.Lateness:
+    costs = found.attributed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
     by = {(rank, step): waited / 1000 for rank, step, waited in costs.iter_rows()}
     steps = list(dict.fromkeys(_step_names(found.parts)))
     return document.Lateness(
@@ -385,23 +351,6 @@ def _lateness(found: Comparison, worst: Sequence[int]) -> document.Lateness:
     )
 
 
-def _paces(found: Comparison, groups: Sequence[Sequence[int]]) -> document.Paces:
-    table = paces(found, groups)
-    return document.Paces(
-        steps=table.names,
-        rows=[
-            document.PaceRow(ranks=ranges(group), count=len(group), **_lists(own))
-            for group, own in zip(groups, table.groups, strict=False)  # no steps, no tables
-        ],
-        **_lists(table.whole),
-    )
-
-
-def _lists(table: pl.DataFrame) -> dict[str, list[Any]]:
-    """Columns as a row's fields, of whatever types those are."""
-    return {name: table[name].to_list() for name in table.columns if name != "column"}
-
-
-def _step_names(parts: Sequence[Part]) -> Iterable[str]:
+def _step_names(parts: Sequence[RankPart]) -> Iterable[str]:
     for part in parts:
         yield from part.steps["name"].to_list()

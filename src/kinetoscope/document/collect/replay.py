@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from kinetoscope import document
 from kinetoscope.analysis.replay import what_if
-from kinetoscope.analysis.replay.change import NOTHING, Change
-from kinetoscope.analysis.replay.named import PathPart
-from kinetoscope.analysis.replay.replay import Replay, alone, job
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
+from kinetoscope.analysis.replay.path import PathPart
+from kinetoscope.analysis.replay.replay import StepReplay, alone, job
 from kinetoscope.sources.run import Run
 
 
@@ -22,13 +22,13 @@ def replay(run: Run, joint_saving_us: float | None = None) -> document.Replay | 
     return None if found is None else _replay(run, found, joint_saving_us)
 
 
-def longest(run: Run) -> Replay | None:
+def longest(run: Run) -> StepReplay | None:
     """The replay of the rank whose step takes longest; of ranks that meet, the job's from there."""
     found = job(run) or max(alone(run).values(), key=lambda one: one.step_us, default=None)
     return found if found is not None and found.step_us > 0 else None
 
 
-def what_if_listing(run: Run, asked: Sequence[what_if.Asked]) -> document.WhatIf | None:
+def what_if_listing(run: Run, asked: Sequence[what_if.Request]) -> document.WhatIf | None:
     """The step after all changes together, and what each saves alone.
 
     Raises:
@@ -56,11 +56,11 @@ def what_if_listing(run: Run, asked: Sequence[what_if.Asked]) -> document.WhatIf
     )
 
 
-def _after(found: Replay, changes: Mapping[int, Change]) -> float:
+def _after(found: StepReplay, changes: Mapping[int, ReplayChange]) -> float:
     return found.after(changes.get(found.rank, NOTHING), changes)
 
 
-def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.Replay:
+def _replay(run: Run, found: StepReplay, joint_saving_us: float | None) -> document.Replay:
     return document.Replay(
         rank=found.rank,
         step_us=found.step_us,
@@ -73,7 +73,7 @@ def _replay(run: Run, found: Replay, joint_saving_us: float | None) -> document.
     )
 
 
-def _rows(run: Run, found: Replay, path: Sequence[PathPart]) -> list[document.PathRow]:
+def _rows(run: Run, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:
     tables = {part.table for part in path}
     events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
     elsewhere = any(part.rank != found.rank for part in path)

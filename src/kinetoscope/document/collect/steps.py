@@ -6,8 +6,8 @@ from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
 from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
+from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
-from kinetoscope.analysis.time import steps as analysis
 from kinetoscope.document.collect.rows import row, rows, rows_within
 from kinetoscope.sources.run import Run
 
@@ -15,7 +15,7 @@ from kinetoscope.sources.run import Run
 def steps(run: Run) -> list[document.StepRow]:
     """One row a rank's step."""
     named = kinds.phases(run)
-    return rows(analysis.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
+    return rows(busy.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
 
 
 def phases(run: Run) -> list[document.PhaseRow]:

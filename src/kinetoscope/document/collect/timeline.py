@@ -9,8 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.origins.attribution import attribution
-from kinetoscope.analysis.origins.belonging import belonging
+from kinetoscope.analysis.origins.attribution import attribution, belonging
 from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed

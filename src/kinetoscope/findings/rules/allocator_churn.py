@@ -25,7 +25,7 @@ Source
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import ALLOCATION
-from kinetoscope.analysis.memory.given_back import GivenBack, given_back
+from kinetoscope.analysis.memory.growth import GivenBack, given_back
 from kinetoscope.findings.rule import *
 
 BEHIND_NS = 20_000  # what the next launch takes to arrive
@@ -68,7 +68,7 @@ def _given_back(view: RankView) -> list[GivenBack]:
     return [time for time in times if time.step and time.again_bytes]
 
 
-def _without(view: RankView, calls: pl.DataFrame, idle: pl.DataFrame) -> Change:
+def _without(view: RankView, calls: pl.DataFrame, idle: pl.DataFrame) -> ReplayChange:
     return no_wait(calls["id"]) | without_host(calls) | without_idle(view.trace, idle)
 
 

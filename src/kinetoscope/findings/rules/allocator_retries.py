@@ -20,7 +20,7 @@ Source
     PyTorch CUDA semantics, "Optimizing memory usage with PYTORCH_ALLOC_CONF".
 """
 
-from kinetoscope.analysis.memory.given_back import given_back
+from kinetoscope.analysis.memory.growth import given_back
 from kinetoscope.findings.rule import *
 
 

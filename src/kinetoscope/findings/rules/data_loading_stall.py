@@ -25,7 +25,7 @@ Source
 import math
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
-from kinetoscope.analysis.passes.as_it_runs import AsItRuns
+from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns
 from kinetoscope.findings.rule import *
 
 ENOUGH = 8  # workers to try where their number is not known
@@ -61,7 +61,7 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _measured(view: RankView, own: AsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
+def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
     """The waiting for data as measured in the program's own steps."""
     step_us = own.step_us
     saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))

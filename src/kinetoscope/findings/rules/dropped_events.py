@@ -20,7 +20,7 @@ Source
 """
 
 from kinetoscope.analysis.events.torch_names import DMA
-from kinetoscope.analysis.events.unanswered import unanswered_launches
+from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.findings.rule import *
 
 SHARE = 0.01

@@ -22,7 +22,7 @@ Source
     "Profiling in PyTorch", part 1: drill into the CPU lane under the gap.
 """
 
-from kinetoscope.analysis.idle.computing import computing
+from kinetoscope.analysis.idle.causes import computing
 from kinetoscope.findings.rule import *
 
 

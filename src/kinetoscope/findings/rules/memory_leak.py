@@ -23,7 +23,7 @@ Source
 from typing import Any  # a row of a table: its values are of their columns' types
 
 from kinetoscope.analysis.memory.growth import growth, held_at_peak
-from kinetoscope.analysis.memory.histories import RankHistory
+from kinetoscope.analysis.memory.peak import RankHistory
 from kinetoscope.findings.rule import *
 
 SMALL = 4096  # bytes per step: a million steps fill no device

@@ -21,7 +21,7 @@ Source
     PyTorch, torch.optim, "Algorithms"; Dettmers et al., "8-bit Optimizers via Block-wise Quantization".
 """
 
-from kinetoscope.analysis.memory.histories import RankHistory
+from kinetoscope.analysis.memory.peak import RankHistory
 from kinetoscope.findings.rule import *
 
 MUCH = 0.25  # of what is allocated
