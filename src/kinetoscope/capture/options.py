@@ -8,7 +8,7 @@ import msgspec
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to record of a program, and how: each option with the help that the command line prints."""
+    """The options of a recording: each with the help that the command line prints."""
 
     steps: Annotated[int | None, "record this many steps (3, more where steps are very short)"] = None
     warmup: Annotated[int | None, "let N steps pass first (otherwise: until the step time has settled)"] = (

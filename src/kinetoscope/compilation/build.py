@@ -71,7 +71,7 @@ class _Rows:
         self.torch: str | None = None
         self.sources: list[LogSource] = []
         self.frames: list[Frame] = []
-        self.stretches: list[tuple[int, str, float, float]] = []
+        self.spans: list[tuple[int, str, float, float]] = []
         self.occurrences: list[Occurrence] = []
         self.recompilations: list[Recompilation] = []
         self.failures: list[Failure] = []
@@ -131,7 +131,7 @@ class _Rows:
         frame = frames.frame_row(draft, index, log.names, function_of, skips)
         self.frames.append(frame)
         ran = phases.spans(phases.regions(draft.events))
-        self.stretches += [(index, *span) for span in ran]
+        self.spans += [(index, *span) for span in ran]
         self.fx.update(draft.fx_cache)
         self.aot.update(draft.aot_cache)
         self.texts.update({(index, name): LogText(draft.log, record) for name, record in draft.texts.items()})
@@ -158,7 +158,7 @@ class _Rows:
             torch=self.torch,
             sources=tuple(self.sources),
             frames=tuple(self.frames),
-            stretches=_from_the_first(self.stretches),
+            stretches=_from_the_first(self.spans),
             graph_breaks=breaks.reconcile(
                 self.occurrences, self.counters, {failure.reason for failure in self.failures}
             ),

@@ -86,7 +86,7 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]
         return [(read, None, sidecar) for read in logs], []
     candidates = list(_candidates(item))
     logs = [path for path in candidates if log.looks_like_compile_log(path)]
-    own = {_beside(path, "scheduler.log") for path in logs}
+    own = {_next_to(path, "scheduler.log") for path in logs}
     texts = [p for p in candidates if p not in logs and p not in own and _is_scheduler_text(p)]
     return [(log.read(path), _rank(path), _sidecar(path)) for path in logs], texts
 
@@ -98,12 +98,12 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _sidecar(path: Path) -> Sidecar:
-    scheduler = _beside(path, "scheduler.log")
+    scheduler = _next_to(path, "scheduler.log")
     return Sidecar(
         scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
-        counters=next(_decoded(_beside(path, "counters.json"), COUNTERS, between=b"\0"), {}),
-        bytecode=tuple(_decoded(_beside(path, "bytecode.jsonl"), BYTECODE)),
-        loaded=tuple(_decoded(_beside(path, "kernels.jsonl"), launchers.decoder)),
+        counters=next(_decoded(_next_to(path, "counters.json"), COUNTERS, between=b"\0"), {}),
+        bytecode=tuple(_decoded(_next_to(path, "bytecode.jsonl"), BYTECODE)),
+        loaded=tuple(_decoded(_next_to(path, "kernels.jsonl"), launchers.decoder)),
     )
 
 
@@ -114,7 +114,7 @@ def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b
                 yield decoder.decode(line)
 
 
-def _beside(path: Path, name: str) -> Path:
+def _next_to(path: Path, name: str) -> Path:
     """``rank0.NAME`` in the folder of ``rank0.log``."""
     stem = re.sub(r"\.log(?:\.gz)?$", "", path.name)
     return path.with_name(f"{stem}.{name}")

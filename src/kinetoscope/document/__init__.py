@@ -31,7 +31,6 @@ from kinetoscope.document.memory import (
     MemorySample,
 )
 from kinetoscope.document.ranks import (
-    AlikeRow,
     ClockRow,
     CollectiveInstance,
     CollectiveRow,
@@ -44,6 +43,7 @@ from kinetoscope.document.ranks import (
     Ranks,
     RanksListing,
     RankVerdict,
+    SimilarRanksRow,
     SpreadRow,
 )
 from kinetoscope.document.replay import ChangeRow, PathRow, ReplayRow, WhatIfRow
@@ -64,7 +64,6 @@ from kinetoscope.document.steps import (
 )
 
 __all__ = [
-    "AlikeRow",
     "AllocatorRow",
     "AsItRunsRow",
     "CategoryRow",
@@ -122,6 +121,7 @@ __all__ = [
     "ReplayRow",
     "Report",
     "SecondRecording",
+    "SimilarRanksRow",
     "SourceRow",
     "Spread",
     "SpreadRow",

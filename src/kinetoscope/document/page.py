@@ -7,7 +7,7 @@ import msgspec
 from kinetoscope.document.timeline import Timeline
 
 
-class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):
+class KernelPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The lines of a kernel in its module, from 1, both included."""
 
     name: str
@@ -21,7 +21,7 @@ class GeneratedModule(msgspec.Struct, frozen=True, kw_only=True):
     graph: int
     code: str
     post_grad: str | None
-    kernels: list[GeneratedKernel]
+    kernels: list[KernelPlace]
 
 
 class FrameText(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``transfer_us`` is the last arrival's part, at the median; bandwidths are those of nccl-tests, GB/s;
     ``skew`` from the first rank's arrival to the last's. ``last_rank`` came last most often, ``last_times``
-    of ``told`` meetings in which that is known. ``incomplete`` meetings lack ranks. ``share_of_link``: bus
+    of ``told`` instances in which that is known. ``incomplete`` instances lack ranks. ``share_of_link``: bus
     bandwidth over what a device's links move in one direction, where all are of one host and kind. ``uneven``
     (of all-to-alls; null where all move as much): the most loaded rank's bytes over the mean, at the median,
     and ``heaviest_rank``, which it is most often; ``bytes`` are that rank's.
@@ -88,7 +88,7 @@ class SpreadRow(msgspec.Struct, frozen=True, kw_only=True):
     most_rank: int
 
 
-class AlikeRow(msgspec.Struct, frozen=True, kw_only=True):
+class SimilarRanksRow(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their
     windows.
     """
@@ -151,7 +151,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     late: list[LatenessRow]
     worst: list[RankRow]
     spread: list[SpreadRow]
-    alike: list[AlikeRow]
+    alike: list[SimilarRanksRow]
     ideal: IdealRow | None
     longest: CollectiveInstance | None
     """The collective that was waited in most."""

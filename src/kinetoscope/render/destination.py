@@ -67,7 +67,7 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file beside itself and rename it: an interruption leaves what was there before.
+    """Write the file next to its place and rename it: an interruption leaves what was there before.
 
     Raises:
         UsageError: the system does not let us.

@@ -53,7 +53,7 @@ class RowLayout(NamedTuple):
     memoized: int
 
 
-class Alike(NamedTuple):
+class UniformRows(NamedTuple):
     """Rows of one layout, end to end."""
 
     layout: RowLayout
@@ -166,11 +166,11 @@ class Rows:
             return None
         found = frame_run(data, at, frame_end, self.window)
         *parts, rest = found.data.split(self.opening)[1:]
-        tables, fit = self._alike(parts)
+        tables, fit = self._uniform(parts)
         end = len(found.data) - len(rest) - len(self.opening)
         self.window = min(MOST, 2 * self.window)
         if fit < len(parts):
-            tables, _ = self._alike(parts[:fit])
+            tables, _ = self._uniform(parts[:fit])
             end = sum(map(len, parts[:fit])) + fit * len(self.opening)
             self.window = max(LEAST, min(self.window, 2 * end))
             self.misfit, _ = found.place(end)
@@ -184,12 +184,12 @@ class Rows:
         found = self.listed[number] if number < len(self.listed) else -1
         return None if found < 0 else found
 
-    def _alike(self, parts: Sequence[bytes]) -> tuple[list[Alike], int]:
+    def _uniform(self, parts: Sequence[bytes]) -> tuple[list[UniformRows], int]:
         """Rows by layout, and how many there are before the first that has none."""
         by_width: dict[int, list[int]] = defaultdict(list)
         for place, part in enumerate(parts):
             by_width[len(part)].append(place)
-        tables: list[Alike] = []
+        tables: list[UniformRows] = []
         fit = len(parts)
         for width, places in by_width.items():
             for found in self._of_width(parts, places, width):
@@ -199,7 +199,7 @@ class Rows:
                     tables.append(found)
         return tables, fit
 
-    def _of_width(self, parts: Sequence[bytes], places: list[int], width: int) -> Iterator[Alike | int]:
+    def _of_width(self, parts: Sequence[bytes], places: list[int], width: int) -> Iterator[UniformRows | int]:
         """Rows of one width by layout; last, where one has none, its place."""
         for _ in range(LAYOUTS):
             layout = self._layout(parts[places[0]])
@@ -209,12 +209,12 @@ class Rows:
             columns = ((block[at::width], byte) for at, byte in layout.fixed)
             differ = [(column, byte) for column, byte in columns if column.count(byte) != len(places)]
             if not differ:
-                yield Alike(layout, places, block, width)
+                yield UniformRows(layout, places, block, width)
                 return
             expected = tuple(byte for _, byte in differ)
             is_same = [found == expected for found in zip(*(column for column, _ in differ), strict=True)]
             same = [*compress(places, is_same)]
-            yield Alike(layout, same, b"".join([parts[place] for place in same]), width)
+            yield UniformRows(layout, same, b"".join([parts[place] for place in same]), width)
             places = [*compress(places, map(not_, is_same))]
         yield places[0]
 
@@ -248,7 +248,7 @@ class Rows:
             return None
         return key if isinstance(key, str) else None
 
-    def _take(self, tables: Sequence[Alike], rows: int, memoized: int) -> int:
+    def _take(self, tables: Sequence[UniformRows], rows: int, memoized: int) -> int:
         """Hand the rows on; returns how many numbers of the memo are given by then."""
         numbers = [0] * rows
         for one in tables:
@@ -271,7 +271,7 @@ class Rows:
         self.reader.take(found, [*chain.from_iterable(one.places for one in tables)])
         return numbers[-1]
 
-    def _lists(self, one: Alike, numbers: Sequence[int]) -> dict[str, array[int]]:
+    def _lists(self, one: UniformRows, numbers: Sequence[int]) -> dict[str, array[int]]:
         """The values that stand for lists and pairs that are written out, kept by their number: a value's
         comes after those of its dictionary and of the values before it."""
         found: dict[str, array[int]] = {}
@@ -298,7 +298,7 @@ class Rows:
                 self.lists[raw] = stands
         return stands
 
-    def _column(self, one: Alike, key: str, kind: str, start: int, end: int) -> array[int]:
+    def _column(self, one: UniformRows, key: str, kind: str, start: int, end: int) -> array[int]:
         if kind == "number":
             return one.number(start, end, is_signed=one.block[start - 1] not in b"KM")
         if kind == "nothing":

@@ -191,9 +191,9 @@ def _bounded(value: object, most: int) -> str:
     text = _text(value)
     if len(text) <= most:
         return text
-    told_apart = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    digest = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     half = most // 2 - 50
-    return f"{text[:half]} …({len(text):,} characters, {told_apart:08x})… {text[-half:]}"
+    return f"{text[:half]} …({len(text):,} characters, {digest:08x})… {text[-half:]}"
 
 
 def _codes(values: list[int]) -> pl.Series:

@@ -26,7 +26,7 @@ from kinetoscope.render.sarif import SarifResult
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = 3
-ALIKE = 0.25  # savings that differ by less are not distinguished
+SIMILAR = 0.25  # savings that differ by less are not distinguished
 EVENTS = 4  # event numbers that a line of evidence shows
 # A finding's saving is worded differently where so much of it is another's, or only comes with others'.
 OWNED, WORTH = 0.5, 0.005
@@ -121,7 +121,7 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, l
                 f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}", style
             )
         ]
-        differs = abs(row.saving_alone_us - row.saving_us) > ALIKE * row.saving_us
+        differs = abs(row.saving_alone_us - row.saving_us) > SIMILAR * row.saving_us
         if not row.also and row.paced_by is None and differs:
             saves.append(Text(f", {numbers.time(row.saving_alone_us)} by itself", style))
         yield "saves", [*saves, basis]

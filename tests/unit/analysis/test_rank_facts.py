@@ -162,7 +162,7 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     assert said.verdict.share_of_waiting == verdict.share_of_waiting
     titles = [one.title for view in views(run) for one in straggler.find(view)]
     assert titles
-    assert all(f"which caused {verdict.share:.0%} of the waiting" in title for title in titles)
+    assert all(f"which caused {verdict.share_of_waiting:.0%} of the waiting" in title for title in titles)
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     end together; None where too few do in each. Of alignments that are as good (steps that take exactly as
     long as each other) it is the one in which the clocks differ least."""
     shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
-    alike = {like for _, like, _ in reference} & {like for _, like, _ in other}
+    common = {like for _, like, _ in reference} & {like for _, like, _ in other}
     reference, other = (
-        [one for one in ends if one[1] in alike and (not shared or one[0] in shared)]
+        [one for one in ends if one[1] in common and (not shared or one[0] in shared)]
         for ends in (reference, other)
     )
     ways: list[tuple[int, Clock]] = []
@@ -142,8 +142,8 @@ def against(reference: Ends, other: Ends) -> Clock | None:
 
 
 def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
-    beside = zip(reference[max(0, -shift) :], other[max(0, shift) :], strict=False)
-    return [(b[2], b[2] - a[2]) for a, b in beside if a[:2] == b[:2]]
+    pairs = zip(reference[max(0, -shift) :], other[max(0, shift) :], strict=False)
+    return [(b[2], b[2] - a[2]) for a, b in pairs if a[:2] == b[:2]]
 
 
 def _agree(pairs: Sequence[Pair], line: Clock) -> int:
@@ -316,15 +316,15 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
 def _by_end(table: pl.DataFrame) -> pl.DataFrame:
     """``row`` and ``instance`` of collectives of one group and signature that end together, once per rank, on
     two or more ranks."""
-    alike = ["group", "signature", "sequence"]
+    common = ["group", "signature", "sequence"]
     end = (pl.col("end_ns") - pl.col("clock_ns")).alias("end")
-    table = table.select("row", "rank", *alike, "semantics", end).sort(*alike, "rank", "end")
+    table = table.select("row", "rank", *common, "semantics", end).sort(*common, "rank", "end")
     # Not one expression: a window inside a window yields 0 on Polars 2.1.
-    table = table.with_columns(apart=pl.col("end").diff().over(*alike, "rank"))
-    within = pl.min_horizontal(pl.col("apart").min().over(alike) // 2, pl.lit(ENDS_TOGETHER_NS))
-    table = table.with_columns(within=within.clip(LEAST_NS)).sort(*alike, "end")
+    table = table.with_columns(apart=pl.col("end").diff().over(*common, "rank"))
+    within = pl.min_horizontal(pl.col("apart").min().over(common) // 2, pl.lit(ENDS_TOGETHER_NS))
+    table = table.with_columns(within=within.clip(LEAST_NS)).sort(*common, "end")
     follows = (pl.col("end").diff() <= pl.col("within")).fill_null(False)
-    same = pl.all_horizontal(*(pl.col(key) == pl.col(key).shift(1) for key in alike)).fill_null(False)
+    same = pl.all_horizontal(*(pl.col(key) == pl.col(key).shift(1) for key in common)).fill_null(False)
     table = table.with_columns(instance=(~(follows & same)).cum_sum().cast(pl.UInt32))
     ranks = pl.col("rank").n_unique().over("instance")
     return table.filter((ranks == pl.len().over("instance")) & (ranks > 1)).select("row", "instance")

@@ -18,7 +18,7 @@ from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
-BESIDE = ["kernel", "listed"]  # what the recorded arguments leave open
+LEFT_OPEN = ["kernel", "listed"]  # what the recorded arguments leave open
 COUNTED = ["kernel_flops", "kernel_gigabytes"]
 # Kernels whose name says that they round fp32 to tf32 first.
 TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"
@@ -66,7 +66,7 @@ def costed(trace: Trace) -> pl.DataFrame:
         trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
     )
     # Calls are many and distinct ones few: rows are distinguished by a 64-bit hash.
-    calls = calls.with_columns(hash=calls.select("name", *ARGUMENTS, *COUNTED, *BESIDE).hash_rows())
+    calls = calls.with_columns(hash=calls.select("name", *ARGUMENTS, *COUNTED, *LEFT_OPEN).hash_rows())
     known = _known_costs(calls.unique("hash", maintain_order=True))
     longest = (
         calls.select("id", "time_ns", "hash")
@@ -102,7 +102,7 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
         return found if isinstance(found, list) else []
 
     costs: list[Cost | None] = []
-    columns = ["name", *BESIDE, *ARGUMENTS, *COUNTED]
+    columns = ["name", *LEFT_OPEN, *ARGUMENTS, *COUNTED]
     for name, kernel, listed, *arguments, flops, gigabytes in distinct.select(columns).iter_rows():
         shapes, types, strides, values = (decoded(text) for text in arguments)
         found = cost(OpCall(name, shapes, types, strides, [str(value) for value in values], kernel, listed))

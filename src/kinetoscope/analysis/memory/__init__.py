@@ -1,1 +1,1 @@
-"""Memory of PyTorch's allocator, from its history: who owned it at the peak, and what would free it; bytes."""
+"""Memory of PyTorch's allocator: who owned it at the peak, and what would free it; all in bytes."""

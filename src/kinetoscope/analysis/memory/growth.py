@@ -85,8 +85,8 @@ def held_at_peak(history: DeviceHistory, line: str, whose: str, names: list[str]
     before the history; the peak may be of another history of the same process."""
     variable = pl.col("name").str.replace(r" \(.*$", "").str.replace_all(PLACES, "[*]")
     same = (pl.col("line") == line) & (owner() == whose) & pl.col("start").is_not_null()
-    beside = variable.is_in([name.partition(" (")[0] for name in names if "[*]" in name])
-    return whole(history.at_peak.filter(same | beside)["bytes"].sum())
+    in_list = variable.is_in([name.partition(" (")[0] for name in names if "[*]" in name])
+    return whole(history.at_peak.filter(same | in_list)["bytes"].sum())
 
 
 Cause = Literal["room", "empty_cache"]

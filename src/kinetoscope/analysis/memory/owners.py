@@ -161,12 +161,12 @@ def workspaces(known: pl.DataFrame) -> pl.Series:
     return pl.concat(found)["allocation"] if len(own) else own["allocation"]
 
 
-def _only(alike: pl.DataFrame) -> pl.DataFrame:
+def _only(similar: pl.DataFrame) -> pl.DataFrame:
     """Allocations that are the only ones of their thread, stream and size; only those from before the history
     count, where there are any."""
     kind = "backward", "stream", "bytes"
     is_old = pl.col("start").is_null()
-    return alike.filter(is_old == is_old.any().over(kind)).filter(pl.len().over(kind) == 1)
+    return similar.filter(is_old == is_old.any().over(kind)).filter(pl.len().over(kind) == 1)
 
 
 ROLES = (

@@ -17,7 +17,7 @@ import polars as pl
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.trace.model import Trace
 
-ALIKE = 0.5  # of a step's kernels: a step of another kind shares less, and is left out
+SIMILAR = 0.5  # of a step's kernels: a step of another kind shares less, and is left out
 # Kernels of the one times kernels of the other, besides what they begin and end with: more take too long.
 MOST_PAIRS = 4_000_000
 
@@ -79,7 +79,7 @@ def _by_step(table: pl.DataFrame) -> dict[int, tuple[list[int], Codes]]:
 
 def _like(codes: Codes, steps: Mapping[int, tuple[list[int], Codes]]) -> int | None:
     """The step that shares most with this one, as a share of the longer of both."""
-    counted, best, most = Counter(codes), None, ALIKE
+    counted, best, most = Counter(codes), None, SIMILAR
     for step, (_, others) in steps.items():
         if codes == others:
             return step

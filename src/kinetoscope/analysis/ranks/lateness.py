@@ -72,7 +72,7 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     # In every step: a rank whose host is late computes nothing during a collective during which the others
     # compute.
     sort = ["group", "signature", "nth"]
-    is_level = (pl.col("beside_ns").max() <= NEGLIGIBLE_NS).over(sort)
+    is_level = (pl.col("overlapping_ns").max() <= NEGLIGIBLE_NS).over(sort)
     pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over(*RANK, "stream")
     is_end = (
         pl.col("is_level") | ~pl.col("is_bound").any().over("instance") & pl.col("instance").is_not_null()

@@ -96,7 +96,7 @@ PARTED = {
     "own_ns": pl.Int64,
     "host_ns": pl.Int64,
     **dict.fromkeys(APPROACH, pl.Int64),
-    "beside_ns": pl.Int64,
+    "overlapping_ns": pl.Int64,
     "blocked_ns": pl.Int64,
 }
 OVERLAPPED = {"device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -133,8 +133,8 @@ class RankPart:
         before to this one (``own_ns`` and the ``APPROACH`` that it consists of; null for the first): from
         start to start, less the time for which the device could do nothing but wait for a collective to end.
         ``host_ns``: how long its host took from that one's launch to this one's while it did not wait for the
-        device. ``beside_ns``: how much of its own a rank did from the collective's start until nothing was
-        left to do; ``blocked_ns``: from then until its end.
+        device. ``overlapping_ns``: how much of its own a rank did from the collective's start until nothing
+        was left to do; ``blocked_ns``: from then until its end.
     kernels: columns of ``KERNEL_TIMES``.
     steps: columns of ``STEPS``, by the device's clock.
     overlapped: columns of ``OVERLAPPED``: when the device computed or copied while a collective ran; of more
@@ -235,14 +235,14 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
         first=pl.col("since_ns").is_null(),
         since_ns=pl.coalesce("since_ns", "start_ns"),
     )
-    between, blocked, beside = _covered(trace, lost, overlapped, table)
+    between, blocked, overlapping = _covered(trace, lost, overlapped, table)
     own = table["start_ns"] - table["since_ns"] - blocked
     between["start-or-end"] += own - sum(between.values(), pl.zeros(len(table), pl.Int64, eager=True))
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),
         *(length.alias(name) for name, length in between.items()),
-        beside_ns=pl.col("done_ns") - pl.col("start_ns") - beside,
+        overlapping_ns=pl.col("done_ns") - pl.col("start_ns") - overlapping,
         blocked_ns=pl.col("end_ns") - pl.col("done_ns"),
     ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
 

@@ -14,7 +14,7 @@ COLUMNS = 120  # of steps; of more, several are one
 
 
 class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank, or ranks alike, in each step: medians; null where none of them recorded it.
+    """A rank, or similar ranks, in each step: medians; null where none of them recorded it.
 
     ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
     was longest, ``blamed_us`` what all others waited for these ranks.
@@ -30,8 +30,8 @@ class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paces(msgspec.Struct, frozen=True, kw_only=True):
-    """How long every step took, at the median over ranks, and then rank by rank, or by groups of ranks alike,
-    those apart that were waited for most. Of many steps several are one column: their means."""
+    """How long every step took, at the median over ranks, and then rank by rank, or by groups of similar
+    ranks, those apart that were waited for most. Of many steps several are one column: their means."""
 
     steps: list[str]
     took_us: list[float | None]
@@ -102,12 +102,12 @@ def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
     table = (
         table.join(places, on="name")
         .join(waits, on=["rank", "name"], how="left")
-        .join(costs.agg(blamed=pl.col("waited_ns").sum()), on=["rank", "name"], how="left")
+        .join(costs.agg(caused=pl.col("waited_ns").sum()), on=["rank", "name"], how="left")
         .with_columns(own=(pl.col("took") - pl.col("waited").fill_null(0)).clip(0))
         .group_by("rank", "column")
         .agg(
             pl.col("took", "own").mean().truediv(1000).name.suffix("_us"),
-            blamed_us=pl.col("blamed").sum() / 1000,
+            blamed_us=pl.col("caused").sum() / 1000,
         )
     )
     firsts = every[::width]

@@ -286,7 +286,7 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     )
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
-    needed = pl.col("since") + pl.col("beside_ns") * pl.col("faster")
+    needed = pl.col("since") + pl.col("overlapping_ns") * pl.col("faster")
     # A result that kept no rank waiting was needed at some later time, which is not known; it had to be there
     # when the next one of its stream that did keep ranks waiting was.
     of_blocked = needed.filter(is_blocked).median().over("instance")

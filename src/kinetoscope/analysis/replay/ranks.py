@@ -32,7 +32,7 @@ MOST = 16
 # Clocks that meet go at one pace after some rounds, seen when ``SETTLED`` more change nothing; a circle of
 # clocks may take up to ``CIRCLE``.
 ROUNDS, SETTLED, CIRCLE = 30, 4, 3
-ALIKE_NS = 0.5
+EQUAL_NS = 0.5
 
 
 @remembered
@@ -70,7 +70,7 @@ def pace_ns(graph: ReplayGraph, numbers: Numbers) -> float:
             max(new - old for new, old in zip(rounds[-1], before, strict=True)) / count
             for count, before in enumerate(rounds[-2 : -2 - CIRCLE : -1], 1)
         )
-        found = 0 if later < pace - ALIKE_NS else found + 1
+        found = 0 if later < pace - EQUAL_NS else found + 1
         pace = min(pace, later)
     return pace
 

@@ -34,7 +34,7 @@ BACKWARD = rf"{AUTOGRAD_NODE}|^Optimizer\.step#"
 
 # Steps are unlike when one takes so many times as long, or when they share less than this of their launches.
 TIMES_AS_LONG = 3.0
-ALIKE = 0.5
+SIMILAR = 0.5
 # One step with the others' kernels that took long is their outlier.
 ENOUGH = 2
 TOP = 5
@@ -319,7 +319,7 @@ def _launches(trace: Trace) -> Mapping[int, Launches]:
 
 def _groups(lengths: Mapping[int, int], launches: Mapping[int, Launches]) -> list[list[int]]:
     """Similar steps, those that take most time together first."""
-    groups = [part for alike in _by_kernels(list(lengths), launches) for part in _by_length(alike, lengths)]
+    groups = [part for group in _by_kernels(list(lengths), launches) for part in _by_length(group, lengths)]
     return sorted(groups, key=lambda group: -sum(lengths[step] for step in group))
 
 
@@ -327,8 +327,8 @@ def _by_kernels(steps: list[int], launches: Mapping[int, Launches]) -> list[list
     groups: list[list[int]] = []
     for step in steps:
         kernels = launches.get(step, {})
-        alike = (g for g in groups if similarity(launches.get(g[0], {}), kernels) >= ALIKE)
-        group = next(alike, None)
+        similar = (g for g in groups if similarity(launches.get(g[0], {}), kernels) >= SIMILAR)
+        group = next(similar, None)
         if group is None:
             groups.append([step])
         else:

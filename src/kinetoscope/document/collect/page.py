@@ -17,8 +17,8 @@ from kinetoscope.document.page import (
     BenchedKernel,
     DeviceClock,
     FrameText,
-    GeneratedKernel,
     GeneratedModule,
+    KernelPlace,
     Page,
     Roof,
     SourceFile,
@@ -120,9 +120,9 @@ def _modules(run: Run) -> list[GeneratedModule]:
     ]
 
 
-def _kernels(code: str) -> list[GeneratedKernel]:
+def _kernels(code: str) -> list[KernelPlace]:
     return [
-        GeneratedKernel(
+        KernelPlace(
             name=kernel.name,
             first_line=code.count("\n", 0, kernel.start) + 1,
             last_line=code.count("\n", 0, kernel.end) + 1,

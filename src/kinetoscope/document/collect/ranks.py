@@ -25,7 +25,7 @@ ALIKE_WITHIN = 0.05  # of the compute time
 
 
 def ranks(run: Run) -> document.Ranks | None:
-    """Of a run in memory; None of one rank, of which alone nothing is known to be missing."""
+    """The ranks of a run in memory; None where there is one rank alone: nothing is known to be missing."""
     if len(run.traces) < 2:
         return None
     made = compared(comparison(run), every=len(run.traces) <= FEW)
@@ -72,7 +72,7 @@ def compared(
     listed = _rank_rows(found, each)
     worst = sorted(listed, key=lambda one: (-one.blamed_us, one.rank))
     most = [one.rank for one in worst[:WORST] if one.blamed_us > 0]
-    alike = _groups(each)
+    similar = _groups(each)
     known, met = set(found.paired.clocks), _instances(found)
     meets = set(found.table["rank"].unique())
     return document.Ranks(
@@ -89,14 +89,18 @@ def compared(
         worst=[one for one in worst[:WORST] if one.blamed_us > 0],
         spread=_spread(each),
         alike=rows(
-            alike.head(SIMILAR), document.AlikeRow, ranks=[ranges(one) for one in alike["rank"][:SIMILAR]]
+            similar.head(SIMILAR),
+            document.SimilarRanksRow,
+            ranks=[ranges(one) for one in similar["rank"][:SIMILAR]],
         ),
         ideal=found.ideal,
         longest=met[0] if met else None,
         lateness=_lateness(found, most),
         paces=paces(
             found,
-            [(one,) for one in each["rank"]] if every else set_apart(alike["rank"].to_list(), most, SIMILAR),
+            [(one,) for one in each["rank"]]
+            if every
+            else set_apart(similar["rank"].to_list(), most, SIMILAR),
         ),
         meetings=met,
         ranks=listed if every else [],
@@ -130,12 +134,12 @@ def _each(found: RankComparison) -> pl.DataFrame:
         pl.col("waiting_ns", "exposed_waiting_ns", "exposed_transfer_ns").sum(),
         bubble_ns=pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum(),
     )
-    blamed = (
+    caused = (
         found.attributed.drop_nulls("culprit")
         .group_by(rank="culprit")
         .agg(blamed_ns=pl.col("waited_ns").sum())
     )
-    table = table.join(waited, on="rank", how="left").join(blamed, on="rank", how="left")
+    table = table.join(waited, on="rank", how="left").join(caused, on="rank", how="left")
     return table.with_columns(pl.col(pl.Int64).fill_null(0)).sort("rank")
 
 
@@ -186,7 +190,7 @@ def _clocks(found: RankComparison) -> list[document.ClockRow]:
 
 
 def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
-    """Those that were waited in most first."""
+    """The collectives that were waited in most first."""
     sort = pl.coalesce("group_name", "group").alias("sort")
     instance = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
     is_uneven = (pl.col("bytes").n_unique() > 1).over(instance) & (pl.col("kind") == "all-to-all")
@@ -194,8 +198,8 @@ def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
     instances = (
         found.table.join(_links(found.parts), on="rank", how="left")
         .with_columns(sort, is_uneven=is_uneven)
-        .with_columns(alike=pl.when("is_uneven").then(None).otherwise("bytes"))
-        .group_by("sort", "size", "kind", "alike", "is_uneven", "group", instance)
+        .with_columns(size_if_even=pl.when("is_uneven").then(None).otherwise("bytes"))
+        .group_by("sort", "size", "kind", "size_if_even", "is_uneven", "group", instance)
         .agg(
             largest.alias("bytes"),
             pl.when(pl.col("is_uneven").first()).then(largest / pl.col("bytes").mean()).alias("uneven"),
@@ -211,7 +215,7 @@ def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
         )
     )
     table = (
-        instances.group_by("sort", "size", "kind", "alike", "is_uneven")
+        instances.group_by("sort", "size", "kind", "size_if_even", "is_uneven")
         .agg(
             pl.col("bytes").median().cast(pl.Int64),
             pl.col("uneven").median(),
@@ -298,12 +302,12 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
         "compute", "rank"
     )
     jump = (pl.col("compute").diff() > ALIKE_WITHIN * pl.col("compute")).fill_null(False)
-    table = table.with_columns(alike=jump.cum_sum())
+    table = table.with_columns(similar=jump.cum_sum())
     shares = [
         (pl.col(f"{name}_ns") / pl.col("window_ns").clip(1)).median().alias(name)
         for name in ("exposed_waiting", "exposed_transfer")
     ]
-    groups = table.group_by("alike").agg(
+    groups = table.group_by("similar").agg(
         "rank",
         pl.len().alias("count"),
         pl.col("compute").median(),
@@ -315,7 +319,7 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
 
 
 def _instances(found: RankComparison) -> list[document.CollectiveInstance]:
-    """Of each sort of collectives that somebody came late to, the instance with most waiting."""
+    """The instance with most waiting, of each sort of collectives with a late rank."""
     waited = found.attributed.group_by("instance").agg(pl.col("waited_ns").sum())
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
     most = (
