@@ -239,5 +239,5 @@ def test_a_recording_has_fusion_and_the_report_the_compilation(
         capture_output=True,
         check=True,
     ).stdout
-    read = msgspec.json.decode(printed, type=dict[str, document.CompiledProgram])
+    read = msgspec.json.decode(printed, type=dict[str, document.Compilation])
     assert read["compilation"].frames == compilation.frames

@@ -134,7 +134,7 @@ def test_what_leaked_before_the_history_is_known_by_its_variable(runs: Any) -> N
     (leak,) = (one for one in find(runs("leak")) if one.rule == "memory-leak")
     assert kept["bytes"].unique().to_list() == [4_194_304]
     assert leak.saving_bytes == (len(kept) + 1) * 4_194_304  # and the one of this step
-    assert "is full after 3" in leak.evidence[0].text
+    assert "is used up after 3" in leak.evidence[0].text
 
 
 def test_the_batch_that_failed_is_just_too_large(runs: Any) -> None:

@@ -20,18 +20,18 @@ def steps_us(side: str) -> list[float]:
 
 
 def test_the_collections_are_the_first_finding_and_save_what_leaving_them_out_saved() -> None:
-    first = kinetoscope.load(FOLDER / "before").findings()[0]
-    saved = statistics.mean(steps_us("before")) - statistics.mean(steps_us("after"))
+    first = kinetoscope.load(FOLDER / "collecting").findings()[0]
+    saved = statistics.mean(steps_us("collecting")) - statistics.mean(steps_us("not-collecting"))
     assert first.rule == "rare-long-steps"
     assert "garbage collector" in first.title
     assert "gc.collect()" in first.advice
     assert first.saving_us == pytest.approx(saved, rel=0.1)
-    assert "rare-long-steps" not in {row.rule for row in kinetoscope.load(FOLDER / "after").findings()}
+    assert "rare-long-steps" not in {row.rule for row in kinetoscope.load(FOLDER / "not-collecting").findings()}
 
 
 def test_the_report_says_the_mean_next_to_the_median() -> None:
-    report = kinetoscope.load(FOLDER / "before").report()
-    times = steps_us("before")
+    report = kinetoscope.load(FOLDER / "collecting").report()
+    times = steps_us("collecting")
     assert report.as_it_runs is not None
     assert report.as_it_runs.mean_us == pytest.approx(statistics.mean(times))
     assert report.as_it_runs.step_us.median == pytest.approx(statistics.median(times))
@@ -39,10 +39,10 @@ def test_the_report_says_the_mean_next_to_the_median() -> None:
     assert rare is not None
     assert (rare.count, rare.of) == (sum(us > 2 * statistics.median(times) for us in times), len(times))
     assert "at the mean: 2 of 40 take up to 96.7 ms, garbage collection" in " ".join(
-        kinetoscope.load(FOLDER / "before").to_markdown().split()
+        kinetoscope.load(FOLDER / "collecting").to_markdown().split()
     )
 
 
 def test_no_saving_is_more_than_the_mean_step() -> None:
-    report = kinetoscope.load(FOLDER / "before").report()
-    assert sum(row.saving_us for row in report.findings) <= statistics.mean(steps_us("before"))
+    report = kinetoscope.load(FOLDER / "collecting").report()
+    assert sum(row.saving_us for row in report.findings) <= statistics.mean(steps_us("collecting"))
