@@ -26,7 +26,9 @@ def test_the_collections_are_the_first_finding_and_save_what_leaving_them_out_sa
     assert "garbage collector" in first.title
     assert "gc.collect()" in first.advice
     assert first.saving_us == pytest.approx(saved, rel=0.1)
-    assert "rare-long-steps" not in {row.rule for row in kinetoscope.load(FOLDER / "not-collecting").findings()}
+    assert "rare-long-steps" not in {
+        row.rule for row in kinetoscope.load(FOLDER / "not-collecting").findings()
+    }
 
 
 def test_the_report_says_the_mean_next_to_the_median() -> None:
