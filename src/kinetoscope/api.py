@@ -27,7 +27,7 @@ NONE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(runs.Run):
+class Run(runs.LoadedRun):
     """One run of a program as it was recorded: every rank's trace, and whatever else is known of it.
 
     Methods that give tables give Polars frames. Their columns are those of the report's JSON, with the units

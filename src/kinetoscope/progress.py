@@ -11,13 +11,13 @@ from typing import TextIO
 
 from kinetoscope import numbers
 from kinetoscope.render import names
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 
 PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal
 
 
-def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> Run:
+def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:
     """``load`` for a command: what takes long, and what was left out, shows on stderr.
 
     Args:

@@ -19,7 +19,7 @@ from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
 from kinetoscope.document.collect import ranks as comparing
 from kinetoscope.document.collect.memory import peaks
-from kinetoscope.sources.run import MemoryFiles, Run
+from kinetoscope.sources.run import LoadedRun, MemoryFiles
 from kinetoscope.trace.read import read
 from kinetoscope.views import page as html
 from rank_sets import Fault, Job, recorded
@@ -49,7 +49,7 @@ def peak(tmp_path_factory: pytest.TempPathFactory) -> MemoryPeak:
     held = tmp_path_factory.mktemp("held") / "held.json"
     held.write_bytes(gzip.decompress(Path(f"{HELD}.json.gz").read_bytes()))
     memory = (MemoryFiles(0, Path(f"{HELD}.pickle.gz"), held),)
-    return peaks(Run((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)).peaks[0]
+    return peaks(LoadedRun((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)).peaks[0]
 
 
 @pytest.fixture(scope="module")

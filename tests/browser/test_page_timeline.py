@@ -12,19 +12,19 @@ from browsing import Open, go, ready
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.document.collect.report import build
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import page as html
 
 RECORDING = Path(__file__).parents[2] / "examples" / "recordings" / "llama_train_compile.json.gz"
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> LoadedRun:
     return load(RECORDING)
 
 
 @pytest.fixture(scope="module")
-def page(run: Run, opened: Open) -> Any:
+def page(run: LoadedRun, opened: Open) -> Any:
     return opened(html.render(build(run, page=True), [RECORDING.name]))
 
 
@@ -40,7 +40,7 @@ def facts(page: Any, selector: str = ".panel") -> dict[str, str]:
     return {term: text.replace("\N{NO-BREAK SPACE}", " ") for term, text in pairs}
 
 
-def test_a_range_is_summed_exactly(run: Run, page: Any, origin: int) -> None:
+def test_a_range_is_summed_exactly(run: LoadedRun, page: Any, origin: int) -> None:
     (trace,) = run.traces
     middle = work(trace).sort("start_ns")[len(trace.device_events) // 3]
     start = int(middle["start_ns"][0]) - origin + 700  # inside of a kernel: its part counts
@@ -86,7 +86,7 @@ def test_steps_divide_into_uses_and_idle_time(page: Any) -> None:
     assert [any(title.startswith("its end") for title, _ in parts) for parts in shown] == [False, True]
 
 
-def test_an_event_shows_how_it_came_about(run: Run, page: Any, origin: int) -> None:
+def test_an_event_shows_how_it_came_about(run: LoadedRun, page: Any, origin: int) -> None:
     from kinetoscope.analysis.origins.dispatch import links
 
     (trace,) = run.traces
@@ -192,7 +192,7 @@ def test_evidence_is_lit_in_the_timeline(page: Any) -> None:
     page.wait_for_selector(".finding")
 
 
-def test_groups_are_those_of_the_verb(run: Run, page: Any) -> None:
+def test_groups_are_those_of_the_verb(run: LoadedRun, page: Any) -> None:
     from kinetoscope.analysis.origins.sums import kernels
 
     for by in ("op", "graph", "step", "module", "annotation"):

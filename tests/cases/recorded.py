@@ -12,7 +12,7 @@ import msgspec
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
-from kinetoscope.sources.run import MemoryFiles, Run, load
+from kinetoscope.sources.run import LoadedRun, MemoryFiles, load
 
 HERE = Path(__file__).resolve().parent
 
@@ -31,7 +31,7 @@ def cases() -> list[str]:
 
 
 @cache
-def recorded(case: str, side: str) -> Run | None:
+def recorded(case: str, side: str) -> LoadedRun | None:
     """One side's recording, with the step times measured without the profiler; None: not recorded."""
     folder = HERE / case
     files = sorted(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinetoscope.analysis.replay.replay import StepReplay, replay, replays
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.statistics.distribution import quantile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,9 +68,9 @@ def rows(name: str, files: Sequence[Path]) -> Iterator[Row]:
             yield _row(name, f"rank {rank} of {len(run.traces)}", found)
 
 
-def as_recorded(run: Run) -> dict[int, StepReplay]:
+def as_recorded(run: LoadedRun) -> dict[int, StepReplay]:
     """Each rank's replay with the others', at the recording's pace."""
-    return replays(Run(run.traces))
+    return replays(LoadedRun(run.traces))
 
 
 def _row(name: str, ranks: str, found: StepReplay) -> Row:

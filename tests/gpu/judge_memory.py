@@ -19,7 +19,7 @@ from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.peak import RankHistory, histories, holders, split
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import StepTimings
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 
 PARTS = {"parameters": "parameter", "gradients": "gradient", "optimizer state": "optimizer state"}
 # What is recorded, what was counted with the change, the rule that promised, and what it promised of.
@@ -49,7 +49,7 @@ def judge(out: Path) -> None:
     _batches(runs, counted)
 
 
-def _runs(out: Path, recordings: Path) -> dict[str, Run]:
+def _runs(out: Path, recordings: Path) -> dict[str, LoadedRun]:
     for archive in out.glob("*.tar.gz"):
         with tarfile.open(archive) as packed:
             packed.extractall(recordings, filter="data")
@@ -94,12 +94,12 @@ def _elsewhere(part: Any) -> Any:
     return part
 
 
-def _of_steps(run: Run) -> RankHistory | None:
+def _of_steps(run: LoadedRun) -> RankHistory | None:
     found = [one for one in histories(run).found if one.history.moment == "recorded steps"]
     return found[0] if found else None
 
 
-def _sums(runs: dict[str, Run], recordings: Path) -> None:
+def _sums(runs: dict[str, LoadedRun], recordings: Path) -> None:
     print("| program | moment | requested | counted | reserved | counted | parts less it | nobody's | off |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---|")
     for name, run in runs.items():
@@ -122,7 +122,7 @@ def _sums(runs: dict[str, Run], recordings: Path) -> None:
             print(f"  {name}: {error}")
 
 
-def _peak_of(truth: dict[str, Any], run: Run, one: RankHistory) -> dict[str, int]:
+def _peak_of(truth: dict[str, Any], run: LoadedRun, one: RankHistory) -> dict[str, int]:
     """What torch counted: of the recorded steps the most, by the program; of a failure, in that moment.
 
     A step of the recorder's may begin within one of the program's: then the program's next is left out.
@@ -137,7 +137,7 @@ def _peak_of(truth: dict[str, Any], run: Run, one: RankHistory) -> dict[str, int
     return {kind: max(step[kind] for step in inside) for kind in ("requested", "allocated", "reserved")}
 
 
-def _changes(runs: dict[str, Run], counted: dict[str, Any]) -> None:
+def _changes(runs: dict[str, LoadedRun], counted: dict[str, Any]) -> None:
     print("\n| change | promised | measured | ratio |\n|---|---:|---:|---:|")
     for before, after, rule, kind in CHANGES:
         measured = _most(counted[before], kind) - _most(counted[after], kind)
@@ -151,7 +151,7 @@ def _most(counted: dict[str, Any], kind: str) -> int:
     return max(step[kind] for step in counted["steps"][3:])
 
 
-def _batches(runs: dict[str, Run], counted: dict[str, Any]) -> None:
+def _batches(runs: dict[str, LoadedRun], counted: dict[str, Any]) -> None:
     """The peak of other batches, from the parts of the recorded one."""
     one = _of_steps(runs["train"])
     room = one and fits(one.history)

@@ -16,7 +16,7 @@ from kinetoscope.analysis.kernels.taxonomy import OTHER
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 
 ROOT = Path(__file__).resolve().parents[1]
 # Like the others, and many: those run by hand.
@@ -35,12 +35,12 @@ RECORDINGS = [
 
 
 @pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def run(request: pytest.FixtureRequest) -> Run:
+def run(request: pytest.FixtureRequest) -> LoadedRun:
     return load(request.param)
 
 
 @pytest.fixture(scope="module")
-def report(run: Run) -> Report:
+def report(run: LoadedRun) -> Report:
     return build(run)
 
 
@@ -109,7 +109,7 @@ def test_each_count_of_launches_is_of_its_own_thing(report: Report) -> None:
         assert row is None or row.on_idle_device <= row.launches
 
 
-def test_a_launch_that_found_the_device_idle_ends_a_gap_of_its_own(run: Run, report: Report) -> None:
+def test_a_launch_that_found_the_device_idle_ends_a_gap_of_its_own(run: LoadedRun, report: Report) -> None:
     for trace in run.traces:
         within = window(trace)
         found = launches(trace).filter(
@@ -129,7 +129,7 @@ def test_a_launch_that_found_the_device_idle_ends_a_gap_of_its_own(run: Run, rep
         assert len(found) <= on_idle
 
 
-def test_waiting_inside_collectives_has_one_total(run: Run, report: Report) -> None:
+def test_waiting_inside_collectives_has_one_total(run: LoadedRun, report: Report) -> None:
     shown = sum(row.busy_inside_collectives_us for row in report.idle)
     assert shown * 1000 == pytest.approx(sum(waits(run, trace)["saved_ns"].sum() for trace in run.traces))
 

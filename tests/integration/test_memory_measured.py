@@ -17,7 +17,7 @@ from kinetoscope.analysis.memory.growth import growth
 from kinetoscope.analysis.memory.headroom import fits
 from kinetoscope.analysis.memory.peak import RankHistory, devices, histories, holders, split
 from kinetoscope.findings.registry import find
-from kinetoscope.sources.run import MemoryFiles, Run
+from kinetoscope.sources.run import LoadedRun, MemoryFiles
 
 HOME = Path(__file__).resolve().parents[1] / "fixtures" / "h200_memory"
 COUNTED: dict[str, Any] = json.loads((HOME / "counted.json").read_text())
@@ -29,16 +29,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("held")
 
     @cache
-    def run(name: str) -> Run:
+    def run(name: str) -> LoadedRun:
         held = folder / f"{name}.json"
         held.write_bytes(gzip.decompress((HOME / f"{name}.json.gz").read_bytes()))
         memory = (MemoryFiles(0, HOME / f"{name}.pickle.gz", held),)
-        return Run((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)
+        return LoadedRun((traces.trace(traces.step(1, 0, 100)),), snapshots=memory)
 
     return run
 
 
-def only(run: Run) -> RankHistory:
+def only(run: LoadedRun) -> RankHistory:
     (one,) = histories(run).found
     return one
 

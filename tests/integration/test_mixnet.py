@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.compiled.regions import graph_categories
 from kinetoscope.analysis.origins.sums import kernels
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 
 # What the printed profile calls a category, and what we do.
 TRITON = {
@@ -50,7 +50,7 @@ def parse(path: Path) -> Printed:
 
 
 @pytest.fixture(scope="module")
-def backward(shared_data: Path) -> tuple[Run, Printed]:
+def backward(shared_data: Path) -> tuple[LoadedRun, Printed]:
     """The trace that ``python mixnet_l_backward.py -p`` wrote, a hundred runs, and what it printed of
     them."""
     return (
@@ -59,7 +59,7 @@ def backward(shared_data: Path) -> tuple[Run, Printed]:
     )
 
 
-def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[Run, Printed]) -> None:
+def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[LoadedRun, Printed]) -> None:
     profile, printed = backward
     ours = {row["category"]: row for row in kernels(profile, "category").iter_rows(named=True)}
     for theirs, mine in TRITON.items():
@@ -68,7 +68,7 @@ def test_tritons_categories_agree_with_the_printed_profile(backward: tuple[Run, 
         assert ours[mine]["launches"] == RUNS * sum(row.launches for row in printed.rows[theirs])
 
 
-def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[Run, Printed]) -> None:
+def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[LoadedRun, Printed]) -> None:
     profile, printed = backward
     # The profile cuts names, and kernels that differ only further on stand there as equal rows: compare them
     # sorted.
@@ -90,7 +90,7 @@ def test_every_printed_kernel_has_our_time_and_launches(backward: tuple[Run, Pri
             assert launches == printed_launches
 
 
-def test_what_the_profile_calls_unknown_is_broken_down(backward: tuple[Run, Printed]) -> None:
+def test_what_the_profile_calls_unknown_is_broken_down(backward: tuple[LoadedRun, Printed]) -> None:
     profile, printed = backward
     ours = {
         row["category"]: row["device_time_ns"] / RUNS / 1e6

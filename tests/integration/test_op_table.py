@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -128,7 +128,7 @@ def is_match(row: dict[str, str], ours: dict[str, Any], again: dict[str, int]) -
 def test_op_table_agrees_with_the_one_torch_printed(name: str, recorded: Callable[[str], Path]) -> None:
     rows, totals = parse(recorded(f"h200/{name}.table.txt"))
     trace = read(recorded(f"h200/{name}.json.gz"))
-    ours = ops(Run((trace,)))
+    ours = ops(LoadedRun((trace,)))
     again = counted_again(trace)
     differing = [row for row in rows if not any(is_match(row, mine, again) for mine in ours.to_dicts())]
     assert rows

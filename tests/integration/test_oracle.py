@@ -18,7 +18,7 @@ import pytest
 from kinetoscope.analysis.kernels.work import categories
 from kinetoscope.document import CategoryRow, DeviceRow, GraphRow, KernelRow, StepRow
 from kinetoscope.document.collect import devices, kernels, steps
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -99,7 +99,7 @@ def recording(request: pytest.FixtureRequest, recorded: Callable[[str], Path]) -
     # The oracle lies beside the folder (h200, …) that the trace is in.
     folder = path.parents[len(Path(request.param).parts) - 1]
     trace = read(path)
-    run = Run((trace,))
+    run = LoadedRun((trace,))
     report = Figures(
         devices.devices(run),
         kernels.categories(run),

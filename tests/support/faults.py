@@ -1,4 +1,5 @@
-"""Attacks on everything that is read: bytes of traces and logs, values of manifests. Run from the repository:
+"""Attacks on everything that is read: bytes of traces and logs, values of manifests. Run from the
+repository:
 
     PYTHONPATH=src:tests/support python -m faults [--tries 100] [--seed 0] [--keep FOLDER]
 
@@ -32,7 +33,7 @@ from rich.console import Console
 from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import overview
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -218,7 +219,7 @@ def outcome(path: Path, whole: int) -> str:
     return "silent loss" if lost > LOSS * whole and report.health.verdict == "good" else "read"
 
 
-def _events(run: Run) -> int:
+def _events(run: LoadedRun) -> int:
     return sum(len(trace.host_events) + len(trace.device_events) for trace in run.traces)
 
 

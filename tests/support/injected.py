@@ -21,14 +21,14 @@ from pathlib import Path
 
 from kinetoscope.comparison.counts import COUNTED, counts
 from kinetoscope.comparison.difference import RunDifference, difference
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 
 SLOWER = (1, 2, 5, 10)
 TURNS, ROWS = 20_000, 128  # of the program as it is
 PLACES = {"host": "augment", "kernel": "aten::mm"}
 STEPS = 100
 
-Rounds = list[dict[str, Run]]
+Rounds = list[dict[str, LoadedRun]]
 
 
 PROGRAM = """\
@@ -130,7 +130,7 @@ def judge(folder: Path) -> None:
         print(f"| {name} | " + " | ".join(_cells(rounds, name)) + " |")
 
 
-def _differing(base: Run, new: Run) -> list[str]:
+def _differing(base: LoadedRun, new: LoadedRun) -> list[str]:
     before, after = counts(base), counts(new)
     return [name for name, row in COUNTED.items() if row.exact and before[name] != after[name]]
 

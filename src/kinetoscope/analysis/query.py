@@ -9,7 +9,7 @@ import polars as pl
 from kinetoscope.analysis import bounded
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.errors import UsageError, meant
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace import schema
 from kinetoscope.trace.schema import Schema, TableColumn
 
@@ -49,7 +49,7 @@ TABLES: dict[str, Schema] = {
 }
 
 
-def tables(run: Run) -> dict[str, pl.LazyFrame]:
+def tables(run: LoadedRun) -> dict[str, pl.LazyFrame]:
     """``TABLES`` by name. Nothing is computed until it is used."""
     frames = {
         name: pl.concat(
@@ -69,7 +69,7 @@ def tables(run: Run) -> dict[str, pl.LazyFrame]:
 _READS_FILES = re.compile(r"\b(?:read|scan)_\w+.*\(", re.IGNORECASE | re.DOTALL)
 
 
-def query(run: Run, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
+def query(run: LoadedRun, sql: str, *, allow_files: bool = False) -> pl.DataFrame:
     """The rows that one SELECT (Polars' dialect) takes from ``tables(run)``.
 
     Args:

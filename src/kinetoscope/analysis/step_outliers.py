@@ -11,7 +11,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import steps
 from kinetoscope.analysis.time.phases import leading, phases
 from kinetoscope.analysis.time.window import periods
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 # A step is an outlier when it is further from the median than all but the odd one of a normal distribution is
@@ -68,7 +68,7 @@ class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @remembered
-def step_distribution(run: Run) -> pl.DataFrame:
+def step_distribution(run: LoadedRun) -> pl.DataFrame:
     """One row per rank, of the phase that takes most time: ``steps``, and of their durations and of the time
     the device was busy in them ``mean``, ``median``, ``min``, ``max``, ``p10`` and ``p90``
     (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the difference of p90 and p10 over the median
@@ -96,7 +96,7 @@ def step_distribution(run: Run) -> pl.DataFrame:
 
 
 @remembered
-def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
+def step_outliers(run: LoadedRun) -> tuple[StepOutlierRow, ...]:
     """The steps that took much longer than the others of their phase, with what took the extra time."""
     table = steps(run).join(phases(run), on=["rank", "step"], maintain_order="left")
     like = ["rank", "phase"]
@@ -122,7 +122,7 @@ def step_outliers(run: Run) -> tuple[StepOutlierRow, ...]:
     )
 
 
-def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
+def _differences(run: LoadedRun, trace: Trace, step: int) -> list[StepDifference]:
     """Kernels, ops and idle time that took longer in one step than in the median of the others (where it did
     not happen, it took 0)."""
     parts = _parts(run)[trace.rank]
@@ -153,7 +153,7 @@ def _differences(run: Run, trace: Trace, step: int) -> list[StepDifference]:
 
 
 @remembered
-def _parts(run: Run) -> dict[int, pl.DataFrame]:
+def _parts(run: LoadedRun) -> dict[int, pl.DataFrame]:
     """Kernels, ops and idle time of each step, by rank: ``kind``, ``name``, ``step``, ``ns``, ``count``."""
     return {t.rank: pl.concat([_kernels(t), _ops(t), _idle(run, t)]) for t in run.traces}
 
@@ -180,7 +180,7 @@ def _ops(trace: Trace) -> pl.DataFrame:
     return _part("op", rows.agg(ns=pl.col("self_ns").sum(), count=pl.len()))
 
 
-def _idle(run: Run, trace: Trace) -> pl.DataFrame:
+def _idle(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     """Idle time of the rank's devices by cause and step."""
     pieces = gaps(run).filter(pl.col("rank") == trace.rank)
     found = [

@@ -24,7 +24,7 @@ from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
@@ -109,7 +109,7 @@ class Account:
         idle: the rest of the step, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``.
     """
 
-    run: Run
+    run: LoadedRun
     trace: Trace
     step_us: float
     unit: str
@@ -124,20 +124,20 @@ class Account:
 
 
 @remembered
-def account(run: Run) -> Account | None:
+def account(run: LoadedRun) -> Account | None:
     """The account of the program as it runs; None where nothing ran, as with compile logs alone."""
     traces = [trace for trace in run.traces if trace.source.events]
     return _account(run, max(traces, key=lambda trace: step_us(run, trace))) if traces else None
 
 
 @remembered
-def recorded_account(run: Run) -> Account | None:
+def recorded_account(run: LoadedRun) -> Account | None:
     """The account of the recorded steps, even where others were timed: to compare with a bare trace."""
     traces = [trace for trace in run.traces if trace.source.events]
     return _account(run, max(traces, key=recorded_us), recorded=True) if traces else None
 
 
-def step_us(run: Run, trace: Trace) -> float:
+def step_us(run: LoadedRun, trace: Trace) -> float:
     """A rank's step without the profiler, or else as recorded, at the median."""
     own = as_it_runs(run).get(trace.rank)
     return recorded_us(trace) if own is None else own.step_us
@@ -148,7 +148,7 @@ def recorded_us(trace: Trace) -> float:
     return (median(lengths) if lengths else window(trace).length_ns) / 1000
 
 
-def _account(run: Run, trace: Trace, *, recorded: bool = False) -> Account:
+def _account(run: LoadedRun, trace: Trace, *, recorded: bool = False) -> Account:
     own = None if recorded else as_it_runs(run).get(trace.rank)
     length_us = recorded_us(trace) if own is None else own.step_us
     by_cause = None if own is None or own.busy_us is None else own.idle
@@ -190,7 +190,7 @@ def _device(trace: Trace, steps: pl.Series) -> int | None:
     return None if most.is_empty() else int(most["device"][0])
 
 
-def _pieces(run: Run, trace: Trace, steps: pl.Series, device: int | None) -> pl.DataFrame:
+def _pieces(run: LoadedRun, trace: Trace, steps: pl.Series, device: int | None) -> pl.DataFrame:
     """The launches of these steps, in order, with the busy time that is each one's own."""
     host = trace.host_events
     table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
@@ -266,7 +266,7 @@ def _places(placed: pl.DataFrame, steps: int) -> pl.DataFrame:
 
 
 def _idle(
-    run: Run,
+    run: LoadedRun,
     trace: Trace,
     device: int,
     placed: pl.DataFrame,

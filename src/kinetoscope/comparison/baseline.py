@@ -21,7 +21,7 @@ from kinetoscope.comparison.step_change import of_one_run_each, samples_us
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
@@ -61,7 +61,7 @@ class _Versioned(msgspec.Struct):
     schema: str
 
 
-def of(run: Run) -> Baseline:
+def of(run: LoadedRun) -> Baseline:
     """The baseline of a run.
 
     Raises:
@@ -79,7 +79,7 @@ def of(run: Run) -> Baseline:
     return found
 
 
-def _of(run: Run) -> Baseline:
+def _of(run: LoadedRun) -> Baseline:
     own = account(run)
     environment = run.manifest.environment if run.manifest else None
     devices = {device.name for trace in run.traces for device in trace.devices}
@@ -174,7 +174,7 @@ def _wrong(baseline: Baseline) -> Iterator[str]:
         yield "it has only one of steps_us and step_basis"
 
 
-def checked(run: Run, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
+def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
     """A run judged by a baseline; without ``gates``, by the usual ones on what either counts.
 
     A gate that cannot be judged has failed: all gates of a baseline of another device, and times that were
@@ -223,7 +223,7 @@ def _step(baseline: Baseline, now: Baseline) -> tuple[float, Ratio] | None:
     return median(baseline.steps_us), of_one_run_each(baseline.steps_us, now.steps_us)[0]
 
 
-def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: Run) -> Judgement:
+def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: LoadedRun) -> Judgement:
     """The judgement with the kernel whose launches grew most, its op and line; of several, the step's
     first."""
     own = account(run)

@@ -11,7 +11,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.recording.manifest import ClockSample, Environment
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
@@ -45,7 +45,7 @@ class Surroundings:
     why: tuple[str, ...]
 
 
-def incomplete(base: Sequence[Run], new: Sequence[Run]) -> tuple[str, ...]:
+def incomplete(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> tuple[str, ...]:
     """A sentence on each recording of two versions that has lost something, with the share of events that is
     left, compared with the other version."""
     sentences: list[str] = []
@@ -59,11 +59,11 @@ def incomplete(base: Sequence[Run], new: Sequence[Run]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _events(run: Run) -> int:
+def _events(run: LoadedRun) -> int:
     return sum(trace.source.events for trace in run.traces)
 
 
-def surroundings(base: Run, new: Run) -> Surroundings:
+def surroundings(base: LoadedRun, new: LoadedRun) -> Surroundings:
     """Compare the devices, software and settings of two runs."""
     devices = [_devices(run) for run in (base, new)]
     if devices[0] != devices[1]:
@@ -82,7 +82,7 @@ def has_stacks(trace: Trace) -> bool:
     )
 
 
-def _devices(run: Run) -> tuple[str, ...]:
+def _devices(run: LoadedRun) -> tuple[str, ...]:
     found = {device.name for trace in run.traces for device in trace.devices}
     if not found and run.manifest is not None:
         found = {device.name for device in run.manifest.environment.devices}
@@ -91,7 +91,7 @@ def _devices(run: Run) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _limits(base: Run, new: Run) -> Iterable[str]:
+def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
     if len(base.traces) != len(new.traces):
         yield f"{len(base.traces)} ranks and {len(new.traces)}"
     stacks = [any(map(has_stacks, run.traces)) for run in (base, new)]
@@ -135,7 +135,7 @@ def _differing(base: dict[str, object], new: dict[str, object]) -> Iterable[str]
             yield f"{name} {base[name]} and {new[name]}"
 
 
-def _of_trace(run: Run) -> dict[str, object]:
+def _of_trace(run: LoadedRun) -> dict[str, object]:
     metadata = run.traces[0].metadata if run.traces else {}
     log = run.compilation.torch if run.compilation else None
     manifest = run.manifest.environment.torch if run.manifest else None
@@ -168,7 +168,7 @@ def _recorded(options: dict[str, object]) -> dict[str, object]:
     return {f"recorded with {name}:": options[name] for name in words if name in options}
 
 
-def _samples(run: Run) -> Iterable[ClockSample]:
+def _samples(run: LoadedRun) -> Iterable[ClockSample]:
     for record in run.manifest.ranks if run.manifest else ():
         yield from record.clocks
 

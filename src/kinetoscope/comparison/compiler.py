@@ -12,7 +12,7 @@ from kinetoscope import numbers
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural, work_by_name
 from kinetoscope.comparison.counts import Counts
 from kinetoscope.compilation.model import CompiledProgram
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 COMPILATION = "compilation"
 COMPILED = "compiled"
@@ -33,7 +33,7 @@ class Fact(msgspec.Struct, frozen=True):
     source: str | None = None
 
 
-def facts(base: Run, new: Run, before: Counts, after: Counts) -> list[Fact]:
+def facts(base: LoadedRun, new: LoadedRun, before: Counts, after: Counts) -> list[Fact]:
     """Differences in compiling, the most important first."""
     calls = _calls(before, after)
     entered = [] if calls is None else [calls]

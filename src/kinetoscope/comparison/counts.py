@@ -19,7 +19,7 @@ from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belo
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.compilation.model import CompiledProgram
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -58,7 +58,7 @@ Counts = dict[str, float | None]
 
 
 @remembered
-def counts(run: Run) -> Counts:
+def counts(run: LoadedRun) -> Counts:
     """All counts, of the rank with most launches; None where the recording does not have them."""
     found: Counts = dict.fromkeys(COUNTED)
     traces = [trace for trace in run.traces if trace.source.events]
@@ -70,7 +70,7 @@ def counts(run: Run) -> Counts:
     return found
 
 
-def _of_steps(run: Run, trace: Trace) -> Counts:
+def _of_steps(run: LoadedRun, trace: Trace) -> Counts:
     """The counts of the usual step: a sum over steps would differ with extra work of some of them
     (logging)."""
     device, host = work(trace), trace.host_events
@@ -111,7 +111,7 @@ def waits(trace: Trace) -> dict[str, tuple[float, int]]:
     return {who: (times, event) for who, times, event in table.iter_rows()}
 
 
-def _eager(run: Run, trace: Trace) -> pl.DataFrame:
+def _eager(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     """Kernels that no compiled graph launched."""
     table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("kind").cast(pl.String) == "kernel")
     return table.filter(pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]))
@@ -149,7 +149,7 @@ _COMPILING: dict[str, Callable[[CompiledProgram], float]] = {
 }
 
 
-def _of_compiling(run: Run) -> Counts:
+def _of_compiling(run: LoadedRun) -> Counts:
     """The counts of a compile log; None where none was to be written. A run that was to write one and did not
     has compiled nothing."""
     if run.compilation is not None:
@@ -158,7 +158,7 @@ def _of_compiling(run: Run) -> Counts:
     return dict.fromkeys(_COMPILING, 0.0 if watched else None)
 
 
-def _peak_memory(run: Run) -> float | None:
+def _peak_memory(run: LoadedRun) -> float | None:
     """The peak of a device's memory; a process' memory on the host differs from run to run."""
     if run.manifest is not None and run.manifest.environment.devices:
         peaks = [record.peak_memory_bytes for record in run.manifest.ranks if record.peak_memory_bytes]

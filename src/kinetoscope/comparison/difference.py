@@ -35,7 +35,7 @@ from kinetoscope.comparison.step_change import StepChange, step_change
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules.layout_conversion import CONVERTS
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 LAYOUT = "layout"
 BY_FORMAT = re.compile(rf"{CONVERTS}|(?i:channels_last|nhwc|nchw)")
@@ -146,11 +146,11 @@ class RunDifference:
     come: tuple[Finding, ...]
     code: str
     accounts: tuple[Account, Account] | None
-    runs: tuple[Run, Run]
+    runs: tuple[LoadedRun, LoadedRun]
     lost: tuple[str, ...] = ()
 
 
-def difference(base: Sequence[Run], new: Sequence[Run]) -> RunDifference:
+def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDifference:
     """Compare the runs of two versions; several of one are repetitions."""
     sides = _accounts(base, new)
     chosen = None if sides is None else (_middle(sides[0]), _middle(sides[1]))
@@ -180,7 +180,7 @@ def difference(base: Sequence[Run], new: Sequence[Run]) -> RunDifference:
 
 
 def _around(
-    runs: tuple[Run, Run], chosen: tuple[Account, Account] | None, lost: tuple[str, ...]
+    runs: tuple[LoadedRun, LoadedRun], chosen: tuple[Account, Account] | None, lost: tuple[str, ...]
 ) -> Surroundings:
     """The surroundings of both runs; neither an incomplete nor a whole recording is compared with steps."""
     known = surroundings(*runs)
@@ -193,7 +193,9 @@ def _around(
     return Surroundings("none", (why, *known.why))
 
 
-def _accounts(base: Sequence[Run], new: Sequence[Run]) -> tuple[list[Account], list[Account]] | None:
+def _accounts(
+    base: Sequence[LoadedRun], new: Sequence[LoadedRun]
+) -> tuple[list[Account], list[Account]] | None:
     """The accounts of the program as it runs where all runs have them; else as recorded. None where nothing
     ran."""
     for find_account in (account, recorded_account):
@@ -239,7 +241,7 @@ def _idle(base: Account, new: Account) -> list[SumChange]:
     return summed({cause: us for cause, us in sums.items() if any(us)})
 
 
-def _findings(runs: tuple[Run, Run]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+def _findings(runs: tuple[LoadedRun, LoadedRun]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """The findings of either run alone, by rule and subject; numbers in a subject are not distinguished."""
     base, new = ([finding for finding in find(run) if finding.severity != "info"] for run in runs)
     known = [set(map(_key, side)) for side in (base, new)]

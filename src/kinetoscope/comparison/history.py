@@ -13,7 +13,7 @@ from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.step_change import samples_us, step_change
 from kinetoscope.findings.registry import find
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.change_points import FEWEST, change_points
 from kinetoscope.statistics.intervals import Ratio
 
@@ -48,7 +48,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[str] = []
 
 
-def history(runs: Sequence[tuple[str, Run]], reported: Sequence[HistoryRow] = ()) -> list[HistoryRow]:
+def history(runs: Sequence[tuple[str, LoadedRun]], reported: Sequence[HistoryRow] = ()) -> list[HistoryRow]:
     """The runs by the time they were recorded at, with the points at which their steps changed.
 
     Args:
@@ -72,7 +72,7 @@ def history(runs: Sequence[tuple[str, Run]], reported: Sequence[HistoryRow] = ()
     return [_compared(row, rows[:place], changed.get(place)) for place, row in enumerate(rows)]
 
 
-def _row(name: str, run: Run) -> HistoryRow:
+def _row(name: str, run: LoadedRun) -> HistoryRow:
     own = account(run)
     return HistoryRow(
         name=name,

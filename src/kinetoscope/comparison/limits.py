@@ -16,7 +16,7 @@ from kinetoscope.comparison.gates import AMOUNT, UNITS
 from kinetoscope.comparison.places import source
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.findings.registry import find
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 DEVICE_TIME = "device_time"
 PAGEABLE = "no_pageable_copies"
@@ -46,7 +46,7 @@ class Broken:
     why: tuple[str, ...]
 
 
-def broken(run: Run, wanted: Mapping[str, object]) -> list[Broken]:
+def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
     """The limits that a run exceeds; those that cannot be judged count as exceeded.
 
     Args:
@@ -85,7 +85,7 @@ def amount(limit: str, given: object) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _device_time(run: Run) -> float | None:
+def _device_time(run: LoadedRun) -> float | None:
     own = recorded_account(run)
     return own.busy_us if own is not None and own.on_device else None
 
@@ -101,7 +101,7 @@ def _value(name: str, there: float) -> str:
     return f"{counted.words}: {numbers.quantity(there, counted.unit)}"
 
 
-def _why(run: Run, name: str) -> Iterable[str]:
+def _why(run: LoadedRun, name: str) -> Iterable[str]:
     """The findings of the rules on it, and then the ops and lines themselves."""
     for finding in find(run):
         if finding.rule in RULES.get(name, ()):

@@ -14,7 +14,7 @@ from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 NOWHERE = "no line known"
 
@@ -56,7 +56,7 @@ def _lines(account: Account) -> list[str]:
     return [known[row] for row in rows]
 
 
-def code_difference(change: Change, base: Run, new: Run, lines: int = 3) -> str:
+def code_difference(change: Change, base: LoadedRun, new: LoadedRun, lines: int = 3) -> str:
     """The unified diff of the generated kernels that took most time before and take most now; empty where
     either has none, or nothing differs."""
     if change.kind != "kernel" or not change.base or not change.new:
@@ -70,7 +70,7 @@ def code_difference(change: Change, base: Run, new: Run, lines: int = 3) -> str:
     )
 
 
-def _code(run: Run, name: str) -> str:
+def _code(run: LoadedRun, name: str) -> str:
     log = run.compilation
     rows = [kernel for kernel in log.kernels if name in (kernel.symbol, kernel.name)] if log else []
     if log is None or not rows or (text := log.modules.get(rows[0].graph)) is None:

@@ -10,7 +10,7 @@ import polars as pl
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import histories, over_time
 from kinetoscope.analysis.memory.traced import BASE, memory_over_time
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 POINTS = 2000  # of each device
@@ -24,7 +24,7 @@ class Count(NamedTuple):
     bytes: dict[str, int]
 
 
-def counts(run: Run, trace: Trace) -> Iterator[Count]:
+def counts(run: LoadedRun, trace: Trace) -> Iterator[Count]:
     """A trace's devices, each in order of time."""
     base = trace.metadata.get(BASE)
     of_rank = [one.history for one in histories(run).found if one.rank == trace.rank]

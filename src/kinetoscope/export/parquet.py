@@ -11,10 +11,10 @@ import polars as pl
 from kinetoscope.analysis.query import tables
 from kinetoscope.errors import UsageError
 from kinetoscope.render import destination
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
-def write(run: Run, folder: Path, inputs: Sequence[str] = ()) -> list[Path]:
+def write(run: LoadedRun, folder: Path, inputs: Sequence[str] = ()) -> list[Path]:
     """Write one file a table into ``folder``, which is there, all of them or none; the files' paths.
 
     Raises:

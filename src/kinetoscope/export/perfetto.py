@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, nested
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
@@ -19,7 +19,7 @@ KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 CUT = 0.0002
 
 
-def render(run: Run) -> bytes:
+def render(run: LoadedRun) -> bytes:
     """One JSON document; times count from the first event. Several ranks stand below each other."""
     starts = [table["start_ns"].min() for trace in run.traces for table in _tables(trace) if len(table)]
     base = min((int(start) for start in starts if isinstance(start, int)), default=0)
@@ -135,7 +135,7 @@ def _annotations(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _memory(run: Run, trace: Trace, base: int, pids: dict[tuple[int, str], int]) -> list[str]:
+def _memory(run: LoadedRun, trace: Trace, base: int, pids: dict[tuple[int, str], int]) -> list[str]:
     """Counters of device memory, one a device, in a process of their own."""
     rows: list[dict[str, object]] = []
     for one in counts(run, trace):

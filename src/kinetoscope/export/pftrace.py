@@ -14,7 +14,7 @@ import polars as pl
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import DEVICE, HOST, nested
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -58,7 +58,7 @@ COUNTERS = 1 << 12  # tracks of a rank's own: processes and devices are fewer
 ARGUMENTS = ["category", "grid", "block", "registers", "shared_memory_bytes", "occupancy_percent", "bytes"]
 
 
-def render(run: Run) -> bytes:
+def render(run: LoadedRun) -> bytes:
     """All ranks, one below the other; times are those of the traces."""
     tables = [nested(trace) for trace in run.traces]
     names = pl.concat([table["name"].cast(pl.String) for table in tables]).unique(maintain_order=True)
@@ -133,7 +133,7 @@ def _slices(trace: Trace, events: pl.DataFrame, first_flow: int) -> Iterator[byt
     yield from (_event(at, number(TYPE, END) + track) for at in reversed(open_ends))
 
 
-def _memory(run: Run, trace: Trace) -> Iterator[bytes]:
+def _memory(run: LoadedRun, trace: Trace) -> Iterator[bytes]:
     """Counters of device memory: a track a kind, below one a device; from the trace's own zero on."""
     tracks: dict[str, int] = {}
 

@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.export.nesting import nested
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -30,7 +30,7 @@ class Profile(msgspec.Struct):
     events: list[FrameEvent]
 
 
-def render(run: Run) -> bytes:
+def render(run: LoadedRun) -> bytes:
     """One JSON document, times in nanoseconds from each rank's first event; the fullest lane opens first."""
     frames: dict[str, int] = {}
     several = len(run.traces) > 1

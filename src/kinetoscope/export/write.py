@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from kinetoscope.export import perfetto, pftrace, speedscope
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 Format = Literal["perfetto", "speedscope"]
 
 
-def rendered(run: Run, to: Format, path: Path) -> bytes:
+def rendered(run: LoadedRun, to: Format, path: Path) -> bytes:
     """The content of a file of that name: Perfetto's own format where it ends in ``.pftrace``, compressed
     where it ends in ``.gz``."""
     if to == "speedscope":

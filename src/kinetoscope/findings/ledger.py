@@ -22,7 +22,7 @@ from kinetoscope.findings import experience
 from kinetoscope.findings.model import SEVERITIES, Changes, Finding, Remaining, Role, combined
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import LOW, severity
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 # A symptom stands below its cause where the cause explains so much of what the symptom would save, …
 EXPLAINS = 0.5
@@ -36,7 +36,7 @@ EQUAL_US = 0.01
 class Job:
     """All ranks of a run, at least one: what changes of some ranks' steps save of the step that all take."""
 
-    run: Run
+    run: LoadedRun
 
     @cached_property
     def views(self) -> dict[int, RankView]:
@@ -95,7 +95,9 @@ class Job:
         )
 
 
-def settle(run: Run, found: Iterable[Finding], roles: Mapping[str, Role] | None = None) -> list[Finding]:
+def settle(
+    run: LoadedRun, found: Iterable[Finding], roles: Mapping[str, Role] | None = None
+) -> list[Finding]:
     """The findings of all ranks with ``remaining``, ``severity``, ``ranks`` and ``paced_by``, those to act on
     first.
 

@@ -22,7 +22,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.recording.manifest import RankRecord
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
 from kinetoscope.trace.schema import whole
 
@@ -39,7 +39,7 @@ class RankView:
     """One trace. ``bounds`` (ns) enclose its recorded steps by the device's clock; without steps, the whole
     recording."""
 
-    run: Run
+    run: LoadedRun
     trace: Trace
 
     @property
@@ -285,6 +285,6 @@ def launches(each: pl.Series) -> pl.DataFrame:
 
 
 @remembered
-def views(run: Run) -> tuple[RankView, ...]:
+def views(run: LoadedRun) -> tuple[RankView, ...]:
     """The views of all ranks."""
     return tuple(RankView(run, trace) for trace in run.traces)

@@ -15,7 +15,7 @@ from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Role
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import severity
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
 
@@ -63,7 +63,7 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 
 
 @remembered
-def find(run: Run) -> list[Finding]:
+def find(run: LoadedRun) -> list[Finding]:
     """All findings of all rules, in the order to act on them (see ``ledger``)."""
     found = [
         replace(finding, rule=rule.slug, rank=view.rank)

@@ -15,7 +15,7 @@ from kinetoscope.errors import InputError
 from kinetoscope.findings.commands import program
 from kinetoscope.findings.model import Finding, Proof
 from kinetoscope.findings.registry import find
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics import intervals
 from kinetoscope.statistics.distribution import mean, variance
 from kinetoscope.statistics.intervals import Verdict, student_t
@@ -51,7 +51,7 @@ class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
         return self.gone == [(finding.rule, finding.subject)]
 
 
-def after(before: Run, later: Run) -> SecondRecording:
+def after(before: LoadedRun, later: LoadedRun) -> SecondRecording:
     """Compare two recordings of one program.
 
     Raises:
@@ -82,7 +82,7 @@ def after(before: Run, later: Run) -> SecondRecording:
     )
 
 
-def _steps_us(run: Run) -> Sequence[float]:
+def _steps_us(run: LoadedRun) -> Sequence[float]:
     """Steps without the profiler, of the slowest rank."""
     ranks = run.manifest.ranks if run.manifest else ()
     timed = [rank.steps.unprofiled_s for rank in ranks if len(rank.steps.unprofiled_s) > 1]
@@ -152,7 +152,7 @@ class Measurements:
         return result.device in self.devices or (result.device == "cpu" and not self.devices)
 
 
-def measurements(run: Run, later: Run | None = None) -> Measurements:
+def measurements(run: LoadedRun, later: LoadedRun | None = None) -> Measurements:
     """The results in the recording's ``bench`` folder, and the saving by a recording of the changed program.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Paths read into a ``Run``: the one room before analysis that opens files."""
+"""Paths read into a ``LoadedRun``: the one room before analysis that opens files."""

@@ -62,7 +62,7 @@ class MemoryFiles:
 
 
 @dataclass(frozen=True, eq=False)  # identity: analyses remember their result per run
-class Run:
+class LoadedRun:
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
@@ -98,7 +98,7 @@ class Run:
         ]
 
 
-def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
+def load(*inputs: str | Path, progress: Progress | None = None) -> LoadedRun:
     """Read recordings, traces, compile logs or folders of them.
 
     Compile logs are joined to the traces next to them; alone they make a run whose trace is empty.
@@ -117,15 +117,15 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> Run:
         return replace(_load(given, progress), inputs=tuple(map(str, inputs)))
 
 
-def load_warning(*inputs: str | Path) -> Run:
-    """``load``, with a warning for each sentence of ``Run.remarks``."""
+def load_warning(*inputs: str | Path) -> LoadedRun:
+    """``load``, with a warning for each sentence of ``LoadedRun.remarks``."""
     run = load(*inputs)
     for sentence in run.remarks:
         warnings.warn(sentence, stacklevel=2)
     return run
 
 
-def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
+def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     from kinetoscope.compilation import sources
 
     def read(path: Path, rank: int | None = None) -> Trace:
@@ -182,7 +182,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> Run:
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
     traces, earlier = _latest(traces)
-    return Run(
+    return LoadedRun(
         tuple(sorted(distinct([*recorded, *traces], recorded), key=lambda trace: trace.rank)),
         _of_all_hosts(list(recordings.values())),
         compilation,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.origins.sums import kernels
 from kinetoscope.analysis.time.busy import busy, steps
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, copy, host, kernel, step, trace
 
 NAMES = {"compute": "sgemm_128", "communication": "ncclDevKernel_AllReduce_Sum"}
@@ -48,7 +48,7 @@ def test_the_definitions_hold_on_any_recording(
     drawn: tuple[list[tuple[str, int, int, int, int]], int],
 ) -> None:
     work, step_count = drawn
-    run = Run((trace(*events(work, step_count)),))
+    run = LoadedRun((trace(*events(work, step_count)),))
     rows = busy(run).to_dicts()
     start, length = rows[0]["window_start_ns"] // 1000, rows[0]["window_ns"] // 1000
     window = set(range(start, start + length))
@@ -82,12 +82,12 @@ def test_the_definitions_hold_on_any_recording(
 
 def test_ranks_are_told_apart_even_when_each_calls_its_device_0() -> None:
     ranks = [trace(step(0, 0, 100), kernel("gemm", 10, 10 * (rank + 1)), rank=rank) for rank in (0, 1)]
-    rows = busy(Run(tuple(ranks))).select("rank", "device", "busy_ns", "window_ns").rows()
+    rows = busy(LoadedRun(tuple(ranks))).select("rank", "device", "busy_ns", "window_ns").rows()
     assert rows == [(0, 0, 10_000, 100_000), (1, 0, 20_000, 100_000)]
 
 
 def test_a_recording_without_device_work_has_no_device() -> None:
-    run = Run((trace(host("aten::mm", 0, 10)),))
+    run = LoadedRun((trace(host("aten::mm", 0, 10)),))
     assert busy(run).is_empty()
     assert steps(run).is_empty()
     assert kernels(run).is_empty()
@@ -96,7 +96,7 @@ def test_a_recording_without_device_work_has_no_device() -> None:
 
 def test_the_profilers_own_span_is_not_part_of_the_window() -> None:
     own = host("PyTorch Profiler (0)", 0, 1000, "Trace")
-    rows = busy(Run((trace(own, host("aten::mm", 100, 50), kernel("gemm", 120, 60)),)))
+    rows = busy(LoadedRun((trace(own, host("aten::mm", 100, 50), kernel("gemm", 120, 60)),)))
     assert rows["window_ns"].to_list() == [80_000]
 
 
@@ -126,7 +126,7 @@ def test_a_launch_without_device_work_is_counted(name: str, counts: bool) -> Non
         kernel("gemm", 10, 10, correlation=1, device=3),
         call(name, 20, 5, 2),
     )
-    row = busy(Run((recorded,))).to_dicts()[0]
+    row = busy(LoadedRun((recorded,))).to_dicts()[0]
     assert row["launches_without_kernel"] == int(counts)
     assert row["unattributed"] == 0
 
@@ -139,18 +139,18 @@ def test_a_launch_without_device_work_counts_where_its_thread_launched() -> None
             call("cudaLaunchKernel", base + 5, 1, base + 5, tid),
         ]
 
-    rows = busy(Run((trace(*launches(1, 0, 100), *launches(2, 1, 200), *launches(2, 1, 300)),)))
+    rows = busy(LoadedRun((trace(*launches(1, 0, 100), *launches(2, 1, 200), *launches(2, 1, 300)),)))
     assert rows.select("device", "launches_without_kernel").rows() == [(0, 1), (1, 2)]
 
 
 def test_device_work_without_a_launch_is_counted() -> None:
-    row: dict[str, Any] = busy(Run((trace(kernel("gemm", 10, 10, correlation=9)),))).to_dicts()[0]
+    row: dict[str, Any] = busy(LoadedRun((trace(kernel("gemm", 10, 10, correlation=9)),))).to_dicts()[0]
     assert row["unattributed"] == 1
     assert row["launches_without_kernel"] == 0
 
 
 def test_quantiles_are_what_their_docstring_says() -> None:
-    run = Run((trace(*(kernel("gemm", 100 * i, i) for i in range(1, 11))),))
+    run = LoadedRun((trace(*(kernel("gemm", 100 * i, i) for i in range(1, 11))),))
     row = kernels(run).to_dicts()[0]
     assert row["median_ns"] == 5500
     assert row["p90_ns"] == pytest.approx(9100)

@@ -14,7 +14,7 @@ from kinetoscope.compilation import build
 from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.model import CompiledProgram
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 TraceOf = Callable[..., Trace]
@@ -130,7 +130,7 @@ def call_of(key: str, ts: float, first: int) -> list[dict[str, Any]]:
 
 
 def joined(compilation: CompiledProgram, *traces: Trace) -> Joined:
-    result = join(Run(traces, None, compilation, None))
+    result = join(LoadedRun(traces, None, compilation, None))
     assert result is not None
     return result
 

@@ -15,7 +15,7 @@ import pytest
 
 from kinetoscope.analysis.origins.dispatch import Link, Quantiles, chains, forward_links, links
 from kinetoscope.errors import UsageError
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import host as event
@@ -45,7 +45,7 @@ def test_launches_of_one_way_are_one_chain_whichever_step_they_are_in(trace_of: 
         )
     ]
     other = [event("aten::bmm", 3000, 50), *launched(9, 3010, 3020, 1)]
-    first, second = chains(Run((trace_of(*steps, *other),)), "k").chains
+    first, second = chains(LoadedRun((trace_of(*steps, *other),)), "k").chains
     assert (first.launches, first.device_time_us, first.share_of_device_time) == (3, 21, 21 / 22)
     assert [link.name for link in first.links] == [
         "ProfilerStep#2",
@@ -61,18 +61,18 @@ def test_launches_of_one_way_are_one_chain_whichever_step_they_are_in(trace_of: 
 
 def test_latency_splits_into_waiting_for_the_stream_and_the_rest(trace_of: Make) -> None:
     trace = trace_of(*launched(1, 0, 10, 100, "first"), *launched(2, 5, 113, 4, "second"))
-    (found,) = chains(Run((trace,)), "second").chains
+    (found,) = chains(LoadedRun((trace,)), "second").chains
     assert found.latency_us == Quantiles(median=108, p90=108)  # from 5 to 113
     assert found.queue_delay_us == Quantiles(median=105, p90=105)  # until 110, when "first" ends
 
 
 def test_work_that_starts_before_its_launch_has_no_latency(trace_of: Make) -> None:
-    (found,) = chains(Run((trace_of(*launched(1, 50, 10, 4)),)), "k").chains
+    (found,) = chains(LoadedRun((trace_of(*launched(1, 50, 10, 4)),)), "k").chains
     assert (found.latency_us, found.queue_delay_us) == (None, None)
 
 
 def test_a_name_is_part_of_one_or_a_pattern_for_the_whole(trace_of: Make) -> None:
-    run = Run((trace_of(*launched(1, 0, 10, 4, "gemm[a]"), *launched(2, 20, 30, 4, "gemm[b]")),))
+    run = LoadedRun((trace_of(*launched(1, 0, 10, 4, "gemm[a]"), *launched(2, 20, 30, 4, "gemm[b]")),))
     assert len(chains(run, "gemm").chains) == 2
     assert [d.links[-1].name for d in chains(run, "m[b]").chains] == ["gemm[b]"]
     assert len(chains(run, "g*").chains) == 2
@@ -124,7 +124,7 @@ def test_counts_and_latencies_are_those_of_the_raw_events(
         way = (*around(host, call), kernel["name"])
         counts[way].append(kernel["dur"])
         latencies[way].append(kernel["ts"] - call["ts"])
-    run = Run((read(path),))
+    run = LoadedRun((read(path),))
     found: dict[tuple[str, ...], list[Any]] = defaultdict(list)
     for one in chains(run, name).chains:
         names = ["ProfilerStep" if link.kind == "step" else link.name for link in one.links]
@@ -141,7 +141,7 @@ def test_counts_and_latencies_are_those_of_the_raw_events(
 def test_ways_that_differ_have_different_chains_on_a_real_recording(shared_data: Path) -> None:
     """A hash stands for the names: every launch of a way has the very names that are shown for it."""
     trace = read(shared_data / "h200/llama_train_eager_stack.json.gz")
-    found = chains(Run((trace,)), "nvjet").chains
+    found = chains(LoadedRun((trace,)), "nvjet").chains
 
     def names(*parts: list[Link]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple("step" if link.kind == "step" else link.name for link in part) for part in parts)

@@ -14,7 +14,7 @@ from kinetoscope.analysis.idle.launches import launch_statistics, launches, queu
 from kinetoscope.analysis.memory.traced import allocator_calls, memory_statistics
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.analysis.step_outliers import step_outliers
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 OF_A_PROFILE = [
@@ -37,7 +37,7 @@ HOST_ONLY = {
 def test_no_traces_and_no_device_work(
     trace_of: Callable[..., Trace], analysis: Callable[..., object]
 ) -> None:
-    nothing, host_only = analysis(Run(())), analysis(Run((trace_of(HOST_ONLY),)))
+    nothing, host_only = analysis(LoadedRun(())), analysis(LoadedRun((trace_of(HOST_ONLY),)))
     assert len(nothing) == len(host_only) == 0  # type: ignore[arg-type]
     assert nothing.schema == host_only.schema  # type: ignore[attr-defined]
 
@@ -46,5 +46,5 @@ def test_traces_without_device_work(trace_of: Callable[..., Trace]) -> None:
     trace = trace_of(HOST_ONLY)
     for analysis in (attribution, launches, queue_depth):
         assert len(analysis(trace)) == 0
-    assert step_outliers(Run((trace,))) == ()
-    assert health(Run(())).verdict == "good"
+    assert step_outliers(LoadedRun((trace,))) == ()
+    assert health(LoadedRun(())).verdict == "good"

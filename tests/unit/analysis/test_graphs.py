@@ -5,7 +5,7 @@ from __future__ import annotations
 from kinetoscope.analysis.compiled.regions import graph_calls, graph_categories, graphs
 from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.analysis.origins.sums import kernels
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, host, kernel, step, trace
 
 
@@ -55,7 +55,7 @@ def test_a_call_outside_of_autograd_is_inference() -> None:
 
 
 def test_device_time_by_graph_and_category() -> None:
-    run = Run((trace(*training()),))
+    run = LoadedRun((trace(*training()),))
     rows = graphs(run).select("graph", "calls", "host_ns", "launches", "device_time_ns").rows()
     assert rows == [("0/1 backward bbb", 1, 100_000, 2, 80_000), ("0/1 forward fff", 1, 100_000, 1, 10_000)]
     categories = graph_categories(run).select("graph", "category", "device_time_ns", "share_of_graph").rows()
@@ -67,7 +67,7 @@ def test_device_time_by_graph_and_category() -> None:
 
 
 def test_what_each_kernel_belongs_to() -> None:
-    table = belonging(Run((trace(*training()),)))
+    table = belonging(LoadedRun((trace(*training()),)))
     by_kernel = {
         row["name"]: (row["graph"], row["annotation"], row["op_name"], row["module"])
         for row in table.iter_rows(named=True)
@@ -93,4 +93,4 @@ def test_a_module_is_the_innermost_whose_forward_launched() -> None:
         call("cudaLaunchKernel", 25, 5, 1),
         kernel("gemm", 60, 10, 1),
     )
-    assert kernels(Run((recorded,)), "module")["module"].to_list() == ["Linear_0"]
+    assert kernels(LoadedRun((recorded,)), "module")["module"].to_list() == ["Linear_0"]

@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.health.verdict import Note, health
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.damage import described
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
@@ -52,11 +52,11 @@ def sound(launches: int = 100) -> list[Event]:
 
 
 def notes(trace: Trace) -> dict[str, Note]:
-    return {note.code: note for note in health(Run((trace,))).notes}
+    return {note.code: note for note in health(LoadedRun((trace,))).notes}
 
 
 def test_a_sound_recording_is_good_and_has_no_note(trace_of: Make) -> None:
-    found = health(Run((trace_of(*sound()),)))
+    found = health(LoadedRun((trace_of(*sound()),)))
     assert (found.verdict, found.notes) == ("good", [])
 
 
@@ -201,7 +201,7 @@ def test_ranks_that_are_absent(trace_of: Make) -> None:
 def test_how_much_profiling_inflated_a_step(trace_of: Make) -> None:
     timings = StepTimings(unprofiled_s=(0.0005, 0.0005, 0.0013077))  # 0.77 ms; recorded: 1 ms
     manifest = Manifest(ranks=(RankRecord(rank=0, steps=timings),))
-    (note,) = health(Run((trace_of(*sound()),), manifest)).notes
+    (note,) = health(LoadedRun((trace_of(*sound()),), manifest)).notes
     assert (note.code, note.gravity, "+30%" in note.text) == ("profiling-inflation", "degraded", True)
 
 
@@ -214,14 +214,14 @@ def test_a_machine_that_others_use_weakens_uneven_steps(
 ) -> None:
     record = RankRecord(rank=0, steps=StepTimings(unprofiled_s=(0.001,) * 8 + (slow_s,) * 2))
     manifest = Manifest(ranks=(record,), environment=Environment(cpu_count=2, load_average=load))
-    found = health(Run((trace_of(*sound()),), manifest)).notes
+    found = health(LoadedRun((trace_of(*sound()),), manifest)).notes
     assert [note.gravity for note in found if note.code == "busy-machine"] == ([gravity] if gravity else [])
 
 
 def test_the_first_collective_waits_for_the_other_profilers(shared_data: Path) -> None:
     folder = shared_data / "public/param_v100_dlrm_8rank"
     traces = tuple(read(folder / f"rank{rank}.json.gz", rank=rank) for rank in range(8))
-    found = {n.rank for n in health(Run(traces)).notes if n.code == "first-collective-skew"}
+    found = {n.rank for n in health(LoadedRun(traces)).notes if n.code == "first-collective-skew"}
     assert found == {1, 3, 4, 5}  # the ranks whose first collective began milliseconds before the last rank's
 
 
@@ -237,7 +237,7 @@ def test_the_first_collective_waits_for_the_other_profilers(shared_data: Path) -
     ],
 )
 def test_verdicts_on_real_recordings(shared_data: Path, name: str, verdict: str) -> None:
-    assert health(Run((read(shared_data / f"{name}.json.gz"),))).verdict == verdict
+    assert health(LoadedRun((read(shared_data / f"{name}.json.gz"),))).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -256,6 +256,6 @@ def test_what_was_recorded_of_a_program_that_ended_early_is_said(
 ) -> None:
     steps = StepTimings(found_by=found_by, cold=cold)
     record = RankRecord(rank=0, trace="trace/rank0.json", steps=steps, exit=ending)
-    found = health(Run((trace_of(*sound()),), Manifest(ranks=(record,))))
+    found = health(LoadedRun((trace_of(*sound()),), Manifest(ranks=(record,))))
     assert found.verdict == verdict
     assert [(said or "") in note.text for note in found.notes] == ([True] if said else [])

@@ -15,7 +15,7 @@ from kinetoscope.analysis.idle.gaps import gaps, idle
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import host
@@ -48,7 +48,7 @@ def step(number: int, start: float, duration: float) -> Event:
 
 def causes(trace: Trace) -> dict[str, float]:
     """Idle µs by cause."""
-    return {cause: ns / 1000 for cause, ns in idle(Run((trace,))).select("cause", "idle_ns").rows()}
+    return {cause: ns / 1000 for cause, ns in idle(LoadedRun((trace,))).select("cause", "idle_ns").rows()}
 
 
 def test_a_late_launch_is_launch_bound_and_names_its_op(trace_of: Make) -> None:
@@ -59,7 +59,7 @@ def test_a_late_launch_is_launch_bound_and_names_its_op(trace_of: Make) -> None:
         kernel("k", 100, 50, 1),
     )
     assert causes(trace) == {"launch-bound": 100, "start-or-end": 50}
-    first = gaps(Run((trace,))).row(0, named=True)
+    first = gaps(LoadedRun((trace,))).row(0, named=True)
     assert first["text"] == "aten::mm was launched after the device had run dry"
     assert trace.host_events["name"].cast(pl.String)[first["host_event"]] == "aten::mm"
 
@@ -84,7 +84,7 @@ def test_running_dry_in_a_synchronisation_costs_the_way_to_the_next_launch(trace
         kernel("k", 210, 100, 2),
     )
     assert causes(trace) == {"launch-bound": 10, "synchronization": 110}
-    texts = gaps(Run((trace,))).filter(pl.col("cause") == "synchronization")["text"].unique().to_list()
+    texts = gaps(LoadedRun((trace,))).filter(pl.col("cause") == "synchronization")["text"].unique().to_list()
     assert texts == [
         "the host waited in cudaStreamSynchronize, inside aten::item; nothing was queued behind it"
     ]
@@ -137,7 +137,7 @@ def test_an_op_that_calls_no_runtime_and_takes_longer_than_a_launch_computes_on_
         *events,
         host("aten::mm", 300, 10), launch(2, 301), kernel("k", 310, 690, 2),
     )  # fmt: skip
-    found = gaps(Run((trace,))).filter(pl.col("cause") == "host-op")
+    found = gaps(LoadedRun((trace,))).filter(pl.col("cause") == "host-op")
     assert trace.host_events["name"].gather(found["host_event"]).cast(pl.String).to_list() == computing
     spans = [event["dur"] for event in events if event["name"] in computing]
     assert (found["end_ns"] - found["start_ns"]).sum() == 1000 * sum(spans)
@@ -160,7 +160,7 @@ def test_the_text_is_that_of_most_of_the_time(trace_of: Make) -> None:
         kernel("k", 10, 90, 1), kernel("k", 102, 98, 2), kernel("k", 203, 97, 3),
         host("aten::mm", 5300, 30), launch(4, 5310), kernel("k", 5320, 4680, 4),
     )  # fmt: skip
-    texts = dict(idle(Run((trace,))).select("cause", "text").rows())
+    texts = dict(idle(LoadedRun((trace,))).select("cause", "text").rows())
     assert (
         texts["unexplained"]
         == "the launching thread recorded nothing: Python, or a library that is not profiled"
@@ -236,7 +236,7 @@ def test_pieces_of_any_program_are_its_idle_time(
     if with_step:
         events.append(step(1, 2, now))
     trace = trace_of(*events)
-    within, pieces = window(trace), gaps(Run((trace,)))
+    within, pieces = window(trace), gaps(LoadedRun((trace,)))
     busy = intervals.clip(intervals.union(work(trace)), within.start_ns, within.end_ns)
     assert intervals.total(pieces) == within.length_ns - intervals.total(busy)
     assert intervals.total(intervals.union(pieces)) == intervals.total(pieces)
@@ -259,7 +259,7 @@ def test_pieces_of_any_program_are_its_idle_time(
     ],
 )
 def test_known_causes(shared_data: Path, name: str, cause: str) -> None:
-    table = idle(Run((read(shared_data / f"{name}.json.gz"),)))
+    table = idle(LoadedRun((read(shared_data / f"{name}.json.gz"),)))
     assert table["cause"][0] == cause
     assert table["idle_ns"][0] > 0.75 * table["idle_ns"].sum()
 
@@ -280,7 +280,7 @@ def test_causes_sum_to_the_idle_time_exactly(shared_data: Path, name: str) -> No
     within = window(trace)
     busy = intervals.clip(intervals.union(work(trace), ["device"]), within.start_ns, within.end_ns)
     want = {device: within.length_ns - ns for device, ns in intervals.length(busy, ["device"]).rows()}
-    run = Run((trace,))
+    run = LoadedRun((trace,))
     assert dict(idle(run).group_by("device").agg(pl.col("idle_ns").sum()).rows()) == want
     pieces = gaps(run)
     overlap = intervals.intersect(pieces, busy, ["device"])

@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.idle.launches import arrival_ns, launch_statistics, launches, queue_depth
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -49,7 +49,7 @@ def test_each_launch_has_its_latency_and_queue_depth(trace: Trace) -> None:
 
 
 def test_launches_of_a_step_are_summed_up(trace: Trace) -> None:
-    row = launch_statistics(Run((trace,))).row(0, named=True)
+    row = launch_statistics(LoadedRun((trace,))).row(0, named=True)
     assert (row["launches"], row["empty"], row["depth_max"]) == (4, 2, 3)
     assert (row["short"], row["short_device_ns"]) == (2, 9_000)  # the third, and the graph
     assert row["host_ns"] == 20_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.cost.call import Cost, OpCall
 from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.roofline import costed, roofline
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.read import read
 
 Shapes = list[list[int]]
@@ -149,7 +149,7 @@ def test_lists_of_a_real_fsdp_run(shared_data: Path) -> None:
     table = costed(trace).with_columns(pl.col("op_name").cast(pl.String))
     unpacked = table.filter(pl.col("op_name") == "aten::split_with_sizes_copy")
     assert sorted(unpacked["bytes"]) == sorted(2 * 2 * int(n) for n in gathers)
-    shares = roofline(Run((trace,))).filter(
+    shares = roofline(LoadedRun((trace,))).filter(
         pl.col("op_name").cast(pl.String).str.contains("_foreach_copy_|split_with|_chunk_cat|::cat")
     )
     assert not shares["refused"].any()

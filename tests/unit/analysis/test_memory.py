@@ -17,7 +17,7 @@ from kinetoscope.analysis.memory.traced import (
     memory_timeline,
 )
 from kinetoscope.document.collect.memory import memory
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -61,7 +61,7 @@ def test_peaks_turnover_and_where(trace_of: Make) -> None:
         change(10, 100, 1100, 2000), change(20, 300, 1400, 2500), change(30, -100, 1300, 2500),
         change(5, 999, 5000, 5000, device_type=0),
     )  # fmt: skip
-    row = memory_statistics(Run((trace,))).row(0, named=True)
+    row = memory_statistics(LoadedRun((trace,))).row(0, named=True)
     assert (row["peak_allocated"], row["peak_reserved"], row["peak_op"]) == (1400, 2500, "aten::empty")
     assert (row["first_allocated"], row["last_allocated"]) == (1100, 1300)
     assert (row["allocations"], row["releases"], row["allocated_bytes"], row["reserved_growths"]) == (
@@ -88,7 +88,7 @@ def test_what_is_held_at_the_peak_and_what_allocated_it(trace_of: Make) -> None:
         (0, "aten::linear", "Linear_0", "train.py(9): step", 140, 2),
         (0, None, None, "train.py(9): step", 7, 1),
     ]
-    (row,) = memory(Run((trace,)))
+    (row,) = memory(LoadedRun((trace,)))
     assert row.held_from_before_bytes == 1547 - 900 - 140 - 7
     assert [held.bytes for held in row.held_at_peak] == [900, 140, 7]
 
@@ -126,7 +126,7 @@ def test_without_totals_it_is_the_sum_since_the_start(trace_of: Make) -> None:
 
 
 def test_nothing_recorded_is_an_empty_table(trace_of: Make) -> None:
-    run = Run((trace_of(call("aten::mm", 0, 5, "cpu_op")),))
+    run = LoadedRun((trace_of(call("aten::mm", 0, 5, "cpu_op")),))
     assert memory_statistics(run).is_empty()
     assert allocator_calls(run).is_empty()
 
@@ -137,7 +137,7 @@ def test_calls_of_the_allocator_within_a_step_are_listed(trace_of: Make) -> None
         call("cudaMalloc", 30, 20, "cuda_runtime"), call("cudaFree", 60, 5, "cuda_runtime"),
         call("cudaLaunchKernel", 70, 5, "cuda_runtime"),
     )  # fmt: skip
-    assert allocator_calls(Run((trace,))).rows() == [
+    assert allocator_calls(LoadedRun((trace,))).rows() == [
         (0, "cudaMalloc", 2, 30_000, 1, 20_000),
         (0, "cudaFree", 1, 5_000, 1, 5_000),
     ]
@@ -148,7 +148,7 @@ def test_a_real_recording_against_its_events(shared_data: Path) -> None:
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     changes = [e["args"] for e in events if e["name"] == "[memory]" and e["args"]["Device Type"] == 1]
-    row = memory_statistics(Run((read(path),))).row(0, named=True)
+    row = memory_statistics(LoadedRun((read(path),))).row(0, named=True)
     assert row["peak_allocated"] == max(c["Total Allocated"] for c in changes)
     assert row["allocated_bytes"] == sum(c["Bytes"] for c in changes if c["Bytes"] > 0)
     assert row["peak_op"] == "aten::_log_softmax_backward_data"  # 32,000 logits a token, twice in fp32
@@ -156,6 +156,6 @@ def test_a_real_recording_against_its_events(shared_data: Path) -> None:
 
 @pytest.mark.parametrize(("name", "calls"), [("hipFree", 1360), ("hipMalloc", 1460)])
 def test_a_real_program_whose_allocator_thrashes(shared_data: Path, name: str, calls: int) -> None:
-    table = allocator_calls(Run((read(shared_data / "public/tl_mi300x_ddp_resnet18_train.json.gz"),)))
+    table = allocator_calls(LoadedRun((read(shared_data / "public/tl_mi300x_ddp_resnet18_train.json.gz"),)))
     rows = {row["name"]: row for row in table.iter_rows(named=True)}
     assert rows[name]["calls"] == calls

@@ -8,7 +8,7 @@ from pathlib import Path
 import traces
 from kinetoscope.analysis.memory.peak import histories, holders
 from kinetoscope.document.collect.memory import peaks
-from kinetoscope.sources.run import MemoryFiles, Run
+from kinetoscope.sources.run import LoadedRun, MemoryFiles
 from kinetoscope.trace.read import read
 from snapshots import MAIN, WHEN_US, Allocator, dump, frames
 
@@ -44,7 +44,7 @@ def test_an_allocation_is_that_op_s_that_ran_when_it_was_made(tmp_path: Path):
     ]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
-    run = Run((read(path),), snapshots=(MemoryFiles(0, dump(tmp_path / "x.pickle", allocator)),))
+    run = LoadedRun((read(path),), snapshots=(MemoryFiles(0, dump(tmp_path / "x.pickle", allocator)),))
     (one,) = histories(run).found
     known = one.history.known.sort("start")
     assert known["op"].to_list() == ["aten::linear", "MmBackward0"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kinetoscope.analysis.events.ops import ops
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, host, kernel, step, trace
 
 
 def rows(*events: Event) -> dict[tuple[str, str], dict[str, Any]]:
-    table = ops(Run((trace(*events),)))
+    table = ops(LoadedRun((trace(*events),)))
     return {(row["name"], row["kind"]): row for row in table.iter_rows(named=True)}
 
 
@@ -127,4 +127,4 @@ def test_without_external_ids_the_launch_says_whose_the_kernel_is() -> None:
 
 def test_ranks_are_summed() -> None:
     ranks = [trace(op("aten::mm", 0, 10 + rank, 1), rank=rank) for rank in range(2)]
-    assert ops(Run(tuple(ranks)))["host_total_ns"].to_list() == [21_000]
+    assert ops(LoadedRun(tuple(ranks)))["host_total_ns"].to_list() == [21_000]

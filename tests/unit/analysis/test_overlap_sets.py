@@ -15,7 +15,7 @@ from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.ranks import without_lateness
 from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.findings.ledger import Job as Replayed
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.read import read
 from overlap_sets import Job
 
@@ -42,12 +42,12 @@ UNEVEN = [
 
 
 @cache
-def recorded(job: Job) -> tuple[RankComparison, Run]:
+def recorded(job: Job) -> tuple[RankComparison, LoadedRun]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"rank{rank}.json" for rank in range(job.ranks)]
         for path, (_, trace) in zip(paths, overlap_sets.recorded(job), strict=True):
             path.write_text(json.dumps(trace))
-        run = Run(tuple(read(path) for path in paths))
+        run = LoadedRun(tuple(read(path) for path in paths))
     return compare([part(trace) for trace in run.traces]), run
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.analysis.cost.lists import CHUNK, listed_elements
 from kinetoscope.analysis.cost.roofline import costed, roofline
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import Event, call, host, kernel, trace
@@ -102,7 +102,7 @@ def test_the_allocator_says_the_same_of_a_real_step(shared_data: Path) -> None:
             "bytes"
         ].sum()
         assert 1 <= allocated / (2 * elements_of) < 1.02
-    shares = roofline(Run((found,))).filter(pl.col("op_name").cast(pl.String).str.contains("_foreach_"))
+    shares = roofline(LoadedRun((found,))).filter(pl.col("op_name").cast(pl.String).str.contains("_foreach_"))
     assert len(shares) == 7
     assert not shares["refused"].any()
     assert shares["bandwidth_share"].min() > 0.4

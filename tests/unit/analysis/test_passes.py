@@ -15,7 +15,7 @@ from kinetoscope.analysis.passes.as_it_runs import as_it_runs, laid_over, slowes
 from kinetoscope.analysis.passes.match import match
 from kinetoscope.analysis.passes.unprofiled import rare_steps, rounds, spread, unprofiled
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 STEP_US = 1000.0
@@ -226,13 +226,13 @@ def test_of_old_recordings_the_mean_counts() -> None:
     assert unprofiled(StepTimings()) is None
 
 
-def run(full: Trace, light: Trace | None, timings: StepTimings, rank: int = 0) -> Run:
+def run(full: Trace, light: Trace | None, timings: StepTimings, rank: int = 0) -> LoadedRun:
     manifest = Manifest(ranks=(RankRecord(rank=rank, steps=timings),))
-    return Run((full,), manifest, light=() if light is None else (light,))
+    return LoadedRun((full,), manifest, light=() if light is None else (light,))
 
 
 def test_a_bare_trace_knows_only_what_was_recorded() -> None:
-    bare = Run((made([plain("abc")]),))
+    bare = LoadedRun((made([plain("abc")]),))
     assert as_it_runs(bare) == {}
     assert slowest(bare) is None
 

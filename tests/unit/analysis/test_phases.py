@@ -7,7 +7,7 @@ import pytest
 from kinetoscope.analysis.origins.sums import kernels
 from kinetoscope.analysis.step_outliers import step_distribution, step_outliers
 from kinetoscope.analysis.time.phases import leading, parts, phase_rows, phases, similarity
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, event, host, kernel, step, trace
 
 
@@ -32,11 +32,11 @@ class Loop:
         self.events.append(step(self.number, self.now, length))
         self.now, self.number = self.now + length, self.number + 1
 
-    def run(self) -> Run:
-        return Run((trace(*self.events),))
+    def run(self) -> LoadedRun:
+        return LoadedRun((trace(*self.events),))
 
 
-def found(run: Run) -> list[str]:
+def found(run: LoadedRun) -> list[str]:
     return phases(run)["phase"].to_list()
 
 
@@ -139,7 +139,7 @@ def test_parts_without_a_device_have_the_host_s_times() -> None:
 
 
 def test_a_recording_without_steps_has_no_phases() -> None:
-    run = Run((trace(host("aten::mm", 0, 1)),))
+    run = LoadedRun((trace(host("aten::mm", 0, 1)),))
     assert phases(run).is_empty()
     assert phase_rows(run).is_empty()
 

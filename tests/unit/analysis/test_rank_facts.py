@@ -28,7 +28,7 @@ from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.document.collect.ranks import ranks
 from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.rules import straggler
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.read import read
 from kinetoscope.views import ranks as rank_lines
 
@@ -134,7 +134,7 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
 ) -> None:
     """Summed by hand over what each rank was in a collective longer than the other, the first of each rank
     and those of cold steps left out. The finding's title says the same number."""
-    run = Run(tuple(read(recorded(f"h200-dist/{name}_rank{one}.json.gz")) for one in range(2)))
+    run = LoadedRun(tuple(read(recorded(f"h200-dist/{name}_rank{one}.json.gz")) for one in range(2)))
     found = comparison(run)
     cold = {*cold_steps(found.parts)}
     blamed = {one["instance"]: one for one in found.attributed.iter_rows(named=True)}

@@ -22,7 +22,7 @@ from kinetoscope.analysis.ranks.parts import APPROACH, RankPart, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
 from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.document.collect.ranks import compared
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job
@@ -238,7 +238,7 @@ def test_a_rank_of_another_group_is_sped_up_and_the_replay_of_all_gets_shorter(t
         path.write_text(json.dumps(content))
         traces.append(read(path))
     late = traces[3].host_events.filter(pl.col("name") == "aten::tokenize")
-    replayed = replays(Run(tuple(traces)))[0]
+    replayed = replays(LoadedRun(tuple(traces)))[0]
     assert abs(replayed.error) < 0.02
     saved_us = replayed.step_us - replayed.after(NOTHING, {3: without_host(late, 1.0)})
     assert 500 < saved_us <= 1_289

@@ -21,7 +21,7 @@ from kinetoscope.analysis.replay.change import (
 from kinetoscope.analysis.replay.host import logical_threads
 from kinetoscope.analysis.replay.numbers import gone_until, larger, shares
 from kinetoscope.analysis.replay.replay import StepReplay, replay, replays
-from kinetoscope.sources.run import Run as Recording
+from kinetoscope.sources.run import LoadedRun as Recording
 from kinetoscope.trace.model import Trace
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 

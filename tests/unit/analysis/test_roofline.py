@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.cost.call import Cost, OpCall
 from kinetoscope.analysis.cost.formulas import FORMULAS, cost
 from kinetoscope.analysis.cost.roofline import costed, kernel_roofline, roofline
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from traces import host as event
@@ -220,7 +220,7 @@ def test_a_call_stands_with_its_longest_kernel_and_the_time_of_all(trace_of: Mak
     trace = trace_of(*product(0, 1024, 2, 8), deviceProperties=H200)
     row = costed(trace).row(0, named=True)
     assert (row["id"], row["name"], row["time_ns"], row["flops"]) == (1, "nvjet1", 10_000, 2 * 1024**3)
-    found = roofline(Run((trace,))).row(0, named=True)
+    found = roofline(LoadedRun((trace,))).row(0, named=True)
     assert found["flops_share"] == pytest.approx(2 * 1024**3 / 10e-6 / 989.4e12)
     assert found["bandwidth_share"] == pytest.approx(3 * 1024**2 * 2 / 10e-6 / 4.8e12)
     assert (found["bound"], found["speed_of_light"]) == ("compute", found["flops_share"])
@@ -228,7 +228,7 @@ def test_a_call_stands_with_its_longest_kernel_and_the_time_of_all(trace_of: Mak
 
 def test_above_a_hundred_percent_is_refused_and_counted(trace_of: Make) -> None:
     trace = trace_of(*product(0, 1024, 1), *product(500, 64, 5, first=9), deviceProperties=H200)
-    run = Run((trace,))
+    run = LoadedRun((trace,))
     refused = roofline(run).filter(pl.col("refused"))
     assert refused.select("time_ns", "speed_of_light", "flops_share", "bound").row(0) == (
         1000,
@@ -245,7 +245,7 @@ def test_a_kernel_that_also_ran_for_unknown_ops_has_no_totals(trace_of: Make) ->
     other = [event("x", 900, 9, "cpu_op"), event("cudaLaunchKernel", 901, 2, "cuda_runtime", correlation=50),
              event("nvjet", 910, 5, "kernel", device=0, stream=7, correlation=50, tid=7)]  # fmt: skip
     trace = trace_of(*product(0, 256, 10), *other, deviceProperties=H200)
-    row = kernel_roofline(Run((trace,))).row(0, named=True)
+    row = kernel_roofline(LoadedRun((trace,))).row(0, named=True)
     assert (row["flops"], row["bytes"], row["launches"], row["costed_launches"]) == (None, None, 2, 1)
     assert row["speed_of_light"] is not None
 
@@ -259,7 +259,7 @@ def test_fp32_products_in_tf32_are_measured_by_the_tf32_peak(trace_of: Make) -> 
 
 def test_without_a_known_device_there_are_rates_but_no_shares(trace_of: Make) -> None:
     trace = trace_of(*product(0, 1024, 10), deviceProperties=[{"id": 0, "name": "Mystery 9000"}])
-    row = roofline(Run((trace,))).row(0, named=True)
+    row = roofline(LoadedRun((trace,))).row(0, named=True)
     assert row["flops_per_s"] == pytest.approx(2 * 1024**3 / 10e-6)
     assert (row["speed_of_light"], row["bound"], row["refused"]) == (None, None, False)
 
@@ -277,7 +277,7 @@ def test_flops_of_a_llama_step_are_those_torch_printed(shared_data: Path) -> Non
 
 
 def test_shares_on_a_real_recording_are_plausible(shared_data: Path) -> None:
-    table = roofline(Run((read(shared_data / "h200/llama_train_eager.json.gz"),)))
+    table = roofline(LoadedRun((read(shared_data / "h200/llama_train_eager.json.gz"),)))
     products = table.filter(pl.col("op_name").cast(pl.String) == "aten::mm", pl.col("bound") == "compute")
     weighted = (products["flops_share"] * products["time_ns"]).sum() / products["time_ns"].sum()
     assert 0.5 < weighted < 0.9  # large bf16 products on an H200 run at about two thirds of its peak
@@ -315,5 +315,5 @@ def test_copies_over_the_bus_have_no_share_of_the_memorys_peak(trace_of: Make) -
         ),
         deviceProperties=H200,
     )
-    row = roofline(Run((trace,))).row(0, named=True)
+    row = roofline(LoadedRun((trace,))).row(0, named=True)
     assert (row["bytes"], row["bandwidth_share"]) == (8192, None)

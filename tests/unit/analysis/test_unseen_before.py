@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.analysis.health.verdict import LISTED, health
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -33,7 +33,7 @@ def events(streams: int, busy: bool) -> list[dict[str, Any]]:
 
 
 def notes(trace: Trace) -> list[str]:
-    return [note.text for note in health(Run((trace,))).notes if note.code == "unseen-work-before"]
+    return [note.text for note in health(LoadedRun((trace,))).notes if note.code == "unseen-work-before"]
 
 
 def test_the_longest_are_said_and_the_others_counted(trace_of: Callable[..., Trace]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting, waits
 from kinetoscope.analysis.idle.gaps import idle
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -34,7 +34,7 @@ def compute(start: float, duration: float) -> dict[str, Any]:
 def test_the_rank_that_comes_last_waits_for_nobody(trace_of: Make) -> None:
     early = trace_of(reduce_(100, 50), reduce_(200, 20), rank=0)
     late = trace_of(reduce_(1140, 10), reduce_(1200, 20), rank=1)  # its clock is 1000 µs ahead
-    table = waiting(Run((early, late))).sort("rank", "start_ns")
+    table = waiting(LoadedRun((early, late))).sort("rank", "start_ns")
     assert table["transfer_ns"].to_list() == [10_000, 20_000, 10_000, 20_000]
     assert table["waiting_ns"].to_list() == [40_000, 0, 0, 0]
     assert table["last_rank"].to_list()[0] == 1
@@ -44,13 +44,13 @@ def test_the_rank_that_comes_last_waits_for_nobody(trace_of: Make) -> None:
 def test_collectives_that_do_not_end_together_are_not_compared(trace_of: Make) -> None:
     one = trace_of(reduce_(100, 50), reduce_(10_000, 20), reduce_(20_000, 20), rank=0)
     other = trace_of(reduce_(100, 50), reduce_(14_000, 20), reduce_(20_000, 20), rank=1)
-    table = waiting(Run((one, other))).sort("rank", "start_ns")
+    table = waiting(LoadedRun((one, other))).sort("rank", "start_ns")
     assert table["basis"].to_list() == ["ranks", "trace", "ranks"] * 2
 
 
 def test_one_trace_compares_with_its_own_shortest_of_the_same_size(trace_of: Make) -> None:
     trace = trace_of(reduce_(0, 50), reduce_(100, 10), reduce_(200, 70, elements=9))
-    table = waiting(Run((trace,)))
+    table = waiting(LoadedRun((trace,)))
     assert table["waiting_ns"].to_list() == [40_000, 0, None]
     assert table["basis"].to_list() == ["trace", "trace", None]
     assert table["last_rank"].null_count() == 3
@@ -58,7 +58,7 @@ def test_one_trace_compares_with_its_own_shortest_of_the_same_size(trace_of: Mak
 
 def test_exposed_is_what_the_device_did_nothing_beside(trace_of: Make) -> None:
     trace = trace_of(compute(0, 20), reduce_(10, 50), compute(30, 5), reduce_(100, 10))
-    run = Run((trace,))
+    run = LoadedRun((trace,))
     # It waits 40 µs, from 10 to 50; the device computes from 10 to 20 and from 30 to 35.
     assert waiting(run)["exposed_waiting_ns"].to_list() == [25_000, 0]
     assert exposed_waiting(run).rows() == [(0, 0, 25_000)]
@@ -72,7 +72,7 @@ def test_two_collectives_that_wait_at_once_wait_once(trace_of: Make) -> None:
         reduce_(10, 50), reduce_(100, 10), reduce_(20, 50, stream=18), reduce_(120, 10, stream=18),
         compute(44, 12),
     )  # fmt: skip
-    run = Run((trace,))
+    run = LoadedRun((trace,))
     assert waiting(run).sort("start_ns")["exposed_waiting_ns"].to_list() == [34_000, 4_000, 0, 0]
     assert exposed_waiting(run).rows() == [(0, 0, 38_000)]
     waited = waits(run, trace)
@@ -82,7 +82,7 @@ def test_two_collectives_that_wait_at_once_wait_once(trace_of: Make) -> None:
 def test_a_held_back_rank_is_the_one_waited_for(shared_data: Path) -> None:
     """Rank 1 sleeps 20 ms per step; rank 0 waits for it in every gradient bucket, and never the other way."""
     traces = tuple(read(shared_data / f"h200-dist/ddp_straggler_rank{rank}.json.gz") for rank in (0, 1))
-    table = waiting(Run(traces)).filter(pl.col("basis") == "ranks")
+    table = waiting(LoadedRun(traces)).filter(pl.col("basis") == "ranks")
     waited = dict(table.group_by("rank").agg(pl.col("waiting_ns").sum()).rows())
     assert waited[0] > 3 * 20_000_000
     assert waited[1] == 0
@@ -92,7 +92,7 @@ def test_rank_seven_comes_last_in_five_of_eight(shared_data: Path) -> None:
     """The data's README counted it by hand; a collective's ranks end within 7 µs."""
     folder = shared_data / "public/param_v100_dlrm_8rank"
     traces = tuple(read(folder / f"rank{rank}.json.gz", rank=rank) for rank in range(8))
-    table = waiting(Run(traces))
+    table = waiting(LoadedRun(traces))
     assert set(table["basis"]) == {"ranks"}
     counts = dict(table.filter(pl.col("rank") == 0).group_by("last_rank").len().rows())
     assert counts[7] == 5

@@ -14,7 +14,7 @@ from kinetoscope.comparison.comparability import surroundings
 from kinetoscope.comparison.counts import counts
 from kinetoscope.comparison.difference import difference
 from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import call, host, kernel, step, trace
 
 STEP = 100.0
@@ -27,7 +27,7 @@ def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float = 0.0) -> Run:
+def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float = 0.0) -> LoadedRun:
     """Steps of 100 µs; each launch is (op, kernel, start, duration), launched 5 µs before it starts."""
     events: list[dict[str, Any]] = []
     for number in range(steps):
@@ -46,16 +46,16 @@ def run(*launches: tuple[str, str, float, float], steps: int = 3, waits: float =
                 host("aten::item", begin + 60, waits + 2),
                 call("cudaStreamSynchronize", begin + 61, waits, 0),
             ]
-    return Run((trace(*events),))
+    return LoadedRun((trace(*events),))
 
 
-def own(one: Run) -> Account:
+def own(one: LoadedRun) -> Account:
     found = account(one)
     assert found is not None
     return found
 
 
-def compared(base: Run, new: Run) -> dict[str, Change]:
+def compared(base: LoadedRun, new: LoadedRun) -> dict[str, Change]:
     return {change.name: change for change in changes(own(base), own(new))}
 
 
@@ -109,7 +109,7 @@ def test_a_run_is_the_same_as_itself() -> None:
 
 def test_steps_are_not_held_against_a_whole_recording() -> None:
     marked = run(("aten::mm", "a", 10, 30))
-    unmarked = Run(
+    unmarked = LoadedRun(
         (trace(host("aten::mm", 0, 9), call("cudaLaunchKernel", 1, 2, 1), kernel("a", 10, 30, 1)),)
     )
     found = difference([unmarked], [marked])
@@ -156,7 +156,8 @@ def test_a_memory_format_owns_its_conversions_and_the_kernels_for_it() -> None:
 def test_an_optimizer_made_otherwise_is_one_change() -> None:
     step = "Optimizer.step#AdamW.step"
     base, new = (
-        Run((trace(*_optimizer(step, names)),)) for names in (("mul", "steps", "div"), ("steps", "fused"))
+        LoadedRun((trace(*_optimizer(step, names)),))
+        for names in (("mul", "steps", "div"), ("steps", "fused"))
     )
     (found,) = [change for change in changes(own(base), own(new)) if change.what == "replaced"]
     assert [work.name for work in found.base] == ["mul", "div"], "though one between them is still there"
@@ -185,7 +186,7 @@ def test_what_is_counted_stands_first_where_time_cannot_tell() -> None:
 def test_what_inductor_sets_for_itself_is_no_other_environment() -> None:
     one = run(("aten::mm", "a", 10, 30))
 
-    def at(**variables: str) -> Run:
+    def at(**variables: str) -> LoadedRun:
         return replace(one, manifest=Manifest(environment=Environment(variables=variables)))
 
     assert surroundings(at(), at(TRITON_CACHE_DIR="/cache")).why == ()
@@ -235,11 +236,11 @@ def test_what_a_device_was_allowed_stands_first(
     assert (found.comparability, found.why) == ("limited" if why else "good", why)
 
 
-def on_host(loader_us: float, *, line: int = 3, stacks: bool = True) -> Run:
+def on_host(loader_us: float, *, line: int = 3, stacks: bool = True) -> LoadedRun:
     """A step of 100 µs and the loader's: an op of 40 below the program's ``load``, whose own time differs."""
     frames = [("python_function", f"train.py({line}): load", 10.0, 40 + loader_us)] if stacks else []
     events = [host(name, 1000 + start, us, category) for category, name, start, us in frames]
-    return Run((trace(step(1, 1000, 100 + loader_us), host("aten::mm", 1012, 40), *events),))
+    return LoadedRun((trace(step(1, 1000, 100 + loader_us), host("aten::mm", 1012, 40), *events),))
 
 
 def test_time_outside_of_ops_is_of_the_program_s_functions_whatever_their_line() -> None:

@@ -7,10 +7,10 @@ import pytest
 from cases.recorded import recorded
 from kinetoscope.comparison.limits import broken
 from kinetoscope.errors import UsageError
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
-def run(case: str) -> Run:
+def run(case: str) -> LoadedRun:
     found = recorded(case, "before")
     assert found is not None
     return found

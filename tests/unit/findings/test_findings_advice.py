@@ -34,7 +34,7 @@ from kinetoscope.findings.rules import (
     sync_in_step,
     unfused_attention,
 )
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
 
 H200 = DeviceProperties(index=0, name="NVIDIA H200", properties={})
@@ -44,7 +44,7 @@ def view(*events: traces.Event, device: DeviceProperties | None = None) -> RankV
     trace: Trace = traces.trace(*events)
     if device is not None:
         trace = replace(trace, devices=(device,))
-    return RankView(Run((trace,)), trace)
+    return RankView(LoadedRun((trace,)), trace)
 
 
 def launched(

@@ -11,13 +11,13 @@ from kinetoscope import cli
 from kinetoscope.findings import commands
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.recording.manifest import Manifest
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import kernel, trace
 
 
 def view(*command: str, folder: Path | None = Path("my rec"), name: str = "k") -> RankView:
     recorded = trace(kernel(name, 10, 5), kernel(name, 20, 7), kernel("other", 30, 1))
-    return RankView(Run((recorded,), Manifest(command=command), None, folder), recorded)
+    return RankView(LoadedRun((recorded,), Manifest(command=command), None, folder), recorded)
 
 
 @pytest.mark.parametrize(

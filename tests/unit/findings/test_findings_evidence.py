@@ -8,12 +8,12 @@ import pytest
 import traces
 from kinetoscope.findings import evidence
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
 def view(*events: traces.Event) -> RankView:
     trace = traces.trace(*events)
-    return RankView(Run((trace,)), trace)
+    return RankView(LoadedRun((trace,)), trace)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules import straggler
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace.model import Trace
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200-dist"
@@ -56,21 +56,21 @@ def rank(number: int, late_us: float, last_us: float, size: int = 2) -> Trace:
 
 
 @pytest.fixture(scope="module")
-def late_job() -> Run:
-    return Run((rank(0, 0, LATE_US), rank(1, LATE_US, LATE_US)))
+def late_job() -> LoadedRun:
+    return LoadedRun((rank(0, 0, LATE_US), rank(1, LATE_US, LATE_US)))
 
 
 def finding(rule: str, saving: Saving, rank: int = 0) -> Finding:
     return Finding(rule=rule, rank=rank, title="", saving=saving, evidence=[], advice="")
 
 
-def faster(run: Run, rank: int, op: str, share: float) -> Saving:
+def faster(run: LoadedRun, rank: int, op: str, share: float) -> Saving:
     """The saving if an op takes so much less of its time on one rank."""
     view = next(view for view in views(run) if view.rank == rank)
     return savings.of(view, without_host(view.host(f"^{op}$"), share), "")
 
 
-def test_what_holds_the_late_rank_back_is_saved_once(late_job: Run) -> None:
+def test_what_holds_the_late_rank_back_is_saved_once(late_job: LoadedRun) -> None:
     waiting, _ = views(late_job)
     (late,) = straggler.find(waiting)
     stall = faster(late_job, 1, "aten::tokenize", LATE_US / (OWN_US / 2 + LATE_US - 2))
@@ -83,7 +83,7 @@ def test_what_holds_the_late_rank_back_is_saved_once(late_job: Run) -> None:
     assert found[1].remaining.also == found[0].rule
 
 
-def test_what_shortens_the_way_of_a_rank_that_waits_saves_nothing(late_job: Run) -> None:
+def test_what_shortens_the_way_of_a_rank_that_waits_saves_nothing(late_job: LoadedRun) -> None:
     early, late = (faster(late_job, rank, "aten::forward", 1.0) for rank in (0, 1))
     (alone,) = settle(late_job, [finding("own", early)])
     assert (alone.remaining.saving_us, alone.paced_by) == (pytest.approx(0, abs=1), 1)
@@ -96,7 +96,7 @@ def test_what_shortens_the_way_of_a_rank_that_waits_saves_nothing(late_job: Run)
     assert both.remaining.saving_us == pytest.approx(OWN_US / 2, rel=NEAR)
 
 
-def test_a_rank_is_the_critical_one_once_the_late_one_is_fixed(late_job: Run) -> None:
+def test_a_rank_is_the_critical_one_once_the_late_one_is_fixed(late_job: LoadedRun) -> None:
     (late,) = straggler.find(views(late_job)[0])
     own = finding("own", faster(late_job, 0, "aten::forward", 1.0))
     peer = finding("own", faster(late_job, 1, "aten::forward", 1.0), 1)
@@ -109,26 +109,26 @@ def test_a_rank_is_the_critical_one_once_the_late_one_is_fixed(late_job: Run) ->
     assert sum(one.remaining.saving_us for one in found) <= Job(late_job).step_us
 
 
-def test_all_rules_together_save_what_the_late_rank_loses_and_what_all_do(late_job: Run) -> None:
+def test_all_rules_together_save_what_the_late_rank_loses_and_what_all_do(late_job: LoadedRun) -> None:
     found = find(late_job)
     assert sum(one.remaining.saving_us for one in found) <= Job(late_job).step_us
     assert {one.rule for one in found if one.paced_by is not None and one.remaining.saving_us > 1} == set()
 
 
-def test_what_waits_in_a_collective_does_not_work(late_job: Run) -> None:
+def test_what_waits_in_a_collective_does_not_work(late_job: LoadedRun) -> None:
     early, late = views(late_job)
     assert early.busy_share > 0.4
     for view in (early, late):
         assert view.working_us == pytest.approx(MOVES_US, rel=NEAR)
-    alone = views(Run(late_job.traces[:1]))[0]
+    alone = views(LoadedRun(late_job.traces[:1]))[0]
     assert alone.working_share == alone.busy_share
 
 
 def test_of_many_ranks_those_stand_for_all_that_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = tuple(rank(number, late, LATE_US, 3) for number, late in enumerate((0, 0, LATE_US)))
-    whole = Job(Run(traces))
+    whole = Job(LoadedRun(traces))
     monkeypatch.setattr(ranks, "MOST", 2)
-    some = Job(Run(traces))
+    some = Job(LoadedRun(traces))
     joined = ranks.together(some.run)
     assert joined is not None
     assert 2 in joined[1]
@@ -145,7 +145,7 @@ def test_ranks_that_meet_nowhere_take_as_long_as_the_slowest() -> None:
         )
         for number, own in ((0, 20), (1, 80))
     )  # fmt: skip
-    run = Run((quick, slow))
+    run = LoadedRun((quick, slow))
     first = savings.of(views(run)[0], without_host(quick.host_events.filter(pl.col("name") == "aten::a")), "")
     (found,) = settle(run, [finding("own", first)])
     assert (first.us, found.remaining.saving_us, found.saving.us) == (pytest.approx(20), 0, pytest.approx(20))

@@ -18,7 +18,7 @@ from kinetoscope.findings import experience, savings
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import views
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 KERNELS = 10
@@ -40,7 +40,7 @@ def finding(rule: str, saving: Saving, rank: int = 0, subject: str = "") -> Find
 
 
 def test_what_two_findings_see_is_counted_once() -> None:
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     all_gaps, some = savings.idle(view, view.gaps, ""), savings.idle(view, view.gaps[3:6], "")
     assert some.us < all_gaps.us
@@ -54,7 +54,7 @@ def test_what_two_findings_see_is_counted_once() -> None:
 
 
 def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> None:
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     symptom = finding("symptom", savings.idle(view, view.gaps, ""))
     whole = intervals.union(view.gaps)
@@ -66,7 +66,7 @@ def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> Non
 
 
 def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     root = replace(finding("root", savings.nothing("")), at_least="high")
     small = finding("small root", savings.idle(view, intervals.union(view.gaps)[3:6], ""))
@@ -79,7 +79,7 @@ def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> No
 def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(experience.MEASURED, "risky", (-0.5, 1.2))
     monkeypatch.setitem(experience.MEASURED, "tried", (0.8, 1.1))
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     risky = finding("risky", savings.idle(view, view.gaps, ""))
     tried = finding("tried", savings.idle(view, view.gaps.head(4), ""))
@@ -91,7 +91,7 @@ def test_what_may_cost_time_does_not_stand_first(monkeypatch: pytest.MonkeyPatch
 
 
 def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> None:
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     most = savings.unreplayed(view, 0.9 * view.own_step_us, "")
     found = settle(run, [finding("measured", most), finding("idle", savings.idle(view, view.gaps, ""))])
@@ -101,7 +101,7 @@ def test_measured_beside_the_recording_it_adds_up_to_no_more_than_the_step() -> 
 
 
 def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
-    run = Run((late(0), late(1)))
+    run = LoadedRun((late(0), late(1)))
     found = [
         finding(rule, savings.idle(view, view.gaps, ""), view.rank, subject)
         for view in views(run)
@@ -121,7 +121,7 @@ def test_ranks_that_show_the_same_are_one_and_no_step_is_saved_twice() -> None:
 
 
 def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None:
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     half = savings.device(view, view.work, "", saved=pl.col("duration_ns") / 2)
     (hidden,) = settle(run, [finding("hidden", half)])
@@ -132,7 +132,7 @@ def test_device_time_that_the_host_hides_is_the_most_that_may_be_saved() -> None
 def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = Run((late(kernel_us=19),))
+    run = LoadedRun((late(kernel_us=19),))
     (view,) = views(run)
     quicker = savings.of(view, what_if.host(run, 0.4).changes[0], "")
     freed = [
@@ -154,7 +154,7 @@ def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
 
 
 def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() -> None:
-    run = Run((late(),))
+    run = LoadedRun((late(),))
     (view,) = views(run)
     idle = savings.idle(view, view.gaps, "")
     unsure = replace(finding("unsure", savings.not_predicted(idle, "who knows")), at_least="low")
@@ -178,7 +178,7 @@ def test_findings_add_up_to_what_all_save_together(
     changes: list[tuple[int, int, float, bool]], kernel_us: float
 ) -> None:
     trace = late(kernel_us=kernel_us)
-    run = Run((trace,))
+    run = LoadedRun((trace,))
     (view,) = views(run)
     together = ReplayChange()
     found: list[Finding] = []

@@ -8,7 +8,7 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.rules.data_loading_stall import find
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings, TimedSteps
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import host, step, trace
 
 
@@ -17,7 +17,7 @@ def found(cores: int, workers: int) -> list[Finding]:
     record = RankRecord(rank=0, steps=StepTimings(before=before, loader_workers=workers))
     steps = [step(i, 1000 * i, 1000) for i in range(3)]
     manifest = Manifest(ranks=(record,), environment=Environment(cpu_count=cores))
-    (view,) = views(Run((trace(*steps, host("aten::mm", 500, 400)),), manifest))
+    (view,) = views(LoadedRun((trace(*steps, host("aten::mm", 500, 400)),), manifest))
     return list(find(view))
 
 

@@ -14,7 +14,7 @@ import traces
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.memory import DeviceMemory, Held
-from kinetoscope.sources.run import MemoryFiles, Run, load
+from kinetoscope.sources.run import LoadedRun, MemoryFiles, load
 from snapshots import CALL, MAIN, MIB, OF_OPTIMIZER, SITE, Allocator, dump, frames
 
 LAYERS = 6
@@ -90,7 +90,7 @@ class Loop:
         path = dump(folder / "x.pickle", self.allocator)
         held = folder / "x.json"
         held.write_bytes(msgspec.json.encode(Held(boundaries_ns=tuple(self.boundaries), **tensors)))  # type: ignore[arg-type]
-        run = Run((traces.trace(traces.step(1, 0, 100)),), snapshots=(MemoryFiles(0, path, held),))
+        run = LoadedRun((traces.trace(traces.step(1, 0, 100)),), snapshots=(MemoryFiles(0, path, held),))
         return {one.rule: one for one in find(run) if one.saving_bytes or silent}
 
     @property

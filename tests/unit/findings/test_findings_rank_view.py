@@ -8,7 +8,7 @@ import traces
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -28,7 +28,7 @@ def two_steps(rank: int = 0) -> Trace:
 
 
 def test_a_scene_is_its_steps_and_what_they_launched() -> None:
-    view = RankView(Run((two_steps(),)), two_steps())
+    view = RankView(LoadedRun((two_steps(),)), two_steps())
     assert (view.steps, view.unit) == (2, "step")
     assert view.work["name"].to_list() == ["k", "k"]
     # Two steps by the device's clock, what it did last launched by them included.
@@ -40,16 +40,16 @@ def test_a_scene_is_its_steps_and_what_they_launched() -> None:
 
 
 def test_without_steps_a_scene_is_the_recording() -> None:
-    view = RankView(Run(()), traces.trace(traces.kernel("k", 0, 10), traces.kernel("k", 30, 10)))
+    view = RankView(LoadedRun(()), traces.trace(traces.kernel("k", 0, 10), traces.kernel("k", 30, 10)))
     assert (view.steps, view.unit, view.length_ns) == (1, "recording", 40_000)
     assert view.first_work_ns == view.bounds[0]
-    nothing = RankView(Run(()), traces.nothing())
+    nothing = RankView(LoadedRun(()), traces.nothing())
     assert (nothing.work.is_empty(), nothing.busy_ns, nothing.length_ns) == (True, 0, 1)
     assert nothing.device is None
 
 
 def test_events_are_found_by_name() -> None:
-    view = RankView(Run((two_steps(),)), two_steps())
+    view = RankView(LoadedRun((two_steps(),)), two_steps())
     assert len(view.host("^cudaLaunch")) == 2
     assert len(view.kernels("^k$")) == 2
     assert view.kernels("before").is_empty()
@@ -58,7 +58,7 @@ def test_events_are_found_by_name() -> None:
 
 def test_idle_time_is_counted_by_cause_and_by_what_ran_meanwhile() -> None:
     trace = two_steps()
-    view = RankView(Run((trace,)), trace)
+    view = RankView(LoadedRun((trace,)), trace)
     idle = view.us_of(view.gaps, "idle_ns")
     assert idle == pytest.approx(view.step_us - 30)
     assert view.us_of(view.idle(*view.gaps["cause"].unique()), "idle_ns") == pytest.approx(idle)
@@ -66,14 +66,14 @@ def test_idle_time_is_counted_by_cause_and_by_what_ran_meanwhile() -> None:
 
 
 def test_the_first_rank_speaks_for_all() -> None:
-    run = Run((two_steps(0), two_steps(1)))
+    run = LoadedRun((two_steps(0), two_steps(1)))
     assert [(view.rank, view.first) for view in views(run)] == [(0, True), (1, False)]
     assert views(run) is views(run)
 
 
 def test_the_manifest_tells_of_each_rank_for_itself() -> None:
     timings = StepTimings(settled=True, warmup_s=(0.1,), unprofiled_s=(50e-6, 70e-6))
-    run = Run((two_steps(0), two_steps(1)), Manifest(ranks=(RankRecord(rank=1, steps=timings),)))
+    run = LoadedRun((two_steps(0), two_steps(1)), Manifest(ranks=(RankRecord(rank=1, steps=timings),)))
     first, second = views(run)
     assert (first.record, first.unprofiled_us, first.settled) == (None, None, False)
     assert second.unprofiled_us == pytest.approx(60)

@@ -11,7 +11,7 @@ from kinetoscope.findings import registry
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.registry import Rule, find
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -30,22 +30,22 @@ def launch_bound(rank: int, gap_us: float) -> Trace:
 
 
 def test_nothing_is_found_in_nothing() -> None:
-    assert find(Run(())) == []
-    assert find(Run((traces.nothing(),))) == []
+    assert find(LoadedRun(())) == []
+    assert find(LoadedRun((traces.nothing(),))) == []
 
 
 def test_one_host_event_says_only_that_it_is_little() -> None:
-    found = find(Run((traces.trace(traces.host("aten::add", 5, 5)),)))
+    found = find(LoadedRun((traces.trace(traces.host("aten::add", 5, 5)),)))
     assert {finding.rule for finding in found} == {"too-few-steps"}
 
 
 def test_one_device_event_without_a_launch() -> None:
-    found = find(Run((traces.trace(traces.kernel("k", 0, 10)),)))
+    found = find(LoadedRun((traces.trace(traces.kernel("k", 0, 10)),)))
     assert all(finding.saving.us <= 10 for finding in found)
 
 
 def test_ranks_that_show_the_same_become_one_finding() -> None:
-    run = Run((launch_bound(0, 20), launch_bound(1, 40)))
+    run = LoadedRun((launch_bound(0, 20), launch_bound(1, 40)))
     found = [finding for finding in find(run) if finding.rule == "overhead-bound"]
     assert len(found) == 1
     assert found[0].ranks == (0, 1)
@@ -70,7 +70,7 @@ def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
             )
 
     monkeypatch.setattr(registry, "rules", lambda: {"made-up": Rule("made-up", "", {}, made_up)})
-    found = find(Run((traces.nothing(), launch_bound(1, 20))))
+    found = find(LoadedRun((traces.nothing(), launch_bound(1, 20))))
     assert {finding.rule for finding in found} == {"made-up"}
     assert [(finding.subject, finding.severity, finding.ranks) for finding in found] == [
         ("capped", "low", (0, 1)),
@@ -80,5 +80,5 @@ def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
 
 
 def test_findings_are_remembered_per_run() -> None:
-    run = Run((launch_bound(0, 20),))
+    run = LoadedRun((launch_bound(0, 20),))
     assert find(run) is find(run)

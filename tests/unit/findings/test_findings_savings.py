@@ -10,7 +10,7 @@ from kinetoscope.findings import savings
 from kinetoscope.findings.model import Saving
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def view(every_us: float, kernel_us: float, unprofiled_us: float | None = None) 
         events.append(traces.kernel(f"k{number % 6}", start, kernel_us, number + 1))
     trace = traces.trace(*events)
     timings = StepTimings(unprofiled_s=() if unprofiled_us is None else (unprofiled_us / 1e6,))
-    return RankView(Run((trace,), Manifest(ranks=(RankRecord(rank=0, steps=timings),))), trace)
+    return RankView(LoadedRun((trace,), Manifest(ranks=(RankRecord(rank=0, steps=timings),))), trace)
 
 
 def between(view: RankView, first: int, last: int) -> pl.DataFrame:

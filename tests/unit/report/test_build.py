@@ -14,11 +14,11 @@ from contract import CONTRACT
 from kinetoscope import document
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from traces import host, kernel, nothing, step, trace
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: LoadedRun) -> dict[str, Any]:
     return json.loads(msgspec.json.encode(build(run)))
 
 
@@ -79,14 +79,14 @@ def test_a_compiled_graph_has_its_row(recorded: Callable[[str], Path]) -> None:
 
 
 def test_a_recording_of_host_work_alone_makes_a_report() -> None:
-    report = as_json(Run((trace(host("aten::mm", 0, 10)),)))
+    report = as_json(LoadedRun((trace(host("aten::mm", 0, 10)),)))
     assert report["devices"] == report["kernels"] == report["categories"] == report["idle"] == []
     assert [row["name"] for row in report["ops"]] == ["aten::mm"]
 
 
 def test_a_category_has_no_more_of_the_window_than_lies_in_it() -> None:
     recorded = trace(step(1, 0, 100), kernel("ampere_sgemm", 80, 40), kernel("ampere_sgemm", 500, 10))
-    report = as_json(Run((recorded,)))
+    report = as_json(LoadedRun((recorded,)))
     (category,) = report["categories"]
     assert (category["category"], category["launches"], category["distinct_kernels"]) == ("matmul", 2, 1)
     assert category["device_time_us"] == 50
@@ -95,7 +95,7 @@ def test_a_category_has_no_more_of_the_window_than_lies_in_it() -> None:
 
 
 def test_an_empty_trace_makes_a_report() -> None:
-    report = as_json(Run((nothing(),)))
+    report = as_json(LoadedRun((nothing(),)))
     assert (
         report["devices"] == report["kernels"] == report["steps"] == report["ops"] == report["graphs"] == []
     )

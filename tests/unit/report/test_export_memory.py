@@ -16,7 +16,7 @@ from kinetoscope.export import perfetto
 from kinetoscope.recording.memory import Held
 from kinetoscope.snapshot.model import ALLOC
 from kinetoscope.snapshot.read import read as read_snapshot
-from kinetoscope.sources.run import MemoryFiles, Run
+from kinetoscope.sources.run import LoadedRun, MemoryFiles
 from kinetoscope.trace.read import read
 from snapshots import WHEN_US, Training, dump
 
@@ -33,7 +33,7 @@ def test_counters_beside_a_trace_sum_to_what_the_allocator_counted(tmp_path: Pat
     (tmp_path / "trace.json").write_text(json.dumps(document))
     trace = read(tmp_path / "trace.json")
     files = MemoryFiles(0, dump(tmp_path / "x.pickle", training.allocator), tmp_path / "x.json")
-    shown = json.loads(perfetto.render(Run((trace,), snapshots=(files,))))["traceEvents"]
+    shown = json.loads(perfetto.render(LoadedRun((trace,), snapshots=(files,))))["traceEvents"]
     # The history's first moment stands twice: before its first entry, and after.
     counters = {one["ts"]: one["args"] for one in shown if one["ph"] == "C"}
     entries = training.allocator.entries
@@ -42,7 +42,7 @@ def test_counters_beside_a_trace_sum_to_what_the_allocator_counted(tmp_path: Pat
         assert sum(counts.values()) == counted["reserved"]
         assert counts["free or rounding"] == counted["reserved"] - counted["requested"]
     assert "GPU 0 memory" in {one["args"].get("name") for one in shown if one["ph"] == "M"}
-    without = json.loads(perfetto.render(Run((trace,))))["traceEvents"]
+    without = json.loads(perfetto.render(LoadedRun((trace,))))["traceEvents"]
     assert not [one for one in without if one["ph"] == "C"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.export import perfetto, pftrace
 from kinetoscope.export.pftrace import varint
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from traces import call, host, kernel, step, trace
 
 
@@ -60,7 +60,7 @@ def test_varints_read_back(number: int) -> None:
 
 
 def test_every_event_nests_on_its_track_and_launches_point_at_their_work() -> None:
-    run = Run((
+    run = LoadedRun((
         trace(
             host("aten::mm", 0, 10), host("crossing", 5, 10), call("cudaLaunchKernel", 1.001, 2.003, 7),
             kernel("one", 4.035, 8.001, 7, grid=[3, 1, 1]), kernel("two", 6.007, 9.013), 
@@ -121,7 +121,7 @@ def held(at: float, size: int, allocated: int) -> dict[str, object]:
 
 
 def test_perfetto_s_own_format_has_the_counters_of_its_json() -> None:
-    run = Run((trace(step(1, 0, 10), held(1, 100, 100), held(2, -40, 60)),))
+    run = LoadedRun((trace(step(1, 0, 10), held(1, 100, 100), held(2, -40, 60)),))
     shown = json.loads(perfetto.render(run))["traceEvents"]
     packets = [message(packet) for number, packet in fields(pftrace.render(run)) if number == 1]
     tracks = {message(p[60][0])[1][0]: message(p[60][0]) for p in packets if 60 in p}

@@ -12,7 +12,7 @@ import pytest
 from kinetoscope import document
 from kinetoscope.document.collect.report import build
 from kinetoscope.render import markdown, terminal
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import overview, steps
 from kinetoscope.views import page as html
 from page_data import words
@@ -20,7 +20,7 @@ from report_sample import HOSTILE, report
 from traces import event
 
 
-def trained(trace_of: Any) -> Run:
+def trained(trace_of: Any) -> LoadedRun:
     """Five steps of one launch each; the third waits. Memory comes and goes with each."""
     events: list[dict[str, Any]] = []
     at = 0.0
@@ -42,7 +42,7 @@ def trained(trace_of: Any) -> Run:
             }  # fmt: skip
             events.append(memory)
         at += length
-    return Run((trace_of(*events),))
+    return LoadedRun((trace_of(*events),))
 
 
 def test_rows_of_a_small_run(trace_of: Any) -> None:

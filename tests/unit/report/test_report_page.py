@@ -20,7 +20,7 @@ from kinetoscope.document.collect import timeline
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.collect.report import build
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import page as html
 from page_data import PageData, page_data
 
@@ -49,12 +49,12 @@ def test_columns_hold_their_numbers(values: list[int], deltas: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> LoadedRun:
     return load(BREAKS / "breaks.log.gz", BREAKS / "breaks.json.gz")
 
 
 @pytest.fixture(scope="module")
-def report(run: Run) -> Report:
+def report(run: LoadedRun) -> Report:
     return build(run, page=True)
 
 
@@ -63,7 +63,7 @@ def data(report: Report) -> PageData:
     return page_data(html.render(report, ["breaks"]))
 
 
-def test_events_are_those_of_the_tables(run: Run, data: PageData) -> None:
+def test_events_are_those_of_the_tables(run: LoadedRun, data: PageData) -> None:
     (trace,) = run.traces
     found = data.report["page"]["timeline"]
     names = [(row["name"], row["kind"]) for row in found["names"]]
@@ -94,7 +94,7 @@ def test_events_are_those_of_the_tables(run: Run, data: PageData) -> None:
         assert order == sorted(order)
 
 
-def test_work_points_at_its_launch(run: Run, data: PageData) -> None:
+def test_work_points_at_its_launch(run: LoadedRun, data: PageData) -> None:
     (trace,) = run.traces
     found, columns = data.report["page"]["timeline"], data.columns
     work = [
@@ -114,7 +114,7 @@ def test_work_points_at_its_launch(run: Run, data: PageData) -> None:
     assert sorted(map(str, grids)) == sorted(map(str, trace.device_events["grid"]))
 
 
-def test_idle_time_is_that_of_the_gaps(run: Run, data: PageData) -> None:
+def test_idle_time_is_that_of_the_gaps(run: LoadedRun, data: PageData) -> None:
     found, columns = data.report["page"]["timeline"], data.columns
     rows = list(zip(columns["idle_start"], columns["idle_duration"], columns["idle_cause"], strict=True))
     table = gaps(run).sort("rank", "device", "start_ns")
@@ -126,7 +126,7 @@ def test_idle_time_is_that_of_the_gaps(run: Run, data: PageData) -> None:
     )
 
 
-def test_evidence_leads_to_its_events(run: Run, data: PageData) -> None:
+def test_evidence_leads_to_its_events(run: LoadedRun, data: PageData) -> None:
     (trace,) = run.traces
     found, columns = data.report["page"]["timeline"], data.columns
     starts = dict(
@@ -142,7 +142,7 @@ def test_evidence_leads_to_its_events(run: Run, data: PageData) -> None:
     assert marks
 
 
-def test_generated_code_is_the_logs(run: Run, report: Report) -> None:
+def test_generated_code_is_the_logs(run: LoadedRun, report: Report) -> None:
     assert run.compilation is not None
     assert report.page
     assert {row.graph: row.code for row in report.page.modules} == {
@@ -158,13 +158,15 @@ def test_generated_code_is_the_logs(run: Run, report: Report) -> None:
     assert sorted(kernels) == sorted(row.name for row in run.compilation.kernels)
 
 
-def test_the_json_is_without_the_pages_own_data(run: Run) -> None:
+def test_the_json_is_without_the_pages_own_data(run: LoadedRun) -> None:
     from kinetoscope.render.json import indented
 
     assert '"page"' not in indented(build(run))
 
 
-def test_a_large_recording_keeps_what_fits(run: Run, data: PageData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_recording_keeps_what_fits(
+    run: LoadedRun, data: PageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = len(data.columns["start"])
     monkeypatch.setattr(timeline, "MOST", whole // 2)
     cut = page_data(html.render(build(run, page=True), ["breaks"]))

@@ -10,7 +10,7 @@ import pytest
 
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.cli import main
-from kinetoscope.sources.run import Run, load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace import container, cutter
 from traces import call, host, kernel, step
 
@@ -36,7 +36,7 @@ def zeroed(data: bytes, start: float, end: float) -> bytes:
     return data[:first] + b"\0" * (last - first) + data[last:]
 
 
-def opened(folder: Path, data: bytes, suffix: str = ".json") -> Run:
+def opened(folder: Path, data: bytes, suffix: str = ".json") -> LoadedRun:
     path = folder / f"trace{suffix}"
     path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
     return load(path)

@@ -14,7 +14,7 @@ import pytest
 
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.errors import KinetoscopeError
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace import container, cutter
 from kinetoscope.trace.decoding import spans
 from kinetoscope.trace.model import Trace
@@ -235,7 +235,7 @@ def test_a_second_document_is_read_too_and_said(name: str, tmp_path: Path) -> No
     assert rows(both) == 2 * rows(whole)
     assert [damage.code for damage in both.source.damages] == ["several-traces"]
     assert not both.source.complete
-    assert health(Run((both,))).verdict != "good"
+    assert health(LoadedRun((both,))).verdict != "good"
 
 
 @pytest.mark.parametrize("name", TRACES)

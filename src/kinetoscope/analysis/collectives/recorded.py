@@ -13,7 +13,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 # When ranks may leave a collective.
@@ -235,7 +235,7 @@ def host_of(path: str) -> str:
     return name[1] if name else ""
 
 
-def hosts_of(run: Run) -> dict[int, str]:
+def hosts_of(run: LoadedRun) -> dict[int, str]:
     """Where each rank ran, as its trace's name or the recording says; empty where neither does."""
     recorded = {one.rank: one.host for one in run.manifest.ranks} if run.manifest else {}
     return {trace.rank: host_of(trace.source.path) or recorded.get(trace.rank, "") for trace in run.traces}

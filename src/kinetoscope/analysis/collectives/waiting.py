@@ -27,7 +27,7 @@ from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 # What a rank came later than the next one before it may be said to be last: its clock tells no more.
@@ -37,7 +37,7 @@ BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl
 
 
 @remembered
-def collectives_of(run: Run) -> Paired:
+def collectives_of(run: LoadedRun) -> Paired:
     """The collectives of all ranks, paired, with what each waited (see ``waited``)."""
     tables = [collectives(trace) for trace in run.traces]
     computed = [
@@ -55,12 +55,12 @@ def collectives_of(run: Run) -> Paired:
     )
 
 
-def waiting(run: Run) -> pl.DataFrame:
+def waiting(run: LoadedRun) -> pl.DataFrame:
     """One row per communication kernel, of all ranks (see ``waited``)."""
     return collectives_of(run).table
 
 
-def exposed_waiting(run: Run) -> pl.DataFrame:
+def exposed_waiting(run: LoadedRun) -> pl.DataFrame:
     """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective
     waited for another rank while the device computed and copied nothing."""
     known = waiting(run).drop_nulls("waiting_ns")
@@ -68,7 +68,7 @@ def exposed_waiting(run: Run) -> pl.DataFrame:
     return total.filter(pl.col("exposed_waiting_ns") > 0)
 
 
-def waits(run: Run, trace: Trace) -> pl.DataFrame:
+def waits(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     """The collectives of one rank that waited for another: rows of ``work`` with ``waiting_ns`` and
     ``saved_ns``, how long of that, inside the window, the device did nothing else."""
     own = waiting(run).filter((pl.col("rank") == trace.rank) & (pl.col("waiting_ns") > 0))

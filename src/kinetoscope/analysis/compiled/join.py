@@ -26,7 +26,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.compilation.model import CompiledProgram, LineTime
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 # Triton before 3.0 appended the specialisation of each argument to the kernel's name.
@@ -48,7 +48,7 @@ class Joined:
 
 
 @remembered
-def join(run: Run) -> Joined | None:
+def join(run: LoadedRun) -> Joined | None:
     """The run's compilation joined with its traces; None where there is no compile log."""
     compilation = run.compilation
     if compilation is None:
@@ -62,7 +62,7 @@ def join(run: Run) -> Joined | None:
     return Joined(filled, compiled_rows.coverage(owned), lines, compiled_rows.matched(owned, filled))
 
 
-def source_of(run: Run) -> dict[str, str]:
+def source_of(run: LoadedRun) -> dict[str, str]:
     """``file:line`` of the first line that each generated kernel computes, by its name in the trace.
 
     Graphs may have kernels of one name: the one with the most device time speaks for it.
@@ -77,7 +77,7 @@ def source_of(run: Run) -> dict[str, str]:
     }
 
 
-def compiled_speeds(run: Run) -> dict[str, float]:
+def compiled_speeds(run: LoadedRun) -> dict[str, float]:
     """The share of the device's peak that each generated kernel reaches by its compile log, where that is
     known, by its name in the trace; of kernels of one name the first's."""
     joined = join(run)

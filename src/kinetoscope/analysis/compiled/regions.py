@@ -19,7 +19,7 @@ from kinetoscope.analysis.events.torch_names import (
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -195,7 +195,7 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
 
 @remembered
-def graphs(run: Run) -> pl.DataFrame:
+def graphs(run: LoadedRun) -> pl.DataFrame:
     """One row per compiled graph that was called, most device time first.
 
     ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time
@@ -216,7 +216,7 @@ def graphs(run: Run) -> pl.DataFrame:
 
 
 @remembered
-def graph_categories(run: Run) -> pl.DataFrame:
+def graph_categories(run: LoadedRun) -> pl.DataFrame:
     """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``,
     ``device_time_ns``, ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all
     device time)."""

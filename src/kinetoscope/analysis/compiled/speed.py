@@ -19,7 +19,7 @@ from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.cost.roofline import TF32, peaks
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.compilation.model import CompiledGraph, CompiledProgram, Frame
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 COSTS = {
     "kernel": pl.UInt32,
@@ -52,7 +52,7 @@ class TimeShare(NamedTuple):
 
 
 def with_speed(
-    compilation: CompiledProgram, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: Run
+    compilation: CompiledProgram, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: LoadedRun
 ) -> tuple[CompiledProgram, tuple[LineTime, ...]]:
     """The rows with ``speed_of_light`` and what it is made of; untouched where no device is known.
 
@@ -111,7 +111,7 @@ def _places(compilation: CompiledProgram, unit: Unit) -> set[tuple[str, int]]:
     return {(line.file, line.line) for line in lines}
 
 
-def _units(compilation: CompiledProgram, owned: pl.DataFrame, run: Run) -> pl.DataFrame:
+def _units(compilation: CompiledProgram, owned: pl.DataFrame, run: LoadedRun) -> pl.DataFrame:
     """One row per kernel, and one a library call of a graph, whose least time is known: ``KEYS``, ``calls``,
     ``time_us``, ``median_us``, ``least_us`` (of a call), ``bytes``, ``flops``, ``bound``, ``refused``."""
     of_call = [*KEYS, "rank", "device"]

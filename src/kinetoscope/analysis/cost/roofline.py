@@ -13,7 +13,7 @@ from kinetoscope.analysis.cost.lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.hardware import DeviceSpec, find
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -145,7 +145,7 @@ def peaks(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
-def roofline(run: Run) -> pl.DataFrame:
+def roofline(run: LoadedRun) -> pl.DataFrame:
     """One row per kernel, op and shapes, of all ranks, longest first.
 
     Returns:
@@ -204,7 +204,7 @@ def roofline(run: Run) -> pl.DataFrame:
 
 
 @remembered
-def kernel_roofline(run: Run) -> pl.DataFrame:
+def kernel_roofline(run: LoadedRun) -> pl.DataFrame:
     """One row per kernel ``name``: ``flops`` and ``bytes`` (null unless every launch's cost is known),
     ``speed_of_light`` (over the calls whose model holds: the time they would take at their peaks, over the
     time they took), ``costed_launches``, ``refused_launches`` and ``launches``."""

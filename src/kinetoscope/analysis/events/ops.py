@@ -35,7 +35,7 @@ from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 ANY_STEP = "ProfilerStep*"
@@ -54,7 +54,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @remembered
-def ops(run: Run) -> pl.DataFrame:
+def ops(run: LoadedRun) -> pl.DataFrame:
     """One row per name and kind, all ranks together, most device time first.
 
     ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device

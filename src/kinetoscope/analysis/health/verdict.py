@@ -27,7 +27,7 @@ from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
 from kinetoscope.trace.schema import whole
@@ -62,7 +62,7 @@ DIED = "died-while-recording"
 UNEVEN = 1.5
 
 
-def of_the_run(run: Run) -> list[Note]:
+def of_the_run(run: LoadedRun) -> list[Note]:
     """The notes on a whole run."""
     return [
         *_died(run),
@@ -74,14 +74,14 @@ def of_the_run(run: Run) -> list[Note]:
     ]
 
 
-def _died(run: Run) -> list[Note]:
+def _died(run: LoadedRun) -> list[Note]:
     """A process that a fault ended while the recorder was at work in it."""
     records = run.manifest.ranks if run.manifest else ()
     deaths = ((record.rank, record.died_recording()) for record in records)
     return [Note(DIED, DEGRADED, text, rank=rank) for rank, text in deaths if text is not None]
 
 
-def _ended(run: Run) -> list[Note]:
+def _ended(run: LoadedRun) -> list[Note]:
     """A program that was killed, or failed, or was over before it had settled. One that was recorded whole
     and ended as it was to is as it was to be."""
     notes: list[Note] = []
@@ -104,7 +104,7 @@ def _ended(run: Run) -> list[Note]:
     return notes
 
 
-def _ranks_absent(run: Run) -> list[Note]:
+def _ranks_absent(run: LoadedRun) -> list[Note]:
     def world(trace: Trace) -> int:
         match trace.metadata.get("distributedInfo"):
             case {"world_size": int(size)}:
@@ -119,7 +119,7 @@ def _ranks_absent(run: Run) -> list[Note]:
     return [Note("ranks-absent", INFO, text)]
 
 
-def _first_collective(run: Run) -> list[Note]:
+def _first_collective(run: LoadedRun) -> list[Note]:
     """The first collective of a recording waits until every other rank's profiler has started."""
     notes: list[Note] = []
     for trace in run.traces:
@@ -140,7 +140,7 @@ def _first_collective(run: Run) -> list[Note]:
     return notes
 
 
-def _inflation(run: Run) -> list[Note]:
+def _inflation(run: LoadedRun) -> list[Note]:
     notes: list[Note] = []
     for rank, own in as_it_runs(run).items():
         if own.inflation is None or own.recorded_us is None:
@@ -157,7 +157,7 @@ def _inflation(run: Run) -> list[Note]:
     return notes
 
 
-def _busy_machine(run: Run) -> list[Note]:
+def _busy_machine(run: LoadedRun) -> list[Note]:
     """More that wanted to run than there are cores: what takes turns with the program is not in its trace."""
     environment = run.manifest.environment if run.manifest else None
     if environment is None or not environment.cpu_count or environment.load_average is None:
@@ -187,7 +187,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 @remembered
-def health(run: Run) -> Health:
+def health(run: LoadedRun) -> Health:
     """The verdict on a run, with its notes."""
     notes = [
         msgspec.structs.replace(note, rank=trace.rank)
@@ -486,12 +486,12 @@ OF_LOGS = {
 }
 
 
-def losses(run: Run) -> tuple[str, ...]:
+def losses(run: LoadedRun) -> tuple[str, ...]:
     """Sentences on what was lost, the traces' own damage first; empty where nothing is known to be."""
     return tuple(dict.fromkeys([*_of_traces(run), *run.lost, *_of_logs(run)]))
 
 
-def _of_traces(run: Run) -> Iterable[str]:
+def _of_traces(run: LoadedRun) -> Iterable[str]:
     for source in (trace.source for trace in run.traces):
         for damage in source.damages:
             if is_loss(damage.code):
@@ -501,7 +501,7 @@ def _of_traces(run: Run) -> Iterable[str]:
     )
 
 
-def _of_logs(run: Run) -> Iterable[str]:
+def _of_logs(run: LoadedRun) -> Iterable[str]:
     for source in run.compilation.sources if run.compilation else ():
         yield from (
             f"{Path(source.path).name}: {words}" for code, words in OF_LOGS.items() if code in source.damages

@@ -12,7 +12,7 @@ from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.intervals import overlay
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -57,7 +57,7 @@ class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @remembered
-def gaps(run: Run) -> pl.DataFrame:
+def gaps(run: LoadedRun) -> pl.DataFrame:
     """The idle time of every device inside its window, cut into pieces that have one cause each.
 
     The pieces are disjoint and sum exactly to window less busy. Columns: ``rank``, ``device``, ``start_ns``,
@@ -77,7 +77,7 @@ def gaps(run: Run) -> pl.DataFrame:
 
 
 @remembered
-def idle(run: Run) -> pl.DataFrame:
+def idle(run: LoadedRun) -> pl.DataFrame:
     """Idle time of each device by cause, longest first.
 
     Returns:

@@ -8,7 +8,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 LAUNCHES = {
@@ -117,7 +117,7 @@ def arrival_ns(trace: Trace) -> int:
 
 
 @remembered
-def launch_statistics(run: Run) -> pl.DataFrame:
+def launch_statistics(run: LoadedRun) -> pl.DataFrame:
     """One row per rank and device: how its launches went.
 
     Returns:

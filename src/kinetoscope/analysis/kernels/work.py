@@ -10,7 +10,7 @@ from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 CATEGORY = pl.Categorical
@@ -144,6 +144,6 @@ PART = pl.Enum(["compute", "copy", "communication"])
 
 
 @remembered
-def work_of_all(run: Run) -> pl.DataFrame:
+def work_of_all(run: LoadedRun) -> pl.DataFrame:
     """``work`` of every rank, one below the other."""
     return pl.concat([work(trace) for trace in run.traces])

@@ -18,7 +18,7 @@ from kinetoscope.analysis.memory.traced import buffers, ops, unseen
 from kinetoscope.errors import InputError
 from kinetoscope.recording.memory import DeviceMemory, Held
 from kinetoscope.snapshot.model import ALLOC, MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
-from kinetoscope.sources.run import MemoryFiles, Run
+from kinetoscope.sources.run import LoadedRun, MemoryFiles
 from kinetoscope.trace.schema import whole
 
 # Reserved memory that has no owner: blocks are multiples of 512 bytes; what is free lies between blocks
@@ -321,7 +321,7 @@ class Histories:
 
 
 @remembered
-def histories(run: Run) -> Histories:
+def histories(run: LoadedRun) -> Histories:
     found: list[RankHistory] = []
     unread: list[InputError] = []
     made, traces = buffers(run), {trace.rank: trace for trace in run.traces}

@@ -14,7 +14,7 @@ from kinetoscope.analysis.events.torch_names import ALLOCATION, LIBRARY_FRAME
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import origins
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -86,7 +86,7 @@ def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
 
 
 @remembered
-def memory_statistics(run: Run) -> pl.DataFrame:
+def memory_statistics(run: LoadedRun) -> pl.DataFrame:
     """One row per rank and device whose memory was recorded.
 
     Returns:
@@ -134,7 +134,7 @@ def _op_at(trace: Trace, lane: int, at: int) -> str | None:
 
 
 @remembered
-def allocator_calls(run: Run) -> pl.DataFrame:
+def allocator_calls(run: LoadedRun) -> pl.DataFrame:
     """The driver's allocation calls by rank and name (cudaMalloc, hipFree, …), most host time first.
 
     Each stops the host, and a release stops the device as well: a program in steady state makes none.
@@ -247,7 +247,7 @@ EXTERN = re.compile(r"^\s*(?P<name>\w+) = (?P<callee>[\w.]+)\(")
 SCHEMA = {"graph": pl.String, "graph_line": pl.Int32, "buffer": pl.String}
 
 
-def buffers(run: Run) -> pl.DataFrame:
+def buffers(run: LoadedRun) -> pl.DataFrame:
     """Buffers that lines of generated modules allocate, by the name of the module's file.
 
     Returns:

@@ -11,7 +11,7 @@ from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_A
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.phases import phase_of_work
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -116,7 +116,7 @@ OUTSIDE = {
 
 
 @remembered
-def belonging(run: Run) -> pl.DataFrame:
+def belonging(run: LoadedRun) -> pl.DataFrame:
     """``work`` of every rank, with the Categorical columns
 
     - ``op_name``: the innermost op (or annotation) around the launch;

@@ -15,7 +15,7 @@ from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE, STEP
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins.attribution import attribution, belonging
 from kinetoscope.errors import UsageError
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
@@ -76,7 +76,7 @@ class ChainListing(msgspec.Struct, frozen=True, kw_only=True):
     chains: list[Chain]
 
 
-def chains(run: Run, name: str, category: str | None = None) -> ChainListing:
+def chains(run: LoadedRun, name: str, category: str | None = None) -> ChainListing:
     """How the kernels came about whose full or short name contains ``name``.
 
     Args:

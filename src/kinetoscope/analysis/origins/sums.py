@@ -10,7 +10,7 @@ from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.errors import UsageError, meant
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
 class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ BY = {
 }
 
 
-def kernels(run: Run, by: str = "kernel", category: str | None = None) -> pl.DataFrame:
+def kernels(run: LoadedRun, by: str = "kernel", category: str | None = None) -> pl.DataFrame:
     """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first.
 
     Returns:
@@ -126,7 +126,7 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 
 
 @remembered
-def kernel_rows(run: Run) -> pl.DataFrame:
+def kernel_rows(run: LoadedRun) -> pl.DataFrame:
     """One row per kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
     ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns) and
@@ -141,7 +141,7 @@ def kernel_rows(run: Run) -> pl.DataFrame:
     return rows.with_columns(pl.Series("short_name", shorts, pl.String))
 
 
-def _below_device(run: Run) -> pl.DataFrame:
+def _below_device(run: LoadedRun) -> pl.DataFrame:
     """(name, launches_below_device): how many launches leave multiprocessors of their device idle."""
     sizes = [
         blocks(trace.device_events.filter(device=device.index)).select(

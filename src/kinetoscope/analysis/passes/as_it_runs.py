@@ -19,7 +19,7 @@ from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.recording.manifest import RankRecord
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
 
@@ -67,7 +67,7 @@ class StepAsItRuns:
 
 
 @remembered
-def as_it_runs(run: Run) -> dict[int, StepAsItRuns]:
+def as_it_runs(run: LoadedRun) -> dict[int, StepAsItRuns]:
     """The steps that were timed without the profiler, by rank; none of a bare trace."""
     found: dict[int, StepAsItRuns] = {}
     for record in run.manifest.ranks if run.manifest else ():
@@ -77,18 +77,18 @@ def as_it_runs(run: Run) -> dict[int, StepAsItRuns]:
     return found
 
 
-def slowest(run: Run) -> StepAsItRuns | None:
+def slowest(run: LoadedRun) -> StepAsItRuns | None:
     """The step of the rank whose step takes longest: the others wait for it."""
     return max(as_it_runs(run).values(), key=lambda rank: rank.step_us, default=None)
 
 
 @remembered
-def light_run(run: Run) -> Run:
+def light_run(run: LoadedRun) -> LoadedRun:
     """The light pass as a run of its own."""
-    return Run(run.light)
+    return LoadedRun(run.light)
 
 
-def _of_rank(run: Run, record: RankRecord, timed: Unprofiled) -> StepAsItRuns:
+def _of_rank(run: LoadedRun, record: RankRecord, timed: Unprofiled) -> StepAsItRuns:
     passes = ({trace.rank: trace for trace in traces} for traces in (run.traces, run.light))
     full, light = (traces.get(record.rank) for traces in passes)
     words = f"{timed.step.n} {timed.words}"
@@ -133,7 +133,7 @@ def _busy(trace: Trace) -> tuple[int, float] | None:
     return device, length_ns / len(own) / 1000
 
 
-def _idle(run: Run, full: Trace, device: int, joined: Match | None) -> tuple[dict[str, float], str]:
+def _idle(run: LoadedRun, full: Trace, device: int, joined: Match | None) -> tuple[dict[str, float], str]:
     """A device's idle time by cause, ns, and where it is from: the light pass with the full one's causes, or
     else the full one."""
     recorded = _gaps(run, full.rank, device)
@@ -147,7 +147,7 @@ def _idle(run: Run, full: Trace, device: int, joined: Match | None) -> tuple[dic
     return causes, "the light pass, its causes the full one's before the same kernels"
 
 
-def _gaps(run: Run, rank: int, device: int) -> pl.DataFrame:
+def _gaps(run: LoadedRun, rank: int, device: int) -> pl.DataFrame:
     """The pieces of a device's gaps: (next, cause, idle_ns)"""
     return (
         gaps(run)

@@ -19,7 +19,7 @@ from kinetoscope.analysis.ranks.lateness import ALLOCATOR, COMPILE, COMPUTE, HOS
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, staged
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow, by_collectives
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.intervals import student_t
 from kinetoscope.trace.schema import whole
 
@@ -175,13 +175,13 @@ class RankComparison:
 
 
 @remembered
-def comparison(run: Run) -> RankComparison:
+def comparison(run: LoadedRun) -> RankComparison:
     """The ranks of a run that is in memory."""
     hosts = hosts_of(run)
     return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces], collectives_of(run))
 
 
-def culprit(run: Run) -> tuple[int | None, float]:
+def culprit(run: LoadedRun) -> tuple[int | None, float]:
     """The straggler and its share of the waiting, as the verdict has them; without one, the rank that was
     waited for most, the last to come where no rank's segment took longer. (None, 0) without other ranks."""
     found = comparison(run)

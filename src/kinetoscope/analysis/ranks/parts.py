@@ -21,7 +21,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "optimizer"
@@ -152,7 +152,7 @@ class RankPart:
 @remembered
 def part(trace: Trace) -> RankPart:
     """The part of one trace."""
-    run, within = Run((trace,)), window(trace)
+    run, within = LoadedRun((trace,)), window(trace)
     own = work(trace)
     lost = gaps(run).with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
     facts = RankFacts(

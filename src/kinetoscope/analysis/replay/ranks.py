@@ -21,7 +21,7 @@ from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
 from kinetoscope.analysis.time.window import window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -36,7 +36,7 @@ EQUAL_NS = 0.5
 
 
 @remembered
-def together(run: Run) -> tuple[ReplayGraph, dict[int, Spans]] | None:
+def together(run: LoadedRun) -> tuple[ReplayGraph, dict[int, Spans]] | None:
     """All ranks' graph with what of each is replayed; None where they meet nowhere.
 
     Of more than ``MOST`` the slowest, the median and those that are waited for most stand for all.
@@ -75,7 +75,7 @@ def pace_ns(graph: ReplayGraph, numbers: Numbers) -> float:
     return pace
 
 
-def _telling(run: Run, table: pl.DataFrame) -> list[Trace]:
+def _telling(run: LoadedRun, table: pl.DataFrame) -> list[Trace]:
     if len(run.traces) <= MOST:
         return list(run.traces)
     slowest = sorted(run.traces, key=lambda trace: window(trace).length_ns, reverse=True)
@@ -100,18 +100,18 @@ def _same_steps(traces: Sequence[Trace]) -> dict[int, Spans]:
 
 
 @remembered
-def without_lateness(run: Run) -> Changes:
+def without_lateness(run: LoadedRun) -> Changes:
     """No rank takes longer for its own work than the lower median of the ranks that it meets."""
     return _no_longer(run, lower_median)
 
 
 @remembered
-def evenly_loaded(run: Run) -> Changes:
+def evenly_loaded(run: LoadedRun) -> Changes:
     """None takes longer than the mean of all ranks, as if all had as much to do."""
     return _no_longer(run, mean)
 
 
-def _no_longer(run: Run, usual: Usual) -> Changes:
+def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     table = with_lateness(comparison(run).recorded, usual).filter(
         ~pl.col("before"), pl.col("instance").is_not_null()
     )
@@ -139,7 +139,7 @@ def _no_longer(run: Run, usual: Usual) -> Changes:
     return {trace.rank: _shorter(run, trace, shares.filter(rank=trace.rank)) for trace in run.traces}
 
 
-def _shorter(run: Run, trace: Trace, shares: pl.DataFrame) -> ReplayChange:
+def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange:
     """The shares ``computing`` and ``idling`` of what a rank did before each collective go away."""
     if shares.is_empty():
         return NOTHING

@@ -17,7 +17,7 @@ from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import PathPart, path_parts, repeated, single
 from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
 from kinetoscope.analysis.replay.spans import Spans, spans
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 # Bisection of the host's pace: to a thousandth.
@@ -138,7 +138,7 @@ def replay(trace: Trace) -> StepReplay:
 
 
 @remembered
-def replays(run: Run) -> dict[int, StepReplay]:
+def replays(run: LoadedRun) -> dict[int, StepReplay]:
     """Each rank's replay, as the program runs; of ranks that meet in collectives, with the others'."""
     joined = together(run)
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
@@ -151,7 +151,7 @@ def replays(run: Run) -> dict[int, StepReplay]:
 
 
 @remembered
-def job(run: Run) -> StepReplay | None:
+def job(run: LoadedRun) -> StepReplay | None:
     """All ranks as one program whose steps go on, of the rank whose step takes longest; None where they meet
     nowhere."""
     if (joined := together(run)) is None:
@@ -164,7 +164,7 @@ def job(run: Run) -> StepReplay | None:
 
 
 @remembered
-def without_stragglers(run: Run) -> IdealRow | None:
+def without_stragglers(run: LoadedRun) -> IdealRow | None:
     """How long a step would take if no rank were late (see ``ranks.without_lateness``); None where ranks meet
     nowhere, are too many to be replayed at once, or are a pipeline's stages, which wait whoever is late."""
     joined, compared = job(run), comparison(run)
@@ -191,7 +191,7 @@ def without_stragglers(run: Run) -> IdealRow | None:
 
 
 @remembered
-def alone(run: Run) -> dict[int, StepReplay]:
+def alone(run: LoadedRun) -> dict[int, StepReplay]:
     """Each rank's by itself, as the program runs: collectives take as long as they did, waiting and all."""
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}

@@ -25,7 +25,7 @@ from kinetoscope.analysis.replay.change import (
 )
 from kinetoscope.analysis.replay.host import logical_threads, waits
 from kinetoscope.errors import InputError
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -51,7 +51,7 @@ class Scale:
     factor: float
 
 
-Request = Callable[[Run], RequestedChange]
+Request = Callable[[LoadedRun], RequestedChange]
 
 
 def asked(
@@ -79,7 +79,7 @@ def asked(
     return [*found, *([without_waits] if no_sync else []), *([fused] if fuse else [])]
 
 
-def scaled(run: Run, scale: Scale) -> RequestedChange:
+def scaled(run: LoadedRun, scale: Scale) -> RequestedChange:
     """Kernels by name (as recorded or in short), ops by name with all device work in them, or a category.
 
     Raises:
@@ -96,14 +96,14 @@ def scaled(run: Run, scale: Scale) -> RequestedChange:
     return RequestedChange(text, {rank: change for rank, (change, _) in found.items()}, events)
 
 
-def without_waits(run: Run) -> RequestedChange:
+def without_waits(run: LoadedRun) -> RequestedChange:
     """No call waits for the device."""
     calls = {trace.rank: waits(trace)["call"].unique() for trace in run.traces}
     changes = {rank: no_wait(own) for rank, own in calls.items()}
     return RequestedChange("--no-sync", changes, sum(map(len, calls.values())))
 
 
-def host(run: Run, factor: float) -> RequestedChange:
+def host(run: LoadedRun, factor: float) -> RequestedChange:
     """All host time of the threads that launch takes ``factor`` of itself."""
     changes = {trace.rank: _all_host(trace, 1 - factor) for trace in run.traces}
     return RequestedChange(
@@ -111,7 +111,7 @@ def host(run: Run, factor: float) -> RequestedChange:
     )
 
 
-def fused(run: Run) -> RequestedChange:
+def fused(run: LoadedRun) -> RequestedChange:
     """Chains of eager elementwise kernels become one kernel each, as long as the longest of them."""
     found = [(trace, _chains(trace)) for trace in run.traces]
     changes = {trace.rank: merge_launches(trace, chains) for trace, chains in found}

@@ -10,7 +10,7 @@ from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import periods, window
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -56,7 +56,7 @@ def _captured(host: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 
 @remembered
-def busy(run: Run) -> pl.DataFrame:
+def busy(run: LoadedRun) -> pl.DataFrame:
     """One row per device that did any work, ordered by rank and device.
 
     All in integer nanoseconds, over the whole recording unless the name says window:
@@ -124,7 +124,7 @@ def busy_intervals(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
-def steps(run: Run) -> pl.DataFrame:
+def steps(run: LoadedRun) -> pl.DataFrame:
     """One row per rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
     ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
     host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the

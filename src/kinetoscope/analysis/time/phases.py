@@ -21,7 +21,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_within, steps_of
 from kinetoscope.analysis.time.window import periods
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
@@ -73,7 +73,7 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @remembered
-def phases(run: Run) -> pl.DataFrame:
+def phases(run: LoadedRun) -> pl.DataFrame:
     """``rank``, ``step`` and ``phase`` of every step."""
     return pl.concat([phases_of(trace) for trace in run.traces])
 
@@ -117,7 +117,7 @@ def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
 
 
 @remembered
-def leading(run: Run) -> pl.DataFrame:
+def leading(run: LoadedRun) -> pl.DataFrame:
     """The steps (``rank``, ``step``) of each rank's phase that takes most time: what a median may be of.
 
     Evaluation inside training is not it, however long: the program's own steps are timed without it.
@@ -142,7 +142,7 @@ def leading_of(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
-def phase_rows(run: Run) -> pl.DataFrame:
+def phase_rows(run: LoadedRun) -> pl.DataFrame:
     """One row per phase and rank, the one with most time first, then the parts of requests in their order.
 
     Returns:

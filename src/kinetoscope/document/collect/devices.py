@@ -9,12 +9,12 @@ from kinetoscope.analysis.idle.launches import launch_statistics, queue_depth
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.document import DeviceRow, IdleRow, LaunchRow, QueuePoint
 from kinetoscope.document.collect.rows import rows, rows_by
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 POINTS = 100  # of the queue over the window
 
 
-def devices(run: Run) -> list[DeviceRow]:
+def devices(run: LoadedRun) -> list[DeviceRow]:
     """One row a device that did any work."""
     table = busy(run).with_columns(
         _share("busy_in_window_ns", "window_ns").alias("busy_fraction"),
@@ -32,12 +32,12 @@ def devices(run: Run) -> list[DeviceRow]:
     )
 
 
-def idle(run: Run) -> list[IdleRow]:
+def idle(run: LoadedRun) -> list[IdleRow]:
     """One row a device and cause."""
     return rows(gaps.idle(run), IdleRow, {"busy_inside_collectives_us": "inside_collectives_ns"})
 
 
-def launching(run: Run) -> list[LaunchRow]:
+def launching(run: LoadedRun) -> list[LaunchRow]:
     """One row a rank and device that was launched on."""
     table = launch_statistics(run)
     points = {t.rank: rows_by(queue_depth(t, POINTS), "device", QueuePoint) for t in run.traces}

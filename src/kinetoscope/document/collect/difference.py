@@ -15,16 +15,16 @@ from kinetoscope.document import difference as rows
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.sources import environment
 from kinetoscope.sources.paths import repetitions
-from kinetoscope.sources.run import Run, load_warning
+from kinetoscope.sources.run import LoadedRun, load_warning
 
 
 def compared(
-    base: Run | str | Path,
-    new: Run | str | Path,
+    base: LoadedRun | str | Path,
+    new: LoadedRun | str | Path,
     gates: Sequence[Gate] = (),
     *,
     page: bool = False,
-    read: Callable[[str], Run] = load_warning,
+    read: Callable[[str], LoadedRun] = load_warning,
 ) -> rows.Difference:
     """Load with ``read`` what is not loaded, and compare.
 
@@ -32,15 +32,15 @@ def compared(
         InputError: one of them cannot be used.
     """
     sides = [
-        [one] if isinstance(one, Run) else [read(str(path)) for path in repetitions(Path(one))]
+        [one] if isinstance(one, LoadedRun) else [read(str(path)) for path in repetitions(Path(one))]
         for one in (base, new)
     ]
     inputs = ([_named(base)], [_named(new)])
     return build(difference(*sides), inputs, (len(sides[0]), len(sides[1])), gates, page=page)
 
 
-def _named(one: Run | str | Path) -> str:
-    if not isinstance(one, Run):
+def _named(one: LoadedRun | str | Path) -> str:
+    if not isinstance(one, LoadedRun):
         return str(one)
     return str(one.folder or ", ".join(trace.source.path for trace in one.traces[:1]))
 
@@ -89,7 +89,7 @@ def build(
     )
 
 
-def _side(run: Run, inputs: Sequence[str], count: int) -> rows.ComparedRun:
+def _side(run: LoadedRun, inputs: Sequence[str], count: int) -> rows.ComparedRun:
     known: document.EnvironmentRow = environment(run)
     manifest = run.manifest
     return rows.ComparedRun(

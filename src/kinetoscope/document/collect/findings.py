@@ -14,10 +14,10 @@ from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.proof.measured import MeasuredSaving, Measurements, measurements
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
-def listing(run: Run, later: Run | None = None) -> FindingsListing:
+def listing(run: LoadedRun, later: LoadedRun | None = None) -> FindingsListing:
     """All findings, and what a recording of the changed program shows of them.
 
     Raises:
@@ -33,14 +33,14 @@ def listing(run: Run, later: Run | None = None) -> FindingsListing:
     )
 
 
-def findings(run: Run, proven: Measurements) -> list[FindingRow]:
+def findings(run: LoadedRun, proven: Measurements) -> list[FindingRow]:
     """All findings: those that save most first, with what was measured of them."""
     found = find(run)
     kernels = _kernels(run, found)
     return [_finding(finding, proven.of(finding), kernels) for finding in found]
 
 
-def _kernels(run: Run, found: Sequence[Finding]) -> Mapping[tuple[int, int], str]:
+def _kernels(run: LoadedRun, found: Sequence[Finding]) -> Mapping[tuple[int, int], str]:
     """The name of the device work that evidence points at, by rank and event."""
     wanted = {event for finding in found for item in finding.evidence for event in item.events}
     shown = pl.Series(sorted(wanted), dtype=pl.UInt32)

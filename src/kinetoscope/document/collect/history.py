@@ -13,18 +13,18 @@ from kinetoscope.document.report import SCHEMA
 from kinetoscope.errors import InputError
 from kinetoscope.recording.manifest import UNREADABLE
 from kinetoscope.sources.paths import runs_in
-from kinetoscope.sources.run import Run, load_warning
+from kinetoscope.sources.run import LoadedRun, load_warning
 from kinetoscope.statistics.distribution import median
 
 
-def gathered(folder: Path, read: Callable[[str], Run] = load_warning) -> History:
+def gathered(folder: Path, read: Callable[[str], LoadedRun] = load_warning) -> History:
     """The history of what stands in a folder, each run loaded with ``read``; what cannot be read is left out
     with a reason.
 
     Raises:
         InputError: nothing in it can be read.
     """
-    runs: list[tuple[str, Run]] = []
+    runs: list[tuple[str, LoadedRun]] = []
     reported: list[HistoryRow] = []
     unread: list[str] = []
     if not folder.is_dir():

@@ -15,10 +15,10 @@ from kinetoscope.analysis.origins import sums
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document.collect.rows import rows, rows_by, rows_within
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
-def kernels(run: Run) -> list[document.KernelRow]:
+def kernels(run: LoadedRun) -> list[document.KernelRow]:
     """One row a kernel's name, copies and memsets included."""
     roofline = kernel_roofline(run).drop("launches")
     table = sums.kernel_rows(run).join(roofline, on="name", how="left", maintain_order="left")
@@ -39,7 +39,7 @@ def kernels(run: Run) -> list[document.KernelRow]:
     )
 
 
-def categories(run: Run) -> list[document.CategoryRow]:
+def categories(run: LoadedRun) -> list[document.CategoryRow]:
     """One row a category of device work."""
     limits = pl.DataFrame(
         [(trace.rank, window(trace).start_ns, window(trace).end_ns) for trace in run.traces],
@@ -61,19 +61,19 @@ def categories(run: Run) -> list[document.CategoryRow]:
     return rows(table, document.CategoryRow, share_of_window=shares)
 
 
-def ops(run: Run) -> list[document.OpRow]:
+def ops(run: LoadedRun) -> list[document.OpRow]:
     """torch's own op table."""
     return rows(analysis.ops(run), document.OpRow)
 
 
-def graphs(run: Run) -> list[document.GraphRow]:
+def graphs(run: LoadedRun) -> list[document.GraphRow]:
     """One row a compiled graph that was called."""
     parts = rows_by(regions.graph_categories(run), "graph", document.GraphCategory)
     table = regions.graphs(run)
     return rows(table, document.GraphRow, categories=[parts.get(graph, []) for graph in table["graph"]])
 
 
-def listing(run: Run, by: str, category: str | None) -> document.KernelListing:
+def listing(run: LoadedRun, by: str, category: str | None) -> document.KernelListing:
     """Device time of ``category`` (None: of all) summed ``by`` a key of ``analysis.origins.sums.BY``.
 
     Raises:

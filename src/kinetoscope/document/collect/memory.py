@@ -46,7 +46,7 @@ from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import MemoryTimeline
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 CURVE = 100  # points over the recording
 POINTS = 300  # of the curve over the history
@@ -58,7 +58,7 @@ NO_OWNERS = (
 FRAMES = 12  # of a stack
 
 
-def memory(run: Run) -> list[MemoryRow]:
+def memory(run: LoadedRun) -> list[MemoryRow]:
     """One row a rank and device whose memory was recorded."""
     table = memory_statistics(run)
     total = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
@@ -85,13 +85,13 @@ def memory(run: Run) -> list[MemoryRow]:
     )
 
 
-def allocator(run: Run) -> list[AllocatorRow]:
+def allocator(run: LoadedRun) -> list[AllocatorRow]:
     """One row a rank and driver call that takes or gives back memory."""
     return rows(allocator_calls(run), AllocatorRow)
 
 
 @remembered
-def peaks(run: Run) -> MemoryPeaks:
+def peaks(run: LoadedRun) -> MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
     bases = {trace.rank: trace.metadata.get(BASE) for trace in run.traces}
@@ -104,7 +104,7 @@ def peaks(run: Run) -> MemoryPeaks:
     )
 
 
-def listing(run: Run) -> MemoryPeaks:
+def listing(run: LoadedRun) -> MemoryPeaks:
     """The same, and what the traces' own events say."""
     return msgspec.structs.replace(peaks(run), memory=memory(run))
 

@@ -27,12 +27,12 @@ from kinetoscope.findings.glossary import explanation as terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import UNREADABLE, Program
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 NO_GRAPHS = ("guards", "error", "runnable")
 
 
-def with_page(run: Run, report: Report) -> Report:
+def with_page(run: LoadedRun, report: Report) -> Report:
     """The report with all events, what was generated, and what the devices can do."""
     page = Page(
         timeline=timeline(run, _pointed_at(report)),
@@ -89,7 +89,7 @@ def _benches(folder: Path) -> list[BenchedKernel]:
     return list(found.values())
 
 
-def _program(run: Run) -> list[SourceFile]:
+def _program(run: LoadedRun) -> list[SourceFile]:
     ranks = run.manifest.ranks if run.manifest else ()
     kept = next((rank.program for rank in ranks if rank.program), None)
     if kept is None or run.folder is None:
@@ -101,12 +101,12 @@ def _program(run: Run) -> list[SourceFile]:
     return [SourceFile(path=path, text=text) for path, text in program.files.items()]
 
 
-def _clocks(run: Run) -> list[DeviceClock]:
+def _clocks(run: LoadedRun) -> list[DeviceClock]:
     ranks = run.manifest.ranks if run.manifest else ()
     return [row(DeviceClock, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
 
 
-def _modules(run: Run) -> list[GeneratedModule]:
+def _modules(run: LoadedRun) -> list[GeneratedModule]:
     if run.compilation is None:
         return []
     return [
@@ -131,7 +131,7 @@ def _kernels(code: str) -> list[KernelPlace]:
     ]
 
 
-def _frame_texts(run: Run) -> list[FrameText]:
+def _frame_texts(run: LoadedRun) -> list[FrameText]:
     texts = run.compilation.texts if run.compilation else {}
     return [
         FrameText(frame=frame, name=name, text=text.read())
@@ -140,7 +140,7 @@ def _frame_texts(run: Run) -> list[FrameText]:
     ]
 
 
-def _roofs(run: Run) -> list[Roof]:
+def _roofs(run: LoadedRun) -> list[Roof]:
     devices = {device.name: device for trace in run.traces for device in trace.devices}
     specs = {name: find(name, device.total_memory_bytes) for name, device in devices.items()}
     return [

@@ -17,14 +17,14 @@ from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.document.collect.rows import rows
 from kinetoscope.hardware.links import link
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 FEW = 16  # ranks of which each has a row unasked
 WORST, COLLECTIVES, INSTANCES, SIMILAR = 8, 24, 8, 12
 ALIKE_WITHIN = 0.05  # of the compute time
 
 
-def ranks(run: Run) -> document.Ranks | None:
+def ranks(run: LoadedRun) -> document.Ranks | None:
     """The ranks of a run in memory; None where there is one rank alone: nothing is known to be missing."""
     if len(run.traces) < 2:
         return None

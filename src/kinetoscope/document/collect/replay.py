@@ -9,10 +9,10 @@ from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.path import PathPart
 from kinetoscope.analysis.replay.replay import StepReplay, alone, job
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
-def replay(run: Run, joint_saving_us: float | None = None) -> document.ReplayRow | None:
+def replay(run: LoadedRun, joint_saving_us: float | None = None) -> document.ReplayRow | None:
     """The replay of the rank whose step takes longest, as a row; None where nothing was recorded.
 
     Args:
@@ -22,13 +22,13 @@ def replay(run: Run, joint_saving_us: float | None = None) -> document.ReplayRow
     return None if found is None else _replay(run, found, joint_saving_us)
 
 
-def longest(run: Run) -> StepReplay | None:
+def longest(run: LoadedRun) -> StepReplay | None:
     """The replay of the rank whose step takes longest; of ranks that meet, the job's from there."""
     found = job(run) or max(alone(run).values(), key=lambda one: one.step_us, default=None)
     return found if found is not None and found.step_us > 0 else None
 
 
-def what_if_listing(run: Run, requested: Sequence[what_if.Request]) -> document.WhatIfRow | None:
+def what_if_listing(run: LoadedRun, requested: Sequence[what_if.Request]) -> document.WhatIfRow | None:
     """The step after all changes together, and what each saves alone.
 
     Raises:
@@ -60,7 +60,7 @@ def _after(found: StepReplay, changes: Mapping[int, ReplayChange]) -> float:
     return found.after(changes.get(found.rank, NOTHING), changes)
 
 
-def _replay(run: Run, found: StepReplay, joint_saving_us: float | None) -> document.ReplayRow:
+def _replay(run: LoadedRun, found: StepReplay, joint_saving_us: float | None) -> document.ReplayRow:
     return document.ReplayRow(
         rank=found.rank,
         step_us=found.step_us,
@@ -73,7 +73,7 @@ def _replay(run: Run, found: StepReplay, joint_saving_us: float | None) -> docum
     )
 
 
-def _rows(run: Run, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:
+def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:
     tables = {part.table for part in path}
     events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
     elsewhere = any(part.rank != found.rank for part in path)

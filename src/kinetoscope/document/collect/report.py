@@ -13,14 +13,14 @@ from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
 from kinetoscope.findings.ledger import Job
 from kinetoscope.proof.measured import Measurements, measurements
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
 
 
-def build(run: Run, *, page: bool = False) -> Report:
+def build(run: LoadedRun, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
     The findings take as long as all the rest: they are looked for at the same time, where memory is no
@@ -45,7 +45,7 @@ def build(run: Run, *, page: bool = False) -> Report:
     return with_page(run, report)
 
 
-def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
+def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
     report = Report(
         kinetoscope=__version__,
         sources=sources.sources(run),
@@ -76,7 +76,7 @@ def _report(run: Run, proven: Measurements, found: Future[list[FindingRow]]) -> 
     return msgspec.structs.replace(report, replay=_with_all(run, report.replay, report.findings))
 
 
-def _with_all(run: Run, replayed: ReplayRow | None, found: list[FindingRow]) -> ReplayRow | None:
+def _with_all(run: LoadedRun, replayed: ReplayRow | None, found: list[FindingRow]) -> ReplayRow | None:
     """The replay with what all findings save together."""
     if replayed is None:
         return None
@@ -84,7 +84,7 @@ def _with_all(run: Run, replayed: ReplayRow | None, found: list[FindingRow]) -> 
     return msgspec.structs.replace(replayed, joint_saving_us=joint, savings_of_us=Job(run).step_us)
 
 
-def _compilation(run: Run) -> Compilation | None:
+def _compilation(run: LoadedRun) -> Compilation | None:
     if run.compilation is None:
         return None
     from kinetoscope.document.collect.compilation import as_document  # with it comes what reads compile logs

@@ -7,12 +7,12 @@ import msgspec
 from kinetoscope.analysis.health import verdict
 from kinetoscope.document import EnvironmentRow, Health, SourceRow
 from kinetoscope.document.collect.rows import row
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver_version"}
 
 
-def sources(run: Run) -> list[SourceRow]:
+def sources(run: LoadedRun) -> list[SourceRow]:
     """One row a trace."""
     return [
         row(SourceRow, trace.source, notes=[damage.text for damage in trace.source.damages])
@@ -20,7 +20,7 @@ def sources(run: Run) -> list[SourceRow]:
     ]
 
 
-def environment(run: Run) -> EnvironmentRow:
+def environment(run: LoadedRun) -> EnvironmentRow:
     """The machine: from the recording's manifest, else from the traces' metadata."""
     names = list(dict.fromkeys(device.name for trace in run.traces for device in trace.devices))
     if run.manifest is not None:
@@ -32,6 +32,6 @@ def environment(run: Run) -> EnvironmentRow:
     return msgspec.convert({"device_names": names, "torch": None, **known}, EnvironmentRow)
 
 
-def health(run: Run) -> Health:
+def health(run: LoadedRun) -> Health:
     """The verdict on the recording, with its notes."""
     return verdict.health(run)

@@ -9,32 +9,32 @@ from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.document.collect.rows import row, rows, rows_within
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 
-def steps(run: Run) -> list[document.StepRow]:
+def steps(run: LoadedRun) -> list[document.StepRow]:
     """One row a rank's step."""
     named = kinds.phases(run)
     return rows(busy.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
 
 
-def phases(run: Run) -> list[document.PhaseRow]:
+def phases(run: LoadedRun) -> list[document.PhaseRow]:
     """One row a phase of a rank, and one a part of its requests."""
     table = kinds.phase_rows(run)
     return rows(table, document.PhaseRow, kernels=rows_within(table["kernels"], document.PhaseKernel))
 
 
-def step_times(run: Run) -> list[document.StepTimesRow]:
+def step_times(run: LoadedRun) -> list[document.StepTimesRow]:
     """One row a rank with steps."""
     return rows(step_outliers.step_distribution(run), document.StepTimesRow)
 
 
-def outliers(run: Run) -> list[document.StepOutlierRow]:
+def outliers(run: LoadedRun) -> list[document.StepOutlierRow]:
     """The steps that took much longer than the others of their rank."""
     return list(step_outliers.step_outliers(run))
 
 
-def as_it_runs(run: Run) -> document.AsItRunsRow | None:
+def as_it_runs(run: LoadedRun) -> document.AsItRunsRow | None:
     """The program's own step; None for a bare trace."""
     found = own.slowest(run)
     if found is None:
@@ -58,7 +58,7 @@ def as_it_runs(run: Run) -> document.AsItRunsRow | None:
     )
 
 
-def timings(run: Run) -> list[document.TimingRow]:
+def timings(run: LoadedRun) -> list[document.TimingRow]:
     """One row a rank that timed steps without the profiler; none for a bare trace."""
     ranks = own.as_it_runs(run)
     return [

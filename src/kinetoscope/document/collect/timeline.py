@@ -14,7 +14,7 @@ from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.collect.excerpt import excerpt
 from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.timeline import Lane, Launched, MarkedEvent, Name, PackedColumn, Timeline
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
 
@@ -33,7 +33,7 @@ KEYS = {
 }
 
 
-def timeline(run: Run, marked: Iterable[int]) -> Timeline | None:
+def timeline(run: LoadedRun, marked: Iterable[int]) -> Timeline | None:
     """Lanes of streams first, then those of threads, the busiest first; None where there are no events.
 
     Args:
@@ -144,7 +144,7 @@ def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
     )
 
 
-def _events(run: Run, number: int) -> pl.DataFrame:
+def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     """Host events, device work and what else the profiler draws on devices: ``id`` is the row of its table.
 
     Texts stay categories: they are as many as the recording's events, of which a page may hold few.
@@ -168,7 +168,7 @@ def _kind(kind: str) -> pl.Expr:
     return pl.lit(kind, pl.Enum(LANES)).alias("kind_of_lane")
 
 
-def _work(run: Run, rank: int) -> pl.DataFrame:
+def _work(run: LoadedRun, rank: int) -> pl.DataFrame:
     return belonging(run).filter(pl.col("rank") == rank)
 
 
@@ -191,7 +191,7 @@ def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _lanes(run: Run, events: pl.DataFrame) -> list[Lane]:
+def _lanes(run: LoadedRun, events: pl.DataFrame) -> list[Lane]:
     found = events.group_by("place", maintain_order=True).agg(
         pl.first("trace", "lane", "kind_of_lane", "device"),
         pl.first("row").alias("first"),
@@ -247,7 +247,7 @@ def _rows_of(events: pl.DataFrame, column: str) -> pl.Series:
     return (joined["row"].cast(pl.Int64) + 1).fill_null(0)
 
 
-def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[PackedColumn]]:
+def _idle(run: LoadedRun, origin: int) -> tuple[list[tuple[int, int]], list[PackedColumn]]:
     found = gaps(run).sort("rank", "device", "start_ns")
     distinct, device = _coded(found, ["rank", "device"])
     return distinct.rows(), [
@@ -258,7 +258,7 @@ def _idle(run: Run, origin: int) -> tuple[list[tuple[int, int]], list[PackedColu
     ]
 
 
-def _marks(run: Run, events: pl.DataFrame, marked: Iterable[int]) -> list[MarkedEvent]:
+def _marks(run: LoadedRun, events: pl.DataFrame, marked: Iterable[int]) -> list[MarkedEvent]:
     found = events.filter(pl.col("event").is_in(sorted(set(marked)))).select("trace", "event", "row")
     return [
         MarkedEvent(rank=run.traces[trace].rank, event=event, row=row)

@@ -31,7 +31,7 @@ from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
 from kinetoscope.findings.rule import *
-from kinetoscope.sources.run import Run
+from kinetoscope.sources.run import LoadedRun
 
 # By the cause of its lateness (see ``analysis.ranks``): what the late rank did, and what to look at.
 LOOK = {
@@ -89,7 +89,7 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _advice(run: Run, rank: int | None, other: str) -> str:
+def _advice(run: LoadedRun, rank: int | None, other: str) -> str:
     """The place to look at, by what the late rank did and the others did not."""
     found = comparison(run).verdict
     if rank is None or found.rank != rank or found.cause not in LOOK:
