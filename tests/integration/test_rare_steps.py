@@ -48,3 +48,20 @@ def test_the_report_says_the_mean_next_to_the_median() -> None:
 def test_no_saving_is_more_than_the_mean_step() -> None:
     report = kinetoscope.load(FOLDER / "collecting").report()
     assert sum(row.saving_us for row in report.findings) <= statistics.mean(steps_us("collecting"))
+
+
+def test_a_comparison_says_the_means_where_either_side_has_rare_steps() -> None:
+    difference = kinetoscope.diff(FOLDER / "collecting", FOLDER / "not-collecting")
+    means = statistics.mean(steps_us("collecting")), statistics.mean(steps_us("not-collecting"))
+    assert difference.step is not None
+    assert difference.step.mean_us == pytest.approx(means)
+    assert "7.62 ms → 3.06 ms at the mean with rare long steps" in " ".join(str(difference).split())
+    usual = kinetoscope.diff(FOLDER / "not-collecting", FOLDER / "not-collecting")
+    assert usual.step is not None
+    assert usual.step.mean_us is None
+
+
+def test_savings_are_of_the_mean_step() -> None:
+    report = kinetoscope.load(FOLDER / "collecting").report()
+    assert report.replay is not None
+    assert report.replay.savings_of_us == pytest.approx(statistics.mean(steps_us("collecting")))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.comparison.account import Account
@@ -33,6 +35,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
     ``low`` to ``high`` is the 95 % interval of ``delta_us`` (µs), ``low_fraction`` to ``high_fraction`` the
     same as a fraction of the base's step; null where it has no bound. ``unit``: step, or recording.
+    ``mean_us``: the mean step of base and new, where rare long steps of either set it apart from the median.
     """
 
     base_us: float
@@ -46,6 +49,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Stands
     basis: str
     unit: str
+    mean_us: tuple[float, float] | None = None
 
     @property
     def ratio(self) -> Ratio:
@@ -76,7 +80,20 @@ def step_change(base: Sequence[Account], new: Sequence[Account]) -> StepChange:
         verdict=stands(ratio, SAME + allowance),
         basis=basis,
         unit=base[0].unit,
+        mean_us=_means_us(base, new),
     )
+
+
+def _means_us(base: Sequence[Account], new: Sequence[Account]) -> tuple[float, float] | None:
+    """The mean steps of both sides; None where no rare long steps matter, or a step was not timed."""
+    timed = [[as_it_runs(one.run).get(one.trace.rank) for one in accounts] for accounts in (base, new)]
+    sides = [[own.timed for own in side if own is not None] for side in timed]
+    if [len(side) for side in sides] != [len(base), len(new)]:
+        return None
+    if not any(own.rare for side in sides for own in side):
+        return None
+    before, after = (fmean(own.mean_us for own in side) for side in sides)
+    return before, after
 
 
 def _bound(value: float) -> float | None:

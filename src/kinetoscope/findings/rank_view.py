@@ -106,8 +106,8 @@ class RankView:
     @property
     def rare_us(self) -> float:
         """The time that rare long steps add to a step of the program at the mean, µs."""
-        rare = None if self.as_it_runs is None else self.as_it_runs.timed.rare
-        return 0.0 if rare is None else rare.extra_us
+        own = self.as_it_runs
+        return max(0.0, own.timed.mean_us - own.step_us) if own is not None and own.timed.rare else 0.0
 
     @property
     def own_busy_us(self) -> float:

@@ -92,6 +92,9 @@ def headline(found: Difference) -> str:
     if step is None:
         return "Nothing but compiling was recorded in one of them: no step to compare."
     times = f"{step.unit} {numbers.time(step.base_us)} → {numbers.time(step.new_us)}"
+    if step.mean_us is not None:
+        before, after = (numbers.time(us) for us in step.mean_us)
+        times += f" at the median, {before} → {after} at the mean with rare long steps"
     if step.verdict == "same":
         return f"{times}: the same {interval(step)}"
     if step.verdict == "cannot tell":
