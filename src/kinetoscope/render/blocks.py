@@ -209,6 +209,11 @@ def line(*parts: Inline, style: str = "", indent: int = 0) -> Line:
     return Line(tuple(Text(part, style) if isinstance(part, str) else part for part in parts), indent)
 
 
+def stacked_bar(segments: Iterable[Segment]) -> Only:
+    """A whole cut into its parts, for the page alone: elsewhere the table below it says the same."""
+    return Only("page", Table((Column("", "bar"),), [(tuple(segments),)]))
+
+
 def rest(more: int, noun: str) -> list[Line]:
     """A line that says how many were left out; none where none were."""
     return [line(left_out(more, noun), style="dim")] if more > 0 else []

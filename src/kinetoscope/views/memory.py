@@ -19,16 +19,14 @@ from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
     Cell,
-    Column,
     Heading,
     Line,
-    Only,
     Segment,
-    Table,
     Text,
     field,
     line,
     place,
+    stacked_bar,
     table,
 )
 
@@ -268,7 +266,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
     kind = "allocated" if peak.moment == "timeline" else "reserved"
     whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
     yield Heading("What it was", whole)
-    bar = tuple(
+    yield stacked_bar(
         Segment(
             part.share_of_reserved,
             palette.memory(part.part),
@@ -276,7 +274,6 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
         )
         for part in peak.parts
     )
-    yield Only("page", Table((Column("", "bar"),), [(bar,)]))
     parts = table(
         peak.parts,
         field("part", "text", lambda row: (Text("■ ", palette.memory(row.part)), row.part)),

@@ -14,7 +14,6 @@ from kinetoscope.document import DeviceRow, GraphRow, Report
 from kinetoscope.render import names, palette, terminal
 from kinetoscope.render.blocks import (
     Block,
-    Column,
     Commands,
     Heading,
     Items,
@@ -23,12 +22,12 @@ from kinetoscope.render.blocks import (
     Prose,
     Segment,
     Status,
-    Table,
     Text,
     field,
     kernel,
     line,
     rest,
+    stacked_bar,
     table,
 )
 from kinetoscope.render.formats import Extent, View
@@ -321,7 +320,7 @@ def _categories(report: Report, most: int) -> Iterable[Block]:
     total = sum(row.device_time_us for row in report.categories)
     largest = report.categories[0].share_of_device_time
     yield Heading("GPU time by category", f"share of {numbers.time(total)} of device time")
-    whole = tuple(
+    yield stacked_bar(
         Segment(
             row.share_of_device_time,
             palette.category(row.category),
@@ -329,7 +328,6 @@ def _categories(report: Report, most: int) -> Iterable[Block]:
         )
         for row in report.categories
     )
-    yield Only("page", Table((Column("", "bar"),), [(whole,)]))
     yield table(
         report.categories,
         field(
