@@ -37,6 +37,7 @@ def test_where_no_file_may_grow_the_first_steps_are_left(programs: Programs):
 import resource
 train(4)
 os.closerange(3, 256)
+sys.dont_write_bytecode = True  # a part of a module would be read by every later run
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 train(500)
 sys.exit(7)

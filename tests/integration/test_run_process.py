@@ -133,7 +133,7 @@ def test_without_a_working_directory_the_recording_is_a_temporary_folder(program
 @pytest.mark.parametrize("options", ["", "--out given"])
 def test_a_program_runs_though_nothing_can_be_recorded(programs: Programs, options: str):
     script = programs.write("print('ran')\nraise SystemExit(7)")
-    command = f"ulimit -f 0; exec {sys.executable} -m kinetoscope run {options} {script}"
+    command = f"ulimit -f 0; exec {sys.executable} -B -m kinetoscope run {options} {script}"
     run = programs.execute(["sh", "-c", command])
     assert (run.status, run.out) == (7, "ran\n")
     assert run.err.count("kinetoscope:") == 1
