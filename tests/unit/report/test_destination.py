@@ -66,8 +66,10 @@ def test_tables_replace_none_of_an_input(recording: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_of_an_export(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk: small tables fit, large ones do not. Nor does byte code:
-    a part of it would be read by every later run."""
+    """A limit on the size of files stands for the disk: small tables fit, large ones do not.
+
+    No byte code is written: a part of it would be read by every later run.
+    """
     command = (
         f"ulimit -f 8; exec {sys.executable} -B -m kinetoscope export {TRACE} --to parquet -o {tmp_path}"
     )
