@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from types import CodeType
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 # Loggers whose messages are no part of the structured log; with the name TORCH_LOGS knows them by.
 TAPPED_LOGGERS = {
@@ -476,6 +476,44 @@ def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
         return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=not stacks)
     except TypeError:  # before 2.12
         return _ExperimentalConfig(profile_all_threads=any_thread)
+
+
+def modes_of_functions() -> list[type]:
+    """Classes of ``TorchFunctionMode`` that are not torch's own: each hears of the attributes of tensors that
+    anybody reads while it is entered."""
+    from torch.overrides import TorchFunctionMode
+
+    found: list[type] = []
+    waiting = TorchFunctionMode.__subclasses__()
+    while waiting:
+        mode = waiting.pop()
+        waiting += mode.__subclasses__()
+        if mode.__module__.partition(".")[0] != "torch":
+            found.append(mode)
+    return found
+
+
+EventKind = Literal["op", "function", "builtin", "other"]
+
+
+def event_kinds() -> Callable[[Any], EventKind]:
+    """Tells what an event of a profiler's ``experimental_event_tree`` is: an op, the call of a Python function
+    or of a builtin one, or something else, such as an annotation."""
+    from torch._C._profiler import RecordScope, _EventType
+
+    kinds: dict[Any, EventKind] = {
+        _EventType.TorchOp: "op",
+        _EventType.PyCall: "function",
+        _EventType.PyCCall: "builtin",
+    }
+
+    def kind(event: Any) -> EventKind:
+        found = kinds.get(event.tag, "other")
+        if found == "op" and event.extra_fields.scope == RecordScope.USER_SCOPE:
+            return "other"
+        return found
+
+    return kind
 
 
 NEXT_BATCH = "_next_data"

@@ -17,6 +17,7 @@ A recording is a folder:
     memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
     memory/rank0.json             the owners of that memory, by the program's own account; rank0.oom.… are
                                   both of the first allocation that failed
+    lines/rank0.json              from which lines of the program one step's ops were called
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
@@ -129,6 +130,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     trace: str | None = None
     device_trace: str | None = None  # of the light pass: device, runtime calls and steps, no ops
+    lines: str | None = None  # of the program, that call each op of one step
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
@@ -162,7 +164,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 # Fields of a RankRecord that name files, relative to the recording.
 PATHS = (
-    "trace", "device_trace", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels", "counters",
+    "trace", "device_trace", "lines", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels", "counters",
     "memory", "memory_held", "oom", "oom_held", "program",
 )  # fmt: skip
 

@@ -70,6 +70,7 @@ SLOWED = (
     "CUPTI could not be detached safely before steps were timed without a profiler: where the host sets the "
     "pace, they are up to 1.4 times as fast without it (--careful times them so)"
 )
+NO_LINES = "the lines of the program that call each op were not recorded"
 
 
 @dataclass
@@ -188,6 +189,20 @@ class Context:
     @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
+
+    @property
+    def lines(self) -> Path:
+        """The file of the program's lines."""
+        return self.trace.parent.parent / "lines" / self.trace.name
+
+    def write_lines(self, session: KinetoSession) -> None:
+        """Write the lines of the program; without them, with a note, where that fails."""
+        try:
+            session.export(self.lines)
+        except OSError as error:
+            self.measured.note(f"{NO_LINES}: {error.strerror or error}")
+            return
+        self.saved()
 
     def write(self, session: KinetoSession, *, full: bool) -> bool:
         """Write the trace of a pass; False, with a note, where the disk does not take it."""

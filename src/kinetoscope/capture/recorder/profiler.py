@@ -160,7 +160,8 @@ def _ending(source: BinaryIO) -> bytes:
 
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
-SessionKind = Literal["full", "light"]
+# lines: the host's ops, and the Python functions that call them.
+SessionKind = Literal["full", "light", "lines"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
@@ -310,6 +311,8 @@ class TorchDevice:
             configuration = torch_private.profiler_configuration(any_thread=False)
             alone = [ProfilerActivity.CUDA]
             return KinetoSession(None, stacks=False, activities=alone, experimental_config=configuration)
+        if kind == "lines":
+            return self._lines_session()
         activities, options = [ProfilerActivity.CPU], self.options
         if self.cuda or torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
@@ -327,6 +330,24 @@ class TorchDevice:
             with_flops=options.flops,
             experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
         )
+
+    def _lines_session(self) -> KinetoSession:
+        from torch.profiler import ProfilerActivity
+
+        from kinetoscope.capture.recorder.lines import LinesSession
+
+        # Of the events nothing but their tree is looked at, which torch has without its Python copy of them.
+        configuration = torch_private.profiler_configuration(any_thread=False)
+        cpu = [ProfilerActivity.CPU]
+        return LinesSession(
+            None, stacks=False, activities=cpu, with_stack=True, experimental_config=configuration
+        )
+
+    def python_hindrance(self) -> str | None:
+        """Why Python's functions cannot be recorded without harm; None where they can."""
+        from kinetoscope.capture.recorder.lines import hindrance
+
+        return hindrance()
 
     def has_light_pass(self) -> bool:
         """Whether the device can be recorded alone, at less cost to the host."""

@@ -15,7 +15,7 @@ from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import Done, NoteLines, Phase, Prepare, RecordSteps, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
@@ -257,7 +257,7 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """A session of the profiler is running, or about to."""
-        return self.provisional.running or isinstance(self.phase, (Prepare, RecordSteps))
+        return self.provisional.running or isinstance(self.phase, (Prepare, RecordSteps, NoteLines))
 
     def abandon(self) -> None:
         """This process is a fork of the recorded one: what runs is its parent's to end, and nothing is to be
