@@ -114,7 +114,7 @@ class Program:
         self.now, self.compiled, self.finished = 100.0, 0, 0
         self.device, self.ledgers = device or FakeDevice(), FakeLedgers()
         self.recorder = Recorder(
-            options or Options(),
+            options or Options(lines=False),
             self.device,
             Path("trace.json"),
             ledgers=self.ledgers,

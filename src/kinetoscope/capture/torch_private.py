@@ -496,9 +496,14 @@ def modes_of_functions() -> list[type]:
 EventKind = Literal["op", "function", "builtin", "other"]
 
 
+def event_tree(profile: Any) -> list[Any]:
+    """The outermost events of a ``torch.profiler.profile`` that has ended, of all threads."""
+    return profile.profiler.kineto_results.experimental_event_tree()
+
+
 def event_kinds() -> Callable[[Any], EventKind]:
-    """Tells what an event of a profiler's ``experimental_event_tree`` is: an op, the call of a Python function
-    or of a builtin one, or something else, such as an annotation."""
+    """Tells what an event of ``event_tree`` is: an op, the call of a Python function or of a builtin one, or
+    something else, such as an annotation."""
     from torch._C._profiler import RecordScope, _EventType
 
     kinds: dict[Any, EventKind] = {

@@ -21,13 +21,15 @@ class CallFrame(msgspec.Struct, frozen=True, array_like=True):
     """A Python function on the way to an op.
 
     ``line`` is that of the call; where ``exact`` is false, the function's first one: an operator
-    (``a + b``) calls its op without a call that Python reports.
+    (``a + b``) calls its op without a call that Python reports. ``is_own``: the file is of the program, and
+    of no installed library.
     """
 
     file: str
     line: int
     function: str
     exact: bool = True
+    is_own: bool = False
 
 
 class ThreadOps(msgspec.Struct, frozen=True, kw_only=True):

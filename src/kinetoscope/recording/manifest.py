@@ -164,8 +164,8 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 # Fields of a RankRecord that name files, relative to the recording.
 PATHS = (
-    "trace", "device_trace", "lines", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels", "counters",
-    "memory", "memory_held", "oom", "oom_held", "program",
+    "trace", "device_trace", "lines", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels",
+    "counters", "memory", "memory_held", "oom", "oom_held", "program",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,8 @@ from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
+from kinetoscope.recording.lines import StepLines
+from kinetoscope.recording.lines import read as read_lines
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
@@ -69,7 +71,8 @@ class LoadedRun:
     have one. ``unread`` names the files of a folder that are no trace, with the reason; ``lost`` those of
     them that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
-    ``inputs`` are the paths as they were given.
+    ``inputs`` are the paths as they were given. ``lines``: of each rank that has them, the lines of the
+    program that call each op.
     """
 
     traces: tuple[Trace, ...]
@@ -82,6 +85,7 @@ class LoadedRun:
     timelines: tuple[Path, ...] = ()
     lost: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    lines: Mapping[int, StepLines] = field(default_factory=dict[int, StepLines])
 
     @property
     def remarks(self) -> list[str]:
@@ -137,6 +141,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     recorded: list[Trace] = []
     logs: list[Path] = []
     light: list[Trace] = []
+    lines: dict[int, StepLines] = {}
     unread: list[str] = []
     damaged: list[InputError] = []
     memory: list[MemoryFiles] = []
@@ -155,6 +160,10 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                 if found and rank.device_trace:  # the run is known without its light pass
                     found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
                     light += found
+                    unread += map(_left_out, why)
+                if found and rank.lines:
+                    of_rank, why = _attempted(partial(read_lines, item / rank.lines))
+                    lines.update((rank.rank, one) for one in of_rank)
                     unread += map(_left_out, why)
             unread += _not_tried(len(traced) - _most())
             logs += [item] if sources.has_compile_log(item) else []
@@ -192,6 +201,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         tuple(memory),
         tuple(timelines),
         tuple(map(_left_out, (*failures, *damaged))),
+        lines=lines,
     )
 
 
@@ -230,8 +240,8 @@ def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
     ]
 
 
-def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
-    """A trace, or what is wrong with it."""
+def _attempted(read: Callable[[], T]) -> tuple[list[T], list[InputError]]:
+    """What is read, or what is wrong with it."""
     try:
         return [read()], []
     except InputError as error:

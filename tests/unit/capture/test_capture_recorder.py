@@ -294,7 +294,7 @@ def test_a_loop_that_waits_for_bursts_of_batches_is_timed_in_whole_rounds():
 
 
 def test_a_light_pass_follows_the_full_one_with_as_many_steps():
-    program = Program(Options(steps=4), device=FakeDevice(light=True))
+    program = Program(Options(steps=4, lines=False), device=FakeDevice(light=True))
     program.steps(80, 0.1)
     timings = program.recorder.timings()
     assert timings.after is not None
@@ -319,7 +319,7 @@ def test_a_light_pass_follows_the_full_one_with_as_many_steps():
 
 
 def test_one_pass_is_one_pass():
-    program = Program(Options(one_pass=True), device=FakeDevice(light=True))
+    program = Program(Options(one_pass=True, lines=False), device=FakeDevice(light=True))
     program.steps(80, 0.1)
     assert isinstance(program.recorder.phase, Done)
     assert program.device.sessions == 2

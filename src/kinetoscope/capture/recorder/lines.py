@@ -7,6 +7,7 @@ the process for that one step, and only where neither the program nor a tool of 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.process import source
 from kinetoscope.capture.recorder.profiler import KinetoSession
 from kinetoscope.recording import manifest
 from kinetoscope.recording.lines import NONE, CallFrame, StepLines, ThreadOps
@@ -32,9 +34,9 @@ def hindrance() -> str | None:
         return "the program has a profile function of its own"
     if sys.gettrace() is not None or threading.gettrace() is not None:
         return "the program is traced by Python's own means"
-    if (monitoring := getattr(sys, "monitoring", None)) is not None:
-        if any(monitoring.get_tool(tool) is not None for tool in range(6)):
-            return "a tool of sys.monitoring is in use"
+    monitoring = getattr(sys, "monitoring", None)
+    if monitoring is not None and any(monitoring.get_tool(tool) is not None for tool in range(6)):
+        return "a tool of sys.monitoring is in use"
     if modes := torch_private.modes_of_functions():
         return f"{modes[0].__name__}, a mode that hears of torch's functions, would hear of the hook"
     return None
@@ -69,7 +71,7 @@ class LinesSession(KinetoSession):
             TimeoutError: (an OSError) there are too many events.
         """
         walk = _Walk(self.running_frames)
-        walk.all(self.profile.profiler.kineto_results.experimental_event_tree())
+        walk.all(torch_private.event_tree(self.profile))
         path.parent.mkdir(exist_ok=True)
         number = self.steps[0].number if self.steps else 0
         manifest.write_whole(path, manifest.encoded(walk.lines(number, self.step_s)))
@@ -86,6 +88,14 @@ def _frames(frame: FrameType | None) -> dict[tuple[str, int], tuple[str, int]]:
         found.setdefault((code.co_name, frame.f_lineno or 0), (code.co_filename, code.co_firstlineno))
         frame = frame.f_back
     return found
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is of the program; torch cuts the folders of sys.path off."""
+    if file.startswith("<"):
+        return file.startswith(("<stdin>", "<ipython-input"))
+    paths = [os.path.join(folder, file) for folder in sys.path]  # an absolute file stays as it is
+    return source.is_own(next(filter(os.path.isfile, paths), file))
 
 
 class _Walk:
@@ -147,12 +157,13 @@ class _Walk:
             ops.sort(key=lambda op: op[0])  # of equal times the outer one was met first
             _, names, depths, stacks, modules = (list(column) for column in zip(*ops, strict=True))
             threads.append(ThreadOps(names=names, depths=depths, stacks=stacks, modules=modules))
+        files = {file: _is_own(file) for file in {place[0] for place in self.places}}
         return StepLines(
             step=step,
             step_s=step_s,
             names=list(self.names),
             modules=list(self.modules),
-            frames=[CallFrame(*place) for place in self.places],
+            frames=[CallFrame(*place, is_own=files[place[0]]) for place in self.places],
             stacks=list(self.stacks),
             threads=threads,
         )

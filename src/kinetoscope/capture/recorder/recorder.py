@@ -15,7 +15,16 @@ from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, NoteLines, Phase, Prepare, RecordSteps, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import (
+    Done,
+    NoteLines,
+    Phase,
+    Prepare,
+    RecordSteps,
+    Recover,
+    Time,
+    Watch,
+)
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
