@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from types import CodeType
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 # Loggers whose messages are no part of the structured log; with the name TORCH_LOGS knows them by.
 TAPPED_LOGGERS = {
@@ -478,47 +478,22 @@ def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
         return _ExperimentalConfig(profile_all_threads=any_thread)
 
 
-def modes_of_functions() -> list[type]:
-    """Classes of ``TorchFunctionMode`` that are not torch's own: each hears of the attributes of tensors that
-    anybody reads while it is entered."""
-    from torch.overrides import TorchFunctionMode
+def result_dropped(profile: Any) -> None:
+    """Free what a session of torch.profiler recorded, now that it is written.
 
-    found: list[type] = []
-    waiting = TorchFunctionMode.__subclasses__()
-    while waiting:
-        mode = waiting.pop()
-        waiting += mode.__subclasses__()
-        if mode.__module__.partition(".")[0] != "torch":
-            found.append(mode)
-    return found
+    Left to the garbage collector, Kineto's result may outlive the next session, and its destructor then frees
+    memory a second time: the program crashed when it ended (seen on 2.13, in one run of ten).
+    """
+    if profile.profiler is not None:
+        profile.profiler.kineto_results = None
 
 
-EventKind = Literal["op", "function", "builtin", "other"]
+def marked(name: str) -> None:
+    """An event of that name in the running session, as short as may be: no dispatcher, and no op."""
+    from torch._C._profiler import _RecordFunctionFast
 
-
-def event_tree(profile: Any) -> list[Any]:
-    """The outermost events of a ``torch.profiler.profile`` that has ended, of all threads."""
-    return profile.profiler.kineto_results.experimental_event_tree()
-
-
-def event_kinds() -> Callable[[Any], EventKind]:
-    """Tells what an event of ``event_tree`` is: an op, the call of a Python function or of a builtin one, or
-    something else, such as an annotation."""
-    from torch._C._profiler import RecordScope, _EventType
-
-    kinds: dict[Any, EventKind] = {
-        _EventType.TorchOp: "op",
-        _EventType.PyCall: "function",
-        _EventType.PyCCall: "builtin",
-    }
-
-    def kind(event: Any) -> EventKind:
-        found = kinds.get(event.tag, "other")
-        if found == "op" and event.extra_fields.scope == RecordScope.USER_SCOPE:
-            return "other"
-        return found
-
-    return kind
+    with _RecordFunctionFast(name):
+        pass
 
 
 NEXT_BATCH = "_next_data"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.findings import evidence
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Role
@@ -66,7 +67,7 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 def find(run: LoadedRun) -> list[Finding]:
     """All findings of all rules, in the order to act on them (see ``ledger``)."""
     found = [
-        replace(finding, rule=rule.slug, rank=view.rank)
+        _placed(view, replace(finding, rule=rule.slug, rank=view.rank))
         for rule in rules().values()
         for view in views(run)
         for finding in rule.find(view)
@@ -75,3 +76,11 @@ def find(run: LoadedRun) -> list[Finding]:
     settled = settle(run, found, {rule.slug: rule.role for rule in rules().values()})
     views.forget(run)  # only rules look at them
     return settled
+
+
+def _placed(view: RankView, finding: Finding) -> Finding:
+    """The finding with the lines of the program that its evidence shows."""
+    lines = evidence.lines(view, finding.evidence)
+    return replace(
+        finding, lines=lines, source=finding.source or next((at.split(" ")[0] for at in lines), None)
+    )

@@ -6,6 +6,7 @@ A recording is a folder:
     ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
     trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
     trace/rank0.device.json       the same of the light pass, which records the device and little else
+    trace/rank0.lines.json        the ops of one step more, in the lines of the program that call them
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
@@ -17,7 +18,6 @@ A recording is a folder:
     memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
     memory/rank0.json             the owners of that memory, by the program's own account; rank0.oom.… are
                                   both of the first allocation that failed
-    lines/rank0.json              from which lines of the program one step's ops were called
     inputs/rank0.json             what kernels were called with in one step, on request; tensors in rank0.bin
     signature                     that this user made generated/ and inputs/ (see ``recording.trust``)
     bench/                        what `bench` and `tune` measured
@@ -130,7 +130,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     trace: str | None = None
     device_trace: str | None = None  # of the light pass: device, runtime calls and steps, no ops
-    lines: str | None = None  # of the program, that call each op of one step
+    lines: str | None = None  # the trace of one step more, with the lines of the program
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()

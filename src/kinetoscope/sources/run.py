@@ -19,8 +19,6 @@ from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
-from kinetoscope.recording.lines import StepLines
-from kinetoscope.recording.lines import read as read_lines
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
@@ -71,8 +69,8 @@ class LoadedRun:
     have one. ``unread`` names the files of a folder that are no trace, with the reason; ``lost`` those of
     them that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
-    ``inputs`` are the paths as they were given. ``lines``: of each rank that has them, the lines of the
-    program that call each op.
+    ``inputs`` are the paths as they were given. ``lines``: of each rank that has it, the trace of one
+    step more, with the lines of the program around its ops.
     """
 
     traces: tuple[Trace, ...]
@@ -85,7 +83,7 @@ class LoadedRun:
     timelines: tuple[Path, ...] = ()
     lost: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    lines: Mapping[int, StepLines] = field(default_factory=dict[int, StepLines])
+    lines: Mapping[int, Trace] = field(default_factory=dict[int, Trace])
 
     @property
     def remarks(self) -> list[str]:
@@ -141,7 +139,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     recorded: list[Trace] = []
     logs: list[Path] = []
     light: list[Trace] = []
-    lines: dict[int, StepLines] = {}
+    lines: dict[int, Trace] = {}
     unread: list[str] = []
     damaged: list[InputError] = []
     memory: list[MemoryFiles] = []
@@ -162,7 +160,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                     light += found
                     unread += map(_left_out, why)
                 if found and rank.lines:
-                    of_rank, why = _attempted(partial(read_lines, item / rank.lines))
+                    of_rank, why = _attempted(partial(read, item / rank.lines, rank.rank))
                     lines.update((rank.rank, one) for one in of_rank)
                     unread += map(_left_out, why)
             unread += _not_tried(len(traced) - _most())

@@ -1,49 +1,30 @@
 """From which line of the program each op was called: another step's ops, with their lines, laid over it.
 
-Python's functions are recorded in a step of their own (``recording.lines``). Where a recorded step calls the
-same ops in the same order on a thread, each op is the one that stands at its place there; what differs has no
-line. Nothing else is compared: the same ops called from elsewhere in the same order are not told apart.
+Lines are noted in a step of their own (``LoadedRun.lines``). Where a recorded step calls the same ops in the
+same order on a thread, each op is the one that stands at its place there; what differs has no line. Nothing
+else is compared: the same ops called from elsewhere in the same order are not told apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import CLOCK, MODULE
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.match import SIMILAR, aligned
-from kinetoscope.recording.lines import StepLines, ThreadOps
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
-
-@dataclass(frozen=True)
-class CallSite:
-    """A stack by its lines: the innermost of the program, as ``train.py:12``, in which function, and the
-    innermost of a library below it. ``exact`` is false where the line is the function's first one.
-    """
-
-    line: str | None
-    function: str
-    exact: bool
-    library: str | None
-
-    @property
-    def text(self) -> str:
-        """``train.py:12 step``; of an operator (``a + b``), whose line Python does not report, ``train.py:9
-        step, in it``."""
-        if self.line is None:
-            return ""
-        return f"{self.line} {self.function}{'' if self.exact else ', in it'}"
-
-
-NOWHERE = CallSite(None, "", False, None)
+# Between what Python's trace function notes and the op that follows lies more than this: two calls.
+EXACT_NS = 500
+AGREE = 0.9  # of the events that both clocks timed
+FRAME = r"^(.*)\((\d+)\): (.*)$"  # train.py(12): step
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,71 +32,84 @@ class OpLines:
     """The lines of one rank's ops.
 
     Attributes:
-        rows: one row for each of ``host_events``: ``site`` (a row of ``sites``) and ``module`` (String), of
-            the innermost op around it; null where no line is known.
-        verified: the share of the recorded steps' ops that stand in the step with lines at their place.
+        rows: one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and
+            ``module`` (the class), of the innermost op around it; null where they are not known.
+        verified: the share of the recorded steps' ops that stand at their place in the step with lines.
     """
 
     rows: pl.DataFrame
-    sites: Sequence[CallSite]
     verified: float
 
-    @cached_property
-    def texts(self) -> pl.DataFrame:
-        """One row for each of ``host_events``: ``line`` (``CallSite.text``) and ``module``, null where they
-        are not known."""
-        texts = pl.Series([site.text for site in (*self.sites, NOWHERE)], dtype=pl.String)
-        return self.rows.select(line=texts.gather(self.rows["site"]), module="module")
-
-    def site(self, row: int | None) -> CallSite:
+    def line(self, row: int | None) -> str | None:
         """The line from which the op around a row of ``host_events`` was called."""
-        found = None if row is None else self.rows["site"][row]
-        return NOWHERE if found is None else self.sites[found]
+        return None if row is None else self.rows["line"][row]
+
+    @property
+    def texts(self) -> pl.DataFrame:
+        """One row for each of ``host_events``: ``line`` with its function (``train.py:12 step``), ``module``."""
+        return self.rows.select(pl.concat_str("line", "function", separator=" ").alias("line"), "module")
 
 
 @remembered
 def op_lines(run: LoadedRun) -> Mapping[int, OpLines]:
     """The lines of the ranks that have them."""
-    return {trace.rank: _of(trace, run.lines[trace.rank]) for trace in run.traces if trace.rank in run.lines}
+    return {
+        trace.rank: found
+        for trace in run.traces
+        if (noted := run.lines.get(trace.rank)) is not None and (found := _laid_over(trace, noted))
+    }
 
 
-def _of(trace: Trace, lines: StepLines) -> OpLines:
+def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
+    """The lines of a step laid over the recorded ones; None where their clock cannot be trusted."""
+    if not _clocks_agree(noted):
+        return None
+    host, around = noted.host_events, _ops_in_steps(noted)
+    is_python = matching(host, "category", "^python_function$")
+    is_module = is_python & matching(host, "name", f"^{MODULE}")
+    rows = {
+        "line_row": nearest(host, is_python & ~is_module & ~matching(host, "name", f"^{CLOCK}")),
+        "module_row": nearest(host, is_module),
+    }
+    known = pl.DataFrame(
+        _pairs(_ops_in_steps(trace), around), {"id": pl.UInt32, "noted": pl.UInt32}, orient="row"
+    )
+    name = host["name"].cast(pl.String)
+    frame = name.gather(rows["line_row"]).str.extract_groups(FRAME).struct
+    called = pl.DataFrame(
+        {
+            "line": pl.select(pl.concat_str(frame.field("1"), frame.field("2"), separator=":")).to_series(),
+            "function": frame.field("3"),
+            "module": name.gather(rows["module_row"]).str.strip_prefix(MODULE),
+        }
+    ).with_row_index("noted")
+    own = trace.host_events.select("id").join(known, on="id", how="left", maintain_order="left")
+    own = own.join(called, on="noted", how="left", maintain_order="left").drop("id", "noted")
+    innermost = nearest(trace.host_events, matching(trace.host_events, "category", "^cpu_op$"))
+    return OpLines(own.select(pl.all().gather(innermost)), len(known) / max(len(_ops_in_steps(trace)), 1))
+
+
+def _clocks_agree(noted: Trace) -> bool:
+    """Whether events that Python's clock and the profiler's timed are where both say."""
+    clock = noted.host_events.filter(matching(noted.host_events, "name", f"^{CLOCK}")).sort("start_ns")
+    is_python = matching(clock, "category", "^python_function$")
+    outer, inner = clock.filter(is_python), clock.filter(~is_python)
+    if len(outer) != len(inner) or outer.is_empty():
+        return False
+    early = outer["start_ns"] - EXACT_NS
+    late = outer["start_ns"] + outer["duration_ns"] + EXACT_NS
+    inside = (inner["start_ns"] >= early) & (inner["start_ns"] <= late)
+    return inside.sum() >= AGREE * len(inside)
+
+
+def _ops_in_steps(trace: Trace) -> pl.DataFrame:
+    """Ops that begin in a step: (id, lane, step, name, is_outermost), each thread's in order."""
     host = trace.host_events
     is_op = matching(host, "category", "^cpu_op$")
-    ops = _in_steps(trace, is_op)
-    known = _Known(lines)
-    found: dict[int, tuple[int, int]] = {}
-    for ids, calls in _by_step(ops, known.codes):
-        like = known.like(calls.codes)
-        if like is None:
-            continue
-        thread, other = lines.threads[like], known.threads[like]
-        for ours, theirs in aligned(calls.codes, other.codes):
-            start, end = calls.ranges[ours]
-            there = other.ranges[theirs][0] - start
-            for at in range(start, end):
-                found[ids[at]] = thread.stacks[there + at], thread.modules[there + at]
-    sites = [_site(lines, stack) for stack in range(len(lines.stacks))]
-    at = pl.DataFrame(
-        {
-            "id": list(found),
-            "site": [stack if stack >= 0 and sites[stack].line else None for stack, _ in found.values()],
-            "module": [lines.modules[module] if module >= 0 else None for _, module in found.values()],
-        },
-        schema={"id": pl.UInt32, "site": pl.UInt32, "module": pl.String},
-    )
-    own = host.select("id").join(at, on="id", how="left", maintain_order="left").drop("id")
-    around = nearest(host, is_op)
-    rows = own.select(pl.all().gather(around)) if len(own) else own
-    return OpLines(rows, sites, len(found) / max(len(ops), 1))
-
-
-def _in_steps(trace: Trace, is_op: pl.Series) -> pl.DataFrame:
-    """Ops that begin in a step: (id, lane, step, name, is_outermost), each thread's in order."""
-    host, steps = trace.host_events, trace.steps.select("id", "start_ns", "duration_ns").sort("start_ns")
-    inside = nearest(host, is_op).gather(host["parent"])
-    ops = host.select("id", "lane", "start_ns", "name", is_outermost=inside.is_null()).filter(is_op)
-    steps = steps.select(step="id", start_ns="start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
+    outermost = nearest(host, is_op).gather(host["parent"]).is_null()
+    ops = host.select("id", "lane", "start_ns", "name", is_outermost=outermost).filter(is_op)
+    ends = pl.col("start_ns") + pl.col("duration_ns")
+    steps = trace.steps.select("start_ns", step="id", ends=ends).sort("start_ns")
     return (
         ops.sort("start_ns")
         .join_asof(steps, on="start_ns")
@@ -125,52 +119,48 @@ def _in_steps(trace: Trace, is_op: pl.Series) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """A thread's outermost ops: what each is, with all that it calls, as a number; and its places."""
-
-    codes: tuple[int, ...]
-    ranges: list[tuple[int, int]]
-
-
-def _calls(names: Sequence[str], outermost: Sequence[bool], codes: dict[tuple[str, ...], int]) -> _Calls:
-    starts = [place for place, is_outermost in enumerate(outermost) if is_outermost]
-    ranges = list(zip(starts, [*starts[1:], len(names)], strict=True))
-    own = tuple(codes.setdefault(tuple(names[a:b]), len(codes)) for a, b in ranges)
-    return _Calls(own, ranges)
+def _pairs(ours: pl.DataFrame, noted: pl.DataFrame) -> Iterator[tuple[int, int]]:
+    """Ops of the recorded steps, and the op of the step with lines that each is."""
+    codes: dict[tuple[str, ...], int] = {}
+    threads = [_OutermostOps(*thread, codes) for thread in _by_thread(noted)]
+    for thread in _by_thread(ours):
+        own = _OutermostOps(*thread, codes)
+        other = own.most_alike(threads)
+        for place, there in aligned(own.codes, other.codes) if other is not None else ():
+            yield from zip(
+                own.ids[slice(*own.ranges[place])], other.ids[slice(*other.ranges[there])], strict=True
+            )
 
 
-def _by_step(ops: pl.DataFrame, codes: dict[tuple[str, ...], int]) -> list[tuple[list[int], _Calls]]:
+def _by_thread(ops: pl.DataFrame) -> list[tuple[list[int], list[str], list[bool]]]:
     grouped = ops.group_by("step", "lane", maintain_order=True).agg("id", "name", "is_outermost")
-    return [(ids, _calls(names, outermost, codes)) for _, _, ids, names, outermost in grouped.iter_rows()]
+    return grouped.select("id", "name", "is_outermost").rows()
 
 
-class _Known:
-    """The step whose lines are known, by thread."""
+class _OutermostOps:
+    """One thread's outermost ops in one step.
 
-    def __init__(self, lines: StepLines) -> None:
-        self.codes: dict[tuple[str, ...], int] = {}
-        self.threads = [self._thread(lines, thread) for thread in lines.threads]
-        self.counted = [Counter(thread.codes) for thread in self.threads]
+    Attributes:
+        ids: rows of ``host_events`` of all its ops.
+        codes: a number for each outermost op; the same for the same name and the same names inside of it.
+        ranges: from which of ``ids`` to which each outermost op and those inside of it are.
+    """
 
-    def _thread(self, lines: StepLines, thread: ThreadOps) -> _Calls:
-        names = [lines.names[name] for name in thread.names]
-        return _calls(names, [depth == 0 for depth in thread.depths], self.codes)
+    def __init__(
+        self,
+        ids: Sequence[int],
+        names: Sequence[str],
+        outermost: Sequence[bool],
+        codes: dict[tuple[str, ...], int],
+    ) -> None:
+        self.ids = ids
+        starts = [place for place, is_outermost in enumerate(outermost) if is_outermost]
+        self.ranges = list(zip(starts, [*starts[1:], len(names)], strict=True))
+        self.codes = tuple(codes.setdefault(tuple(names[a:b]), len(codes)) for a, b in self.ranges)
 
-    def like(self, codes: tuple[int, ...]) -> int | None:
-        """The thread that has most of these calls; None where none has enough of them."""
-        counted = Counter(codes)
-        shares = [(counted & other).total() / max(len(codes), 1) for other in self.counted]
-        best = max(range(len(shares)), key=shares.__getitem__, default=None)
-        return None if best is None or shares[best] < SIMILAR else best
-
-
-def _site(lines: StepLines, stack: int) -> CallSite:
-    library: str | None = None
-    while stack >= 0:
-        stack, row = lines.stacks[stack]
-        frame = lines.frames[row]
-        if frame.is_own:
-            return CallSite(f"{frame.file}:{frame.line}", frame.function, frame.exact, library)
-        library = library or f"{frame.file}:{frame.line}"
-    return CallSite(None, "", False, library)
+    def most_alike(self, threads: Sequence[_OutermostOps]) -> _OutermostOps | None:
+        """The thread that has most of these ops; None where none has enough of them."""
+        counted = Counter(self.codes)
+        shares = [(counted & Counter(other.codes)).total() for other in threads]
+        most = max(shares, default=0)
+        return threads[shares.index(most)] if most >= SIMILAR * max(len(self.codes), 1) else None

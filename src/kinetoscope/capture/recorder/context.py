@@ -192,8 +192,8 @@ class Context:
 
     @property
     def lines(self) -> Path:
-        """The file of the program's lines."""
-        return self.trace.parent.parent / "lines" / self.trace.name
+        """The trace of the step in which the program's lines were noted."""
+        return self.trace.with_suffix(".lines.json")
 
     def write_lines(self, session: KinetoSession) -> None:
         """Write the lines of the program; without them, with a note, where that fails."""

@@ -1,8 +1,10 @@
-"""The lines of the program that call each op: one step more, with torch's own Python hook.
+"""The lines of the program that call each op: one step more, in which Python's trace function notes them.
 
-The hook (``with_stack``) is Python's profile function, and knows from which line each call is made. It is in
-the process for that one step, and only where neither the program nor a tool of its own would notice: see
-:func:`hindrance`. The step's times are used for nothing.
+Torch's own hook (``with_stack``) is not used: it knows no line of an operator such as ``a + b``, takes the
+place of a profile function in all threads, and reads attributes of modules. The trace function is the one that debuggers and
+coverage use; it is in the thread of the steps for one step, and only where the program has none of its own.
+Only functions of the program are traced line by line; of libraries it hears of calls, and follows those that
+are a module's ``forward``. It keeps numbers and names, and no frame.
 """
 
 from __future__ import annotations
@@ -11,159 +13,183 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
-from types import FrameType
+from array import array
+from types import CodeType, FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.process import source
-from kinetoscope.capture.recorder.profiler import KinetoSession
-from kinetoscope.recording import manifest
-from kinetoscope.recording.lines import NONE, CallFrame, StepLines, ThreadOps
+from kinetoscope.capture.recorder.profiler import KinetoSession, MarkedStep
 
-# Events of one step that are looked at, in seconds: the program stands still meanwhile.
-PATIENCE_S = 5.0
-# Bytes a second that Python's hook writes at most, where a program does nothing but call functions.
-BYTES_PER_S = 200e6
-MODULE = "nn.Module: "
+MOST = 1_000_000  # lines of one step: what comes after them has none
+PROBES = 16  # events that both clocks time, before and after
+CLOCK = "kinetoscope: clock"
+MODULE, LINE, END = 0, 1, 2
 
 
 def hindrance() -> str | None:
-    """Why Python's hook would change what the program does or sees; None where it does not."""
-    if sys.getprofile() is not None or threading.getprofile() is not None:
-        return "the program has a profile function of its own"
+    """Why the trace function would change what the program does; None where it does not."""
     if sys.gettrace() is not None or threading.gettrace() is not None:
-        return "the program is traced by Python's own means"
+        return "the program is traced already, as by a debugger or for coverage"
+    if sys.getprofile() is not None or threading.getprofile() is not None:
+        return "the program has a profile function of its own, which would hear of ours"
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is not None and any(monitoring.get_tool(tool) is not None for tool in range(6)):
         return "a tool of sys.monitoring is in use"
-    if modes := torch_private.modes_of_functions():
-        return f"{modes[0].__name__}, a mode that hears of torch's functions, would hear of the hook"
     return None
 
 
-def too_long(step_s: float, budget_mb: float) -> str | None:
-    """Why a step is too long for the hook; None where it is not."""
-    most_s = budget_mb * 1e6 / BYTES_PER_S
-    if step_s <= most_s:
-        return None
-    return f"a step takes {step_s:.1f} s, more than the {most_s:.1f} s that --budget-mb {budget_mb:g} allows"
-
-
 class LinesSession(KinetoSession):
-    """A session of the host alone, whose export is a :class:`StepLines`."""
+    """A session of the host's ops, with the lines of the program around them.
+
+    Before and after them are events that both clocks timed, Python's and the profiler's, since the lines are
+    laid over the ops by time.
+    """
 
     def start(self) -> None:
-        # The hook knows a function that already runs by its line of that moment.
-        self.running_frames = _frames(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        self.began = time.perf_counter()
+        self.lines, self.probes = Lines(), list[MarkedStep]()
         super().start()
+        self._probe()
+        self.lines.start(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+    def mark(self, step: int | None) -> None:
+        if step is None:
+            self.lines.stop()  # the last line ends within the step
+        super().mark(step)
 
     def stop(self) -> None:
-        self.step_s = time.perf_counter() - self.began
+        self.lines.stop()
+        self._probe()
+        self.steps += [*self.probes, *self.lines.events()]
         super().stop()
 
-    def export(self, path: Path) -> None:
-        """Write the lines to ``path``, whole or not at all.
-
-        Raises:
-            OSError: the disk is full, gone, or may not be written to.
-            TimeoutError: (an OSError) there are too many events.
-        """
-        walk = _Walk(self.running_frames)
-        walk.all(torch_private.event_tree(self.profile))
-        path.parent.mkdir(exist_ok=True)
-        number = self.steps[0].number if self.steps else 0
-        manifest.write_whole(path, manifest.encoded(walk.lines(number, self.step_s)))
+    def _probe(self) -> None:
+        for _ in range(PROBES):
+            began = time.time_ns()
+            torch_private.marked(CLOCK)
+            self.probes.append(_event(CLOCK, began, time.time_ns()))
 
 
-Place = tuple[str, int, str, bool]
+class Lines:
+    """The lines that one thread comes by: when, and in which function."""
 
+    def __init__(self) -> None:
+        self.times, self.kinds, self.codes, self.numbers = (array("q") for _ in range(4))
+        self.known: dict[CodeType, int] = {}
+        self.own: dict[str, bool] = {}
+        self.frames: list[FrameType] = []
+        self.running = False
 
-def _frames(frame: FrameType | None) -> dict[tuple[str, int], tuple[str, int]]:
-    """Functions that run now, by name and line: their file, and the line on which each begins."""
-    found: dict[tuple[str, int], tuple[str, int]] = {}
-    while frame is not None:
+    def start(self, frame: FrameType | None) -> None:
+        """Trace what is called from now on, and the functions of the program that run already."""
+        while frame is not None:
+            if self._is_own(frame.f_code) and frame.f_trace is None:
+                frame.f_trace = self._in_function
+                self.frames.append(frame)
+            frame = frame.f_back
+        self.running = True
+        sys.settrace(self._called)
+
+    def stop(self) -> None:
+        if self.running:
+            sys.settrace(None)
+            self._note(END, None, 0)
+        self.running = False
+        for frame in self.frames:
+            frame.f_trace = None
+        self.frames.clear()
+
+    def _is_own(self, code: CodeType) -> bool:
+        file = code.co_filename
+        known = self.own.get(file)
+        if known is None:
+            known = self.own[file] = _is_own(file)
+        return known
+
+    def _note(self, kind: int, code: CodeType | None, line: int) -> None:
+        if len(self.times) < MOST:
+            number = -1 if code is None else self.known.setdefault(code, len(self.known))
+            self.kinds.append(kind)
+            self.codes.append(number)
+            self.numbers.append(line)
+            self.times.append(time.time_ns())
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        found.setdefault((code.co_name, frame.f_lineno or 0), (code.co_filename, code.co_firstlineno))
-        frame = frame.f_back
-    return found
+        is_module = code.co_name == "forward"
+        if is_module:
+            self._note(MODULE, code, 0)
+        if self._is_own(code):
+            return self._in_module if is_module else self._in_function
+        if is_module:
+            frame.f_trace_lines = False
+            return self._in_module
+        return None
+
+    def _in_function(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._note(LINE, frame.f_code, frame.f_lineno)
+        elif event == "return":
+            self._returned(frame.f_back)
+        return self._in_function
+
+    def _in_module(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._note(LINE, frame.f_code, frame.f_lineno)
+        elif event == "return":
+            self._note(END, None, 0)
+            self._returned(frame.f_back)
+        return self._in_module
+
+    def _returned(self, frame: FrameType | None) -> None:
+        """The program goes on in the innermost of its functions that still run, where it was."""
+        while frame is not None and not self._is_own(frame.f_code):
+            frame = frame.f_back
+        if frame is not None:
+            self._note(LINE, frame.f_code, frame.f_lineno)
+
+    def events(self) -> list[MarkedStep]:
+        """Each line as an event that lasts until the next, and the calls of modules around them."""
+        names = [(_shown(code.co_filename), _name(code)) for code in self.known]
+        found: list[MarkedStep] = []
+        modules: list[tuple[int, str]] = []
+        line: tuple[int, str] | None = None
+        rows = zip(self.times, self.kinds, self.codes, self.numbers, strict=True)
+        for at, kind, code, number in rows:
+            if line is not None:
+                found.append(_event(line[1], line[0], at))
+                line = at, line[1]
+            if kind == MODULE:
+                name = names[code][1]
+                modules.append((at, f"nn.Module: {name.removesuffix('.forward')}"))
+            elif kind == LINE:
+                line = at, f"{names[code][0]}({number}): {names[code][1]}"
+            elif modules:  # the last one has none, unless a module's call is where the step ends
+                began, name = modules.pop()
+                found.append(_event(name, began, at))
+        return found
+
+
+def _event(name: str, began_ns: int, ended_ns: int) -> MarkedStep:
+    thread = threading.get_native_id()
+    return MarkedStep(0, began_ns, ended_ns, os.getpid(), thread, name, "python_function")
+
+
+def _name(code: CodeType) -> str:
+    """``Block.forward``; before Python 3.11 ``forward``."""
+    return getattr(code, "co_qualname", code.co_name).replace("<locals>.", "")
+
+
+def _shown(file: str) -> str:
+    """A file as it is named from where the program runs, or else as it is imported."""
+    for folder in (os.getcwd(), *sys.path):
+        if folder and file.startswith(folder + os.sep):
+            return file[len(folder) + 1 :]
+    return file
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is of the program; torch cuts the folders of sys.path off."""
+    """Whether a file is of the program."""
     if file.startswith("<"):
         return file.startswith(("<stdin>", "<ipython-input"))
-    paths = [os.path.join(folder, file) for folder in sys.path]  # an absolute file stays as it is
-    return source.is_own(next(filter(os.path.isfile, paths), file))
-
-
-class _Walk:
-    """The tree of a session's events, walked once."""
-
-    def __init__(self, running: dict[tuple[str, int], tuple[str, int]]) -> None:
-        self.running = running
-        self.names: dict[str, int] = {}
-        self.modules: dict[str, int] = {}
-        self.places: dict[Place, int] = {}
-        self.stacks: dict[tuple[int, int], int] = {}
-        self.threads: dict[int, list[tuple[int, int, int, int, int]]] = {}
-        self.deadline = time.perf_counter() + PATIENCE_S
-
-    def all(self, roots: list[Any]) -> None:
-        kinds = torch_private.event_kinds()
-        # An event, the op's depth, the stack of its calls, its module, and who would be on the stack by now.
-        waiting: list[tuple[Any, int, int, int, Place | None]] = [
-            (root, 0, NONE, NONE, None) for root in reversed(roots)
-        ]
-        seen = 0
-        while waiting:
-            event, depth, stack, module, function = waiting.pop()
-            seen += 1
-            if not seen % 4096 and time.perf_counter() > self.deadline:
-                raise TimeoutError(None, f"they take more than {PATIENCE_S:g} s to write down")
-            kind = kinds(event)
-            if kind == "op":
-                own = stack if function is None else self._stack(stack, function)
-                self._op(event, depth, own, module)
-                depth += 1
-            elif kind in ("function", "builtin"):
-                fields = event.extra_fields
-                stack = self._stack(stack, self._place(fields.caller, exact=True))
-                function = self._place(fields.callsite, exact=False) if kind == "function" else None
-                if event.name.startswith(MODULE):
-                    module = self.modules.setdefault(event.name[len(MODULE) :], len(self.modules))
-            waiting.extend((child, depth, stack, module, function) for child in reversed(event.children))
-
-    def _op(self, event: Any, depth: int, stack: int, module: int) -> None:
-        name = self.names.setdefault(event.name, len(self.names))
-        ops = self.threads.setdefault(event.start_tid, [])
-        ops.append((event.start_time_ns, name, depth, stack, module))
-
-    def _stack(self, caller: int, place: Place) -> int:
-        frame = self.places.setdefault(place, len(self.places))
-        return self.stacks.setdefault((caller, frame), len(self.stacks))
-
-    def _place(self, state: Any, *, exact: bool) -> Place:
-        file, line, function = state.file_name, state.line_number, state.function_name
-        if not exact:
-            path, first = self.running.get((function, line), ("", line))
-            line = first if path.endswith(file) else line
-        return file, line, function, exact
-
-    def lines(self, step: int, step_s: float) -> StepLines:
-        threads: list[ThreadOps] = []
-        for ops in self.threads.values():
-            ops.sort(key=lambda op: op[0])  # of equal times the outer one was met first
-            _, names, depths, stacks, modules = (list(column) for column in zip(*ops, strict=True))
-            threads.append(ThreadOps(names=names, depths=depths, stacks=stacks, modules=modules))
-        files = {file: _is_own(file) for file in {place[0] for place in self.places}}
-        return StepLines(
-            step=step,
-            step_s=step_s,
-            names=list(self.names),
-            modules=list(self.modules),
-            frames=[CallFrame(*place, is_own=files[place[0]]) for place in self.places],
-            stacks=list(self.stacks),
-            threads=threads,
-        )
+    return source.is_own(os.path.abspath(file))

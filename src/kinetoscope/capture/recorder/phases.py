@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import NO_LINES, Context
-from kinetoscope.capture.recorder.lines import too_long
 from kinetoscope.capture.recorder.profiler import KinetoSession, SessionKind
 from kinetoscope.capture.steps.detector import Boundary
 from kinetoscope.capture.steps.timing import (
@@ -491,8 +490,8 @@ class KeepInputs(Phase):
 
 
 class NoteLines(Phase):
-    """One step more, in which Python's functions are recorded, to know from which line each op is called. It
-    passes without them where they would change what the program does, or take too long."""
+    """One step more, in which the lines of the program are noted that call each op. It passes without them
+    where noting them would change what the program does."""
 
     name = "noting lines"
     leader_stays = True
@@ -503,8 +502,7 @@ class NoteLines(Phase):
 
     def enter(self) -> None:
         context = self.context
-        step_s = max((step.seconds for step in context.measured.recorded), default=0.0)
-        why = too_long(step_s, context.options.budget_mb) or context.device.python_hindrance()
+        why = context.device.python_hindrance()
         if why is not None:
             context.measured.note(f"{NO_LINES}: {why}")
             return

@@ -98,7 +98,7 @@ BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 class MarkedStep(NamedTuple):
-    """A step, or the ``part`` of one: its beginning and end on the wall clock in nanoseconds, and the thread
+    """A step, or the ``part`` of one, or what else stands in its place: its beginning and end on the wall clock in nanoseconds, and the thread
     that marked it."""
 
     number: int
@@ -107,12 +107,13 @@ class MarkedStep(NamedTuple):
     pid: int
     tid: int
     part: str | None = None
+    category: str = "user_annotation"
 
     def event(self, base_ns: int) -> dict[str, Any]:
         """The annotation as torch.profiler would have exported it, in microseconds after ``base_ns``."""
         return {
             "ph": "X",
-            "cat": "user_annotation",
+            "cat": self.category,
             "name": self.part or f"ProfilerStep#{self.number}",
             "pid": self.pid,
             "tid": self.tid,
@@ -160,7 +161,7 @@ def _ending(source: BinaryIO) -> bytes:
 
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
-# lines: the host's ops, and the Python functions that call them.
+# lines: the host's ops, and the lines of the program that call them.
 SessionKind = Literal["full", "light", "lines"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
@@ -254,6 +255,7 @@ class KinetoSession:
             OSError: the disk is full, gone, or may not be written to.
         """
         exported = _exported(self.profile, path)
+        torch_private.result_dropped(self.profile)
         try:
             annotate(exported, self.steps, path)
         finally:
@@ -336,15 +338,12 @@ class TorchDevice:
 
         from kinetoscope.capture.recorder.lines import LinesSession
 
-        # Of the events nothing but their tree is looked at, which torch has without its Python copy of them.
         configuration = torch_private.profiler_configuration(any_thread=False)
         cpu = [ProfilerActivity.CPU]
-        return LinesSession(
-            None, stacks=False, activities=cpu, with_stack=True, experimental_config=configuration
-        )
+        return LinesSession(None, stacks=False, activities=cpu, experimental_config=configuration)
 
     def python_hindrance(self) -> str | None:
-        """Why Python's functions cannot be recorded without harm; None where they can."""
+        """Why Python's trace function cannot be used without harm; None where it can."""
         from kinetoscope.capture.recorder.lines import hindrance
 
         return hindrance()

@@ -42,8 +42,9 @@ def find(view: RankView) -> Findings:
         us = view.us_of(group, "idle_ns")
         yield Finding(
             subject=names[0],
-            title=f"The device waits {numbers.time(us)} per {view.unit} while {', '.join(names[:2])}"
+            title=f"The device waits while {', '.join(names[:2])}"
             f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU",
+            affected_us=us,
             saving=savings.idle(view, group, "the device's idle time during them"),
             evidence=evidence.of_gaps(view, group.sort("idle_ns", descending=True).head(3)),
             advice="Run it on the device, or ahead of time in another thread.",

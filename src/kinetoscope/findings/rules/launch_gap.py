@@ -40,7 +40,7 @@ def find(view: RankView) -> Findings:
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
         title=f"{times:.0f} times per {view.unit} the device is idle because the host has not launched the "
-        f"next kernel yet: {numbers.time(saving.us)}, {saving.share:.0%} of the {view.unit}",
+        "next kernel yet",
         saving=saving,
         evidence=evidence.of_gaps(view, longest),
         advice=remedy.advice,

@@ -40,8 +40,8 @@ def find(view: RankView) -> Findings:
     saved = pl.col("duration_ns") * GAIN
     longest = kernels.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} float32 products per {view.unit} use no tensor cores: "
-        f"{numbers.time(view.us_of(kernels))}",
+        title=f"{view.per_step(len(kernels)):.0f} float32 products per {view.unit} use no tensor cores",
+        affected_us=view.us_of(kernels),
         saving=savings.device(view, kernels, "four fifths of the kernels' time", saved=saved),
         evidence=[evidence.of(view, short_name(str(longest["name"][0])), longest)],
         advice="Allow TF32, or use bfloat16.",

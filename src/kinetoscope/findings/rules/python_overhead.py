@@ -60,7 +60,8 @@ def find(view: RankView) -> Findings:
             continue
         yield Finding(
             subject=name,
-            title=f"{name} spends {us / 1000:.2f} ms per {view.unit} in Python while the device waits",
+            title=f"The device waits while {name} runs Python",
+            affected_us=us,
             saving=saving,
             at_most="medium" if view.unprofiled_us is None else "high",
             evidence=[evidence.of(view, f"{len(own)} calls", own)],
