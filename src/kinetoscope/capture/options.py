@@ -25,7 +25,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stacks: Annotated[bool, "record Python stacks"] = False
     lines: Annotated[
         bool,
-        "in one more step, with Python's trace function, note from which line of the program each op is called",
+        "in one more step, with Python's trace function, note from which line of the program each op is "
+        "called",
     ] = True
     memory: Annotated[
         bool, "record allocations, and what the device's memory holds at its peak and when it runs out"

@@ -110,11 +110,13 @@ def backend_of(compiler: Any) -> BackendCall:
     }
 
 
-def hide_from_dynamo(*functions: Callable[..., Any]) -> None:
-    """Keep Dynamo from compiling these functions where the user's compiled code happens to call them."""
+def hide_from_dynamo(*functions: Callable[..., Any], callees: bool = False) -> None:
+    """Keep Dynamo from compiling these functions where the user's compiled code happens to call them; with
+    ``callees``, whatever they call as well."""
     import torch._C._dynamo.eval_frame as evaluation
 
-    strategy = evaluation._FrameExecStrategy(evaluation._FrameAction.SKIP, evaluation._FrameAction.DEFAULT)
+    action = evaluation._FrameAction
+    strategy = evaluation._FrameExecStrategy(action.SKIP, action.SKIP if callees else action.DEFAULT)
     for function in functions:
         evaluation.set_code_exec_strategy(function.__code__, strategy)
 
@@ -484,7 +486,7 @@ def result_dropped(profile: Any) -> None:
     Left to the garbage collector, Kineto's result may outlive the next session, and its destructor then frees
     memory a second time: the program crashed when it ended (seen on 2.13, in one run of ten).
     """
-    if profile.profiler is not None:
+    if getattr(profile, "profiler", None) is not None:
         profile.profiler.kineto_results = None
 
 

@@ -109,8 +109,8 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found. Rules leave ``rule``, ``rank``, ``ranks`` and ``lines`` to the registry, ``remaining``,
-    ``paced_by`` and ``severity`` to the ledger.
+    """One thing found. Rules leave ``rule``, ``rank``, ``ranks`` and ``lines`` to the registry,
+    ``remaining``, ``paced_by`` and ``severity`` to the ledger.
 
     Args:
         saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where the finding

@@ -114,7 +114,8 @@ def _finding(found: FindingsListing, number: int, row: FindingRow) -> Iterable[B
 
 
 def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, list[Text]]]:
-    basis = Text(f"  ({row.saving_basis})", "dim")
+    share = f"{numbers.percent(row.share_of_step)} of the {found.unit}; " if row.saving_us > 0 else ""
+    basis = Text(f"  ({share}{row.saving_basis})", "dim")
     # What is only a question ("what if it were twice as fast?") is not promised in green.
     words = saving(found, row)
     style = "" if row.severity == "info" else "green"
@@ -129,13 +130,15 @@ def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, list[
     if row.snippet:
         yield from (("", [Text(code, "cyan")]) for code in names.printable(row.snippet).splitlines())
     if row.source:
-        shown = row.lines[:LINES]
-        at = (
-            [Text(f"  in {shown[0].split(' ', 1)[1]}", "dim")]
-            if shown and shown[0].startswith(f"{row.source} ")
-            else []
+        function = next(
+            (line.partition(" ")[2] for line in row.lines if line.startswith(f"{row.source} ")), ""
         )
-        yield "where", [place(row.source), *at]
+        yield "where", [place(row.source), Text(f"  in {function}" if function else "", "dim")]
+    others = [text for text in row.lines if text.partition(" ")[0] != row.source]
+    for i, text in enumerate(others[:LINES]):
+        yield "" if i else "also at", [Text(text)]
+    if len(others) > LINES:
+        yield "", [Text(f"… and {numbers.count(len(others) - LINES, 'line')} more", "dim")]
     for i, seen in enumerate(row.evidence):
         events = ", ".join(map(str, seen.events[:EVENTS])) + ("…" if len(seen.events) > EVENTS else "")
         at = numbers.time(max(seen.start_us - found.start_us, 0.0))
@@ -243,9 +246,9 @@ def together(report: Report) -> str:
     amount = numbers.roughly if _is_rough(report) else numbers.time
     error = f"{numbers.percent(abs(replay.error))}"
     return (
-        f"All together they save about {amount(replay.joint_saving_us)}: a {what} of {before} would take about "
-        f"{left}. Savings overlap, so each figure is what that fix adds to those above it. Error of the model: "
-        f"{error}{', so that figures are rough' if _is_rough(report) else ''}."
+        f"All together they save about {amount(replay.joint_saving_us)}: a {what} of {before} would take "
+        f"about {left}. Savings overlap, so each figure is what that fix adds to those above it. Error of "
+        f"the model: {error}{', so that figures are rough' if _is_rough(report) else ''}."
     )
 
 

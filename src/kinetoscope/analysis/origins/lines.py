@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import CLOCK, MODULE
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.match import SIMILAR, aligned
@@ -46,7 +46,7 @@ class OpLines:
 
     @property
     def texts(self) -> pl.DataFrame:
-        """One row for each of ``host_events``: ``line`` with its function (``train.py:12 step``), ``module``."""
+        """``line`` (with its function: ``train.py:12 step``) and ``module`` of each of ``host_events``."""
         return self.rows.select(pl.concat_str("line", "function", separator=" ").alias("line"), "module")
 
 
@@ -67,10 +67,8 @@ def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
     host, around = noted.host_events, _ops_in_steps(noted)
     is_python = matching(host, "category", "^python_function$")
     is_module = is_python & matching(host, "name", f"^{MODULE}")
-    rows = {
-        "line_row": nearest(host, is_python & ~is_module & ~matching(host, "name", f"^{CLOCK}")),
-        "module_row": nearest(host, is_module),
-    }
+    lines = host.filter(is_python & ~is_module & ~matching(host, "name", f"^{CLOCK}"))
+    rows = {"line_row": _open_at(host, lines), "module_row": nearest(host, is_module)}
     known = pl.DataFrame(
         _pairs(_ops_in_steps(trace), around), {"id": pl.UInt32, "noted": pl.UInt32}, orient="row"
     )
@@ -87,6 +85,15 @@ def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
     own = own.join(called, on="noted", how="left", maintain_order="left").drop("id", "noted")
     innermost = nearest(trace.host_events, matching(trace.host_events, "category", "^cpu_op$"))
     return OpLines(own.select(pl.all().gather(innermost)), len(known) / max(len(_ops_in_steps(trace)), 1))
+
+
+def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
+    """The line that each event begins in. Lines follow each other, and annotations cross them."""
+    began = host.select("id", "lane", "start_ns").sort("start_ns")
+    lines = lines.select("lane", "start_ns", line_row="id", ends=END).sort("start_ns")
+    found = began.join_asof(lines, on="start_ns", by="lane", check_sortedness=False)
+    is_open = pl.col("ends") > pl.col("start_ns")
+    return found.select("id", pl.when(is_open).then("line_row").alias("line_row")).sort("id")["line_row"]
 
 
 def _clocks_agree(noted: Trace) -> bool:
@@ -126,10 +133,11 @@ def _pairs(ours: pl.DataFrame, noted: pl.DataFrame) -> Iterator[tuple[int, int]]
     for thread in _by_thread(ours):
         own = _OutermostOps(*thread, codes)
         other = own.most_alike(threads)
-        for place, there in aligned(own.codes, other.codes) if other is not None else ():
-            yield from zip(
-                own.ids[slice(*own.ranges[place])], other.ids[slice(*other.ranges[there])], strict=True
-            )
+        if other is None:
+            continue
+        for place, there in aligned(own.codes, other.codes):
+            same = own.ids[slice(*own.ranges[place])], other.ids[slice(*other.ranges[there])]
+            yield from zip(*same, strict=True)
 
 
 def _by_thread(ops: pl.DataFrame) -> list[tuple[list[int], list[str], list[bool]]]:

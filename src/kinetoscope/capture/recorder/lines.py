@@ -1,10 +1,10 @@
 """The lines of the program that call each op: one step more, in which Python's trace function notes them.
 
 Torch's own hook (``with_stack``) is not used: it knows no line of an operator such as ``a + b``, takes the
-place of a profile function in all threads, and reads attributes of modules. The trace function is the one that debuggers and
-coverage use; it is in the thread of the steps for one step, and only where the program has none of its own.
-Only functions of the program are traced line by line; of libraries it hears of calls, and follows those that
-are a module's ``forward``. It keeps numbers and names, and no frame.
+place of a profile function in all threads, and reads attributes of modules. The trace function is what
+debuggers and coverage use; it is in the thread of the steps for one step, and only where the program has none
+of its own. Only functions of the program are traced line by line; of libraries it hears of calls, and follows
+those that are a module's ``forward``. It keeps numbers and names, and no frame.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class LinesSession(KinetoSession):
         self.lines, self.probes = Lines(), list[MarkedStep]()
         super().start()
         self._probe()
+        if torch_private.EVAL_FRAME in sys.modules:
+            torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
         self.lines.start(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def mark(self, step: int | None) -> None:
@@ -147,6 +149,9 @@ class Lines:
             frame = frame.f_back
         if frame is not None:
             self._note(LINE, frame.f_code, frame.f_lineno)
+
+    # What runs between any two lines of the program, so that Dynamo would compile it.
+    CALLED_BY_PYTHON = (_called, _in_function, _in_module, _returned, _note, _is_own)
 
     def events(self) -> list[MarkedStep]:
         """Each line as an event that lasts until the next, and the calls of modules around them."""

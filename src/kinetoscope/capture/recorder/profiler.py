@@ -98,8 +98,8 @@ BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 class MarkedStep(NamedTuple):
-    """A step, or the ``part`` of one, or what else stands in its place: its beginning and end on the wall clock in nanoseconds, and the thread
-    that marked it."""
+    """A step, or the ``part`` of one, or another event of that name and ``category``: its begin and end on
+    the wall clock in nanoseconds, and the thread that marked it."""
 
     number: int
     began_ns: int
