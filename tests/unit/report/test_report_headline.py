@@ -114,15 +114,15 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
         joint_saving_us=18_000.0,
     )
     assert findings.together(report(findings=[row, row], replay=replay)) == (
-        "All together they save about 18.0 ms: a step of 31.0 ms would take about 13.0 ms. Savings overlap, so "
-        "each figure is what that fix adds to those above it. Error of the model: 1.2 %."
+        "All together they save about 18.0 ms: a step of 31.0 ms would take about 13.0 ms. Savings overlap, "
+        "so each figure is what that fix adds to those above it. Error of the model: 1.2 %."
     )
     # With a cold start in it, the mean that savings are of is not what a step takes.
     cold = msgspec.structs.replace(row, saving_us=49_000.0, share_of_step=0.46)
     replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0, savings_of_us=49_000.0 / 0.46)
     assert findings.together(report(findings=[cold, cold], replay=replay)).startswith(
-        "All together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would take "
-        "about 8.52 ms. Savings"
+        "All together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would "
+        "take about 8.52 ms. Savings"
     )
     assert findings.together(report(findings=[row], replay=replay)) == ""
     assert findings.together(report(findings=[row, row])) == ""
