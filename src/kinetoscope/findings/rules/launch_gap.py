@@ -25,7 +25,7 @@ from kinetoscope.analysis.idle.gaps import TIMES
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.overhead_bound import BUSY
 
-LEAST_TIMES = 0.5  # in the median step: a gap that most steps do not have is an accident of the others
+LEAST_TIMES = 1  # in the median step: a gap that most steps do not have is an accident of the others
 ACCIDENT = 2.0  # times as much idle time in the first recorded step as in the median of the others
 BASIS = "the idle time that ends with a late launch, in a CUDA graph, which pauses less between kernels"
 ROLE = "symptom"
