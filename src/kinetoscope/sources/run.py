@@ -238,8 +238,8 @@ def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
     ]
 
 
-def _attempted(read: Callable[[], T]) -> tuple[list[T], list[InputError]]:
-    """What is read, or what is wrong with it."""
+def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
+    """The trace, or what is wrong with it."""
     try:
         return [read()], []
     except InputError as error:

@@ -16,7 +16,7 @@ export function findings(app: App): Child {
   return h(
     "section",
     { id: "findings" },
-    h("header", {}, h("h2", {}, "Findings"), h("p", {}, "what to change, the largest saving first")),
+    h("header", {}, h("h2", {}, "Findings"), h("p", {}, "what to change, in this order")),
     app.sentences.together && h("p", { class: "lead" }, app.sentences.together),
     rows.map((row, index) => finding(app, row, index)),
   );

@@ -2,7 +2,7 @@
 
 Lines are noted in a step of their own (``LoadedRun.lines``). Where a recorded step calls the same ops in the
 same order on a thread, each op is the one that stands at its place there; what differs has no line. Nothing
-else is compared: the same ops called from elsewhere in the same order are not told apart.
+else is compared: the same ops called from elsewhere in the same order have the same lines.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _pairs(ours: pl.DataFrame, noted: pl.DataFrame) -> Iterator[tuple[int, int]]
     threads = [_OutermostOps(*thread, codes) for thread in _by_thread(noted)]
     for thread in _by_thread(ours):
         own = _OutermostOps(*thread, codes)
-        other = own.most_alike(threads)
+        other = own.most_similar(threads)
         if other is None:
             continue
         for place, there in aligned(own.codes, other.codes):
@@ -166,7 +166,7 @@ class _OutermostOps:
         self.ranges = list(zip(starts, [*starts[1:], len(names)], strict=True))
         self.codes = tuple(codes.setdefault(tuple(names[a:b]), len(codes)) for a, b in self.ranges)
 
-    def most_alike(self, threads: Sequence[_OutermostOps]) -> _OutermostOps | None:
+    def most_similar(self, threads: Sequence[_OutermostOps]) -> _OutermostOps | None:
         """The thread that has most of these ops; None where none has enough of them."""
         counted = Counter(self.codes)
         shares = [(counted & Counter(other.codes)).total() for other in threads]

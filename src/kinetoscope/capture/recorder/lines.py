@@ -65,6 +65,9 @@ class LinesSession(KinetoSession):
         self.steps += [*self.probes, *self.lines.events()]
         super().stop()
 
+    def abandoned(self) -> None:
+        self.lines.stop()
+
     def _probe(self) -> None:
         for _ in range(PROBES):
             began = time.time_ns()

@@ -67,6 +67,9 @@ class Phase:
     def given_up(self) -> None:
         """Something failed in this phase: end what it has begun, and write nothing."""
 
+    def abandoned(self) -> None:
+        """This process is a fork: what the phase has put into Python ends here, and nothing else."""
+
     def range_left(self) -> Phase:
         """The named range was left: its step ends here, not where the range is entered next."""
         self.context.stopwatch.end()
@@ -522,6 +525,10 @@ class NoteLines(Phase):
             session.stop()
             self.context.write_lines(session)
         return Recover(self.context)
+
+    def abandoned(self) -> None:
+        if self.session is not None:
+            self.session.abandoned()
 
     def given_up(self) -> None:
         if self.session is not None:

@@ -248,6 +248,9 @@ class KinetoSession:
         with torch_private.warnings_kept_in():
             self.profile.stop_trace()
 
+    def abandoned(self) -> None:
+        """This process is a fork of the one with the session, and nothing of it may be taken down here."""
+
     def export(self, path: Path) -> None:
         """Write the trace to ``path``, whole or not at all.
 

@@ -271,6 +271,7 @@ class Recorder:
     def abandon(self) -> None:
         """This process is a fork of the recorded one: what runs is its parent's to end, and nothing is to be
         taken down here, since destroying a CUDA event aborts a fork."""
+        self.phase.abandoned()
         for kept in (self, self.phase, self.provisional.session):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         self.provisional.session, self.provisional.why = None, None
