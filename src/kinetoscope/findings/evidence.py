@@ -26,16 +26,20 @@ def of(view: RankView, text: str, events: pl.DataFrame) -> Evidence:
 
 
 def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
-    """One piece of evidence for each row of ``view.gaps``."""
+    """One piece of evidence for each row of ``view.gaps``, with the line of the program that was running."""
+    rows = gaps["host_event"].to_list()
+    called = [view.lines.line(row) if view.lines else None for row in rows]
     gaps = gaps.with_columns(view.trace.host_events["event"].gather(gaps["host_event"]).alias("event"))
     return [
         Evidence(
-            f"idle {numbers.time((end - start) / 1000)}: {text}",
+            f"idle {numbers.time((end - start) / 1000)}: {text}{f' ({line})' if line else ''}",
             start / 1000,
             end / 1000,
             () if event is None else (event,),
         )
-        for start, end, text, event in gaps.select("start_ns", "end_ns", "text", "event").iter_rows()
+        for (start, end, text, event), line in zip(
+            gaps.select("start_ns", "end_ns", "text", "event").iter_rows(), called, strict=True
+        )
     ]
 
 
