@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 import msgspec
 
@@ -12,7 +14,7 @@ from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import Page
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import Block, Inline, Text
+from kinetoscope.render.blocks import Block, Heading, Inline, Line, Prose, Text, plain
 from kinetoscope.views import (
     difference,
     findings,
@@ -26,6 +28,15 @@ from kinetoscope.views import (
     steps,
 )
 
+TOP = 5  # kernels on the first screen
+ADVICE = 220  # characters
+# What a recording lacks without an option of `kinetoscope run`.
+UNRECORDED = {
+    "stacks": "the lines of your code that launch eager work",
+    "shapes": "the shapes of ops' inputs",
+    "memory": "who allocates the memory",
+}
+
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     """The page's sentences.
@@ -33,6 +44,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
         graph_labels: of the graphs, in their order.
+        program: the command that was recorded; empty where it is not known.
         cards: figures that stand first: each with what it is, and the place that it leads to.
         peaks: of the memory's peaks: the title, and of what that is.
         sides: what is compared, and how long a step of it takes; empty on a report.
@@ -53,6 +65,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     graph_labels: list[str]
     idle: list[IdleRow]
     devices: list[overview.Bar]
+    program: str
     cards: list[tuple[str, str, str]]
     roofline: kernels.Roofline
     peaks: list[tuple[str, str]]
@@ -90,7 +103,8 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         graph_labels=graph_names.graph_labels(report),
         idle=headline.idle_causes(report),
         devices=overview.device_bars(report),
-        cards=overview.cards(report),
+        program=_program(report),
+        cards=cards(report),
         roofline=kernels.roofline(report),
         peaks=[memory.headline(peak) for peak in report.memory_peaks],
         memory_colours=palette.MEMORY,
@@ -105,6 +119,9 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
 def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
     """The blocks of each part of the page; memory has a part for each peak, and for each device."""
     found = {
+        "first": list(_first(report)),
+        "unrecorded": list(_unrecorded(report)),
+        "kernels": list(overview.top_kernels(report, TOP)),
         "overview": overview.page(report, inputs),
         "graphs": list(overview.graphs(report)),
         "ops": list(overview.ops(report)),
@@ -116,6 +133,72 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
     }
     found |= {f"peak {at}": list(memory.peak(row)) for at, row in enumerate(report.memory_peaks)}
     return found | {f"memory {at}": list(memory.device(row)) for at, row in enumerate(report.memory)}
+
+
+def cards(report: Report) -> list[tuple[str, str, str]]:
+    """The figures that stand first: each with what it is, and the place of the page that it leads to."""
+    own, page, shown = report.as_it_runs, report.page, list[tuple[str, str, str]]()
+    if own:
+        measured = f"{steps.unit(report)} time, as it runs ({own.step_us.n} timed)"
+        shown.append((numbers.time(own.step_us.median), measured, "steps"))
+    device = report.devices[0] if len(report.devices) == 1 else None
+    if own and own.busy_fraction is not None:
+        shown.append((numbers.percent(own.busy_fraction), "GPU busy, as it runs", "timeline"))
+    elif device:
+        of = f"GPU busy, of {numbers.time(device.window_us)} as recorded"
+        shown.append((numbers.percent(device.busy_fraction), of, "timeline"))
+    if page and page.peak_memory_bytes:
+        sizes = [row.total_memory_bytes for row in report.environment.devices if row.total_memory_bytes]
+        of = f" of {numbers.size(max(sizes))}" if sizes else ""
+        whose = f"peak GPU memory{of}" if report.devices else "peak memory of the process"
+        place = "memory" if report.memory or report.memory_peaks else "about"
+        shown.append((numbers.size(page.peak_memory_bytes), whose, place))
+    launching = report.launching[0] if len(report.launching) == 1 else None
+    if launching and launching.launches_per_step is not None:
+        each = launching.launches_per_step
+        often = numbers.count(int(each)) if each == int(each) else numbers.rate(each)
+        shown.append((often, f"launches per {steps.unit(report)}", "steps"))
+    elif report.devices:
+        counted = report.launching or report.kernels
+        launched = sum(row.launches for row in counted)
+        shown.append((numbers.count(launched), "launches, all that were recorded", "kernels"))
+    if device and device.communication_us > 0:
+        of = f"exposed of {numbers.time(device.communication_us)} communication"
+        place = "kernels&category=communication"
+        shown.append((numbers.time(device.exposed_communication_us), of, place))
+    return shown
+
+
+def _program(report: Report) -> str:
+    """The command as one would type it: the interpreter by its name alone."""
+    command = report.page.command if report.page else []
+    return names.plain(shlex.join([PurePath(command[0]).name, *command[1:]])) if command else ""
+
+
+def _first(report: Report) -> Iterable[Block]:
+    """The change that is worth most, and what it buys; then where the time goes."""
+    best = next(iter(findings.worth_doing(report)), None)
+    saving = findings.saving_parts(report, best) if best else ()
+    said = numbers.together(headline.headline(report))
+    if best is None or not saving:
+        yield Heading(said, level=1)
+        return
+    words = plain(saving)
+    has_share = best.share_of_step > 0 and bool(report.steps)
+    share = f", {numbers.percent(best.share_of_step)} of it" if has_share else ""
+    yield Heading(names.shorten(best.advice, ADVICE), level=1)
+    yield Line((f"{words[0].upper()}{words[1:]}{share}: ", Text(best.title, "", "finding", best.rule), "."))
+    yield Prose(said)
+
+
+def _unrecorded(report: Report) -> Iterable[Block]:
+    """What is not known for want of an option of ``kinetoscope run``."""
+    missing = report.page.unrecorded if report.page else []
+    if missing:
+        parts: list[Inline] = ["Not recorded: "]
+        for option in missing:
+            parts += [f"{UNRECORDED[option]} (", Text(f"--{option}", "", "command"), "), "]
+        yield Line((*parts[:-1], "). `kinetoscope run` records each on request."))
 
 
 def _together(part: Inline) -> Inline:
