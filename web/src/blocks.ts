@@ -123,6 +123,8 @@ function hrefOf(app: App, { kind, target }: Text): string | null {
   if (kind === "part") return `#${target}`;
   if (kind === "graph") return format(["kernels"], { graph: target });
   if (kind === "time") return app.traceTimeHref(...(target.split(",").map(Number) as [number, number]));
+  if (kind === "event" && target)
+    return app.eventHref(...(target.split(":").map(Number) as [number, number]));
   if (kind !== "finding") return null;
   const index = app.report.findings.findIndex((row) => row.rule === target);
   return index < 0 ? null : format(["overview"], { finding: index });

@@ -463,7 +463,7 @@ export interface Segment { type: "Segment"; share: number; colour: string; fill:
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
-  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; program: string; cards: [string, string, string][];
+  graph_labels: string[]; devices: Bar[]; program: string; cards: [string, string, string][];
   roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
   cause_colours: Record<string, string>; sides: Record<string, string>;

@@ -22,8 +22,8 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Name(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A name of events. ``kind`` is the trace's category, ``category`` that of device work or empty; ``short``
-    is what device work is called where no kernel rows say so."""
+    """A name of events. ``kind`` is the trace's category, ``category`` that of device work or empty, and
+    ``short`` what device work is called where no kernel rows say so."""
 
     name: str
     kind: str

@@ -385,11 +385,6 @@ def _kernels(report: Report, most: int) -> Iterable[Block]:
     )
 
 
-def top_kernels(report: Report, most: int) -> Iterable[Block]:
-    """The kernels that take most device time."""
-    return _kernels(report, most)
-
-
 def graphs(report: Report) -> Iterable[Block]:
     """All compiled graphs that ran."""
     return _graphs(report, ALL)

@@ -14,7 +14,20 @@ from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import Page
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import Block, Heading, Inline, Line, Prose, Text, plain
+from kinetoscope.render.blocks import (
+    Block,
+    Heading,
+    Inline,
+    Line,
+    Prose,
+    Segment,
+    Target,
+    Text,
+    field,
+    kernel,
+    plain,
+    table,
+)
 from kinetoscope.views import (
     difference,
     findings,
@@ -28,6 +41,7 @@ from kinetoscope.views import (
     steps,
 )
 
+PARTS = 12  # of the critical path
 TOP = 5  # kernels on the first screen
 ADVICE = 220  # characters
 # What a recording lacks without an option of `kinetoscope run`.
@@ -63,7 +77,6 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     together: str
     measured: list[str]
     graph_labels: list[str]
-    idle: list[IdleRow]
     devices: list[overview.Bar]
     program: str
     cards: list[tuple[str, str, str]]
@@ -101,7 +114,6 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         together=together(findings.together(report)),
         measured=[findings.measured(row) for row in report.findings],
         graph_labels=graph_names.graph_labels(report),
-        idle=headline.idle_causes(report),
         devices=overview.device_bars(report),
         program=_program(report),
         cards=cards(report),
@@ -121,7 +133,8 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
     found = {
         "first": list(_first(report)),
         "unrecorded": list(_unrecorded(report)),
-        "kernels": list(overview.top_kernels(report, TOP)),
+        "kernels": list(_top_kernels(report)),
+        "waits": [*_critical_path(report), *_idle(report)],
         "overview": overview.page(report, inputs),
         "graphs": list(overview.graphs(report)),
         "ops": list(overview.ops(report)),
@@ -189,6 +202,82 @@ def _first(report: Report) -> Iterable[Block]:
     yield Heading(names.shorten(best.advice, ADVICE), level=1)
     yield Line((f"{words[0].upper()}{words[1:]}{share}: ", Text(best.title, "", "finding", best.rule), "."))
     yield Prose(said)
+
+
+def _top_kernels(report: Report) -> Iterable[Block]:
+    """The kernels that take most device time."""
+    if not report.kernels:
+        return
+    largest = report.kernels[0].share_of_device_time or 1.0
+    total = numbers.time(sum(row.device_time_us for row in report.kernels))
+    yield Heading("Top kernels", f"share of {total} of device time")
+    yield table(
+        report.kernels,
+        field("kernel", "name", lambda row: kernel(row.name, row.short_name)),
+        field("share", "share", "share_of_device_time"),
+        field(
+            "",
+            "bar",
+            lambda row: (Segment(row.share_of_device_time / largest, palette.category(row.category)),),
+        ),
+        field("device time", "time", "device_time_us"),
+        field("launches", "count", "launches"),
+        field("median", "time", "median_us"),
+        field("category", "text", lambda row: Text(row.category, "", "category", row.category)),
+        most=TOP,
+        noun="kernel",
+    )
+
+
+def _critical_path(report: Report) -> Iterable[Block]:
+    """The work that the step waits for, one piece after another; parts lead to their first events."""
+    replay = report.replay
+    if replay is None or not replay.critical_path:
+        return
+    what = "one step" if report.steps else "the recording"
+    off = f"the replay of what was recorded is off by {numbers.percent(abs(replay.error))}"
+    longest = max(part.us for part in replay.critical_path) or 1.0
+    yield Heading("Critical path", f"of {what} replayed: {numbers.time(replay.step_us)}; {off}")
+    yield table(
+        replay.critical_path,
+        field("part", "name", lambda part: Text(part.text, "", *_event(replay.rank, part.events))),
+        field(
+            "",
+            "bar",
+            lambda part: (Segment(part.us / longest, palette.USES[palette.COMPUTE], label=part.text),),
+        ),
+        field("time", "time", "us"),
+        field("times", "count", lambda part: part.count or None),
+        most=PARTS,
+        noun="smaller part",
+    )
+
+
+def _event(rank: int, events: Sequence[int]) -> tuple[Target, str]:
+    return ("event", f"{rank}:{events[0]}") if events else ("", "")
+
+
+def _idle(report: Report) -> Iterable[Block]:
+    """Causes of idle time, each with a link to the longest gap that it made."""
+    if not (causes := headline.idle_causes(report)):
+        return
+    window = headline.recorded_window(report)
+    yield Heading("Idle, and why", f"share of {window}; each leads to its longest gap")
+    yield table(
+        causes,
+        field("cause", "name", lambda row: Text(row.cause, "", "part", f"timeline&i={row.cause}")),
+        field("", "bar", _cause),
+        field("share", "share", "share_of_window"),
+        field("time", "time", "idle_us"),
+        field("mostly", "words", lambda row: row.text),
+    )
+
+
+def _cause(row: IdleRow) -> tuple[Segment]:
+    colour = palette.CAUSES.get(row.cause, palette.OTHER)
+    return (
+        Segment(row.share_of_window, colour, label=f"{row.cause}: {numbers.percent(row.share_of_window)}"),
+    )
 
 
 def _unrecorded(report: Report) -> Iterable[Block]:
