@@ -296,7 +296,7 @@ export interface Line {
 export interface LineTime {
   file: string; line: number; code: string; device_time_us: number; own_us: number; kernels: number;
   share_of_device_time: number; share_of_window: number; speed_of_light: number | null;
-  costed_us: number | null;
+  costed_us: number | null; library_us: Record<string, number>;
 }
 export interface LogSource {
   path: string; bytes: number; records: number; rank: number; damages: Record<string, number>;

@@ -29,6 +29,7 @@ from kinetoscope.render.blocks import (
     table,
 )
 from kinetoscope.views import (
+    compiled,
     difference,
     findings,
     graph_names,
@@ -144,6 +145,7 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
         "ranks": ranks.page(report.ranks) if report.ranks else [],
         "about": list(sources.listing(report)),
     }
+    found |= compiled.blocks(report)
     found |= {f"peak {at}": list(memory.peak(row)) for at, row in enumerate(report.memory_peaks)}
     return found | {f"memory {at}": list(memory.device(row)) for at, row in enumerate(report.memory)}
 
