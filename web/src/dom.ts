@@ -79,7 +79,7 @@ export const list = (kind: string | null, rows: Child[]): HTMLElement =>
 export function copyButton(text: string | (() => string), what: string, label = "copy"): HTMLButtonElement {
   const button = h(
     "button",
-    { type: "button", class: "copy", "aria-label": `copy ${what}`, onClick: () => void copy() },
+    { type: "button", class: "copy", "aria-label": `${label} ${what}`, onClick: () => void copy() },
     label,
   );
   const copy = async () => {

@@ -113,7 +113,7 @@ async function start(): Promise<void> {
         "Search ",
         h("kbd", {}, "/"),
       ),
-      copyButton(() => location.href, "the address of this view", "Copy link"),
+      copyButton(() => location.href, "to this view", "Copy link"),
       h(
         "button",
         { type: "button", class: "find", onClick: keys.open, "aria-label": "keys" },

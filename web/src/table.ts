@@ -44,15 +44,15 @@ export interface Options<Row> {
 }
 
 const MOST = 200;
-const EXPORTED = 4; // rows from which on a table can be taken along
+const EXPORTED = 6; // rows from which on a table can be taken along
 
 const quoted = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-const words = (node: Node): string =>
-  node.childNodes.length ? [...node.childNodes].map(words).join(" ") : (node.nodeValue ?? "");
-const shownIn = (cell: Child): string =>
-  words(h("div", {}, cell))
-    .replace(/\s+/g, " ")
-    .trim();
+/** The text of a cell; bare of what stands below its value. */
+function words(node: Node, isBare: boolean): string {
+  if (isBare && node.nodeName === "SMALL") return "";
+  const inside = [...node.childNodes].map((child) => words(child, isBare)).join(" ");
+  return (inside || (node.nodeValue ?? "")).replace(/\s+/g, " ").trim();
+}
 
 /** What is known of no row is no column. */
 export function table<Row>(
@@ -142,7 +142,7 @@ export function table<Row>(
     const lines = shown.map((row) =>
       columns.map(({ value, cell }) => {
         const bare = value(row);
-        return isBare && typeof bare === "number" ? String(bare) : shownIn(cell(row));
+        return isBare && typeof bare === "number" ? String(bare) : words(h("div", {}, cell(row)), isBare);
       }),
     );
     return [heads, ...lines]
@@ -207,5 +207,10 @@ export function shares<Row>(
   colour: (row: Row) => string,
   most = 1,
 ): ColumnOf<Row> {
-  return { label, unit: "fraction", value, cell: (row) => share(value(row), colour(row), value(row) / most) };
+  return {
+    label,
+    unit: "fraction",
+    value,
+    cell: (row) => (value(row) ? share(value(row), colour(row), value(row) / most) : "–"),
+  };
 }

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import EnvironmentRow, Health, IdleRow, RanksListing, Report
+from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, RanksListing, Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import Page
@@ -162,6 +162,10 @@ def cards(report: Report) -> list[tuple[str, str, str]]:
     elif device:
         of = f"GPU busy, of {numbers.time(device.window_us)} as recorded"
         shown.append((numbers.percent(device.busy_fraction), of, "timeline"))
+    elif report.devices:
+        shares = [row.busy_fraction for row in report.devices]
+        least, most = numbers.percent(min(shares)), numbers.percent(max(shares))
+        shown.append((f"{least} to {most}", "GPUs busy, as recorded", "timeline"))
     if page and page.peak_memory_bytes:
         sizes = [row.total_memory_bytes for row in report.environment.devices if row.total_memory_bytes]
         of = f" of {numbers.size(max(sizes))}" if sizes else ""
@@ -211,24 +215,24 @@ def _top_kernels(report: Report) -> Iterable[Block]:
     if not report.kernels:
         return
     largest = report.kernels[0].share_of_device_time or 1.0
+
+    def share_of_largest(row: KernelRow) -> tuple[Segment]:
+        return (Segment(row.share_of_device_time / largest, palette.category(row.category)),)
+
     total = numbers.time(sum(row.device_time_us for row in report.kernels))
     yield Heading("Top kernels", f"share of {total} of device time")
     yield table(
-        report.kernels,
+        report.kernels[:TOP],
         field("kernel", "name", lambda row: kernel(row.name, row.short_name)),
         field("share", "share", "share_of_device_time"),
-        field(
-            "",
-            "bar",
-            lambda row: (Segment(row.share_of_device_time / largest, palette.category(row.category)),),
-        ),
+        field("", "bar", share_of_largest),
         field("device time", "time", "device_time_us"),
         field("launches", "count", "launches"),
         field("median", "time", "median_us"),
         field("category", "text", lambda row: Text(row.category, "", "category", row.category)),
-        most=TOP,
-        noun="kernel",
     )
+    if len(report.kernels) > TOP:
+        yield Line((Text(f"all {numbers.count(len(report.kernels), 'kernel')}", "", "part", "kernels"),))
 
 
 def _critical_path(report: Report) -> Iterable[Block]:

@@ -48,6 +48,7 @@ export function minimap(
     context.lineWidth = 2;
     context.strokeRect(from + 1, 1, wide - 2, HEIGHT - 2);
   });
+  strip.canvas.tabIndex = -1; // the timeline's own keys do the same
   let grip = 0; // from the window's middle, in nanoseconds
   const time = (event: PointerEvent): number => (event.offsetX / strip.width()) * store.end;
   const move = (event: PointerEvent): void => {

@@ -179,18 +179,21 @@ export class TimelineView {
     const used = new Set(this.store.names.flatMap(({ kind, category }) => [kind, category]));
     const causes = new Set(this.store.idle.flatMap(({ cause }) => [...new Set(cause)]));
     const mark = (colour: string, label: string): Child => h("li", {}, swatch(colour), label);
-    return h(
-      "ul",
-      { class: "legend", "aria-label": "colours" },
-      report.categories
-        .filter(({ category }) => used.has(category))
-        .map(({ category }) => mark(palette.category(category), category)),
-      [...causes].map((cause) =>
-        mark(palette.cause(this.store.causes[cause]!), `idle: ${this.store.causes[cause]}`),
-      ),
-      Object.entries(HOST)
-        .filter(([kind]) => used.has(kind))
-        .map(([kind, label]) => mark(palette.host(kind), `CPU: ${label}`)),
+    return (
+      !this.app.isComparison &&
+      h(
+        "ul",
+        { class: "legend", "aria-label": "colours" },
+        report.categories
+          .filter(({ category }) => used.has(category))
+          .map(({ category }) => mark(palette.category(category), category)),
+        [...causes].map((cause) =>
+          mark(palette.cause(this.store.causes[cause]!), `idle: ${this.store.causes[cause]}`),
+        ),
+        Object.entries(HOST)
+          .filter(([kind]) => used.has(kind))
+          .map(([kind, label]) => mark(palette.host(kind), `CPU: ${label}`)),
+      )
     );
   }
 

@@ -38,7 +38,7 @@ export function flame(app: App, { parameters }: Route): Child {
   const present = (Object.keys(KINDS) as By[]).filter((by) =>
     store.names.some(({ name, kind }) => KINDS[by](name, kind)),
   );
-  const by = asked && asked in KINDS ? asked : (present[0] ?? "ops");
+  const by = asked && present.includes(asked) ? asked : (present[0] ?? "ops");
   const isEach = parameters.get("layers") === "each",
     of = parameters.get("of");
   const address = (more: Record<string, string | null>): string =>
@@ -211,7 +211,9 @@ function bar(app: App, node: Node, root: Node, href: string, isWide: boolean): H
       href,
       data: { name: node.name.toLowerCase() },
       class: node.category ? "leaf" : null,
-      style: node.category ? { background: app.palette.category(node.category) } : {},
+      style: node.category
+        ? { background: `color-mix(in srgb, ${app.palette.category(node.category)} 55%, #fff)` }
+        : {},
       title: `${node.name}: ${numbers.time(node.time / 1000)}, ${share}, ${numbers.count(node.launches, "launch")}`,
       onClick: (event: MouseEvent) => {
         if (!event.shiftKey || !timeline) return;

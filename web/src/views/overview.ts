@@ -78,7 +78,7 @@ function strip(app: App): Child {
   );
   return titled(
     "One step on the GPU",
-    `${step.name}, ${numbers.time(step.duration_us)} as recorded: idle time by its cause, then each stream by category`,
+    `${[app.rankName(step.rank), step.name].filter(Boolean).join(" ")}, ${numbers.time(step.duration_us)} as recorded: idle time by its cause, then each stream by category`,
     h(
       "a",
       { class: "strip", href: app.timeHref(from, to, {}, 0.02), "aria-label": "the step in the timeline" },
