@@ -1,4 +1,4 @@
-"""Ways through a recording: from evidence to the gap it is about, tracks, flame graph, search, what is taken along."""
+"""Ways through a recording: from evidence to its gap, tracks, flame graph, search, tables that are exported."""
 
 from __future__ import annotations
 
