@@ -155,7 +155,8 @@ export function table<Row>(
       class: "copy",
       href: "#",
       download: `${options.label.replaceAll(/\W+/g, "-")}.csv`,
-      onClick: () => (csv.href = `data:text/csv;charset=utf-8,${encodeURIComponent(exported(true))}`),
+      onClick: () =>
+        csv.setAttribute("href", `data:text/csv;charset=utf-8,${encodeURIComponent(exported(true))}`),
     },
     "CSV",
   );

@@ -287,7 +287,7 @@ def _cause(row: IdleRow) -> tuple[Segment]:
 
 
 def _unrecorded(report: Report) -> Iterable[Block]:
-    """What is not known for want of an option of ``kinetoscope run``."""
+    """A line on what was not recorded, with the options of ``kinetoscope run`` that record it."""
     missing = report.page.unrecorded if report.page else []
     if missing:
         parts: list[Inline] = ["Not recorded: "]
