@@ -1,4 +1,4 @@
-"""Ways through a recording: from evidence to its gap, tracks, flame graph, search, tables that are exported."""
+"""Ways through a recording: from evidence to its gap, tracks, flame graph, search, exported tables."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import PurePath
 
 import msgspec
@@ -133,6 +134,7 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
     """The blocks of each part of the page; memory has a part for each peak, and for each device."""
     found = {
         "first": list(_first(report)),
+        "findings": list(islice(findings.section(report, 1, everything=True), 1)),
         "unrecorded": list(_unrecorded(report)),
         "kernels": list(_top_kernels(report)),
         "waits": [*_critical_path(report), *_idle(report)],

@@ -1,4 +1,4 @@
-// What to change: the findings, and what the step waits for.
+// What to change: the findings.
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import type { FindingRow } from "../document.ts";
@@ -12,10 +12,11 @@ export function findings(app: App): Child {
   const own = rows.filter(({ row }) => !row.of_the_profiler),
     others = rows.filter(({ row }) => row.of_the_profiler);
   if (!rows.length) return null;
+  const [head] = app.sentences.blocks.findings!;
   return h(
     "section",
     { id: "findings" },
-    h("header", {}, h("h2", {}, "Findings"), h("p", {}, "what to change, the largest saving first")),
+    h("header", {}, h("h2", {}, "Findings"), h("p", {}, head?.type === "Heading" ? head.basis : "")),
     app.sentences.together && h("p", { class: "lead" }, app.sentences.together),
     own.map(({ row, index }) => finding(app, row, index)),
     others.length > 0 &&
