@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import polars as pl
 
@@ -29,7 +31,7 @@ def link(trace: Trace) -> Trace:
     host = trace.host_events
     is_op = _in_category(host, _OPS)
     steps = _steps(host, is_op)
-    is_op &= ~host["id"].is_in(steps["host_event"].implode())  # a step is the op of nothing
+    is_op &= ~_named_as_steps(host)  # a step is the op of nothing
     is_call = _in_category(host, LAUNCHING)
     device = _with_launch(trace.device_events.drop("launch", "op", "step"), host, is_call, trace.flows)
     device = _with_op(device, host, is_op)
@@ -57,6 +59,14 @@ def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
         .select("event", pl.col("name").cast(pl.String), "start_ns", "duration_ns", host_event="id")
         .with_row_index("id")
     )
+
+
+def _named_as_steps(host: pl.DataFrame) -> pl.Series:
+    names = host["name"].unique()
+    wanted = [of for of in _families(names.cast(pl.String)) if of.any()]
+    if not wanted:
+        return pl.repeat(False, len(host), dtype=pl.Boolean, eager=True)
+    return host["name"].is_in(names.filter(reduce(or_, wanted)).implode())
 
 
 def _families(names: pl.Series) -> Iterator[pl.Series]:

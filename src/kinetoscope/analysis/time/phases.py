@@ -295,9 +295,9 @@ def _kinds(trace: Trace) -> dict[int, str]:
     }
     rest = FORWARD if matching(events, "category", "^cpu_op$").any() else STEP
     engine = {
-        step: marked.phase
+        step: said.phase
         for step, name in periods(trace).select("step", "name").iter_rows()
-        if (marked := engine_step(name)) is not None
+        if (said := engine_step(name)) is not None
     }
     return {
         step: engine.get(step) or next((kind for kind, found in marked.items() if step in found), rest)
