@@ -1,14 +1,15 @@
 """What runs inside a replayed CUDA graph, told by a recording of its capture.
 
-A replay is one launch: its kernels carry that launch's correlation and nothing of the ops that put them into the
-graph. While a graph is captured each of its launches is recorded with its op, and a graph of one stream replays
-them in that order: the i-th launch of the capture is the i-th event of each replay.
+A replay is one launch: its kernels carry that launch's correlation and nothing of the ops that put them into
+the graph. While a graph is captured each of its launches is recorded with its op, and a graph of one stream
+replays them in that order: the i-th launch of the capture is the i-th event of each replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 import polars as pl
@@ -26,7 +27,7 @@ LAUNCH = f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}|{COPY}"
 CAPTURE_BEGIN = r"^(cuda|cu|hip)StreamBeginCapture"
 CAPTURE_END = r"^(cuda|cu|hip)StreamEndCapture"
 
-# Categories of what a capture recorded, where it has been joined: none of it is work of the host in the steps.
+# Categories of what a capture recorded, where it has been joined: it is no work of the host in the steps.
 CAPTURED = {"cpu_op": "captured_op", "user_annotation": "captured_op", "python_function": "captured_frame"}
 _MOST_CAPTURES = 2048  # of one run: engines capture some seventy batches, of some hundred pieces each at most
 
@@ -124,17 +125,61 @@ def with_captures(trace: Trace, others: Sequence[Trace] = ()) -> Trace:
     """The trace, with the ops of its graphs' kernels as far as captures tell them for certain.
 
     Captures are those of the trace itself and of ``others``, recordings of captures. A replay is joined to a
-    capture of as many launches of the same kinds in the same order, whose ops that are named after their kernel
-    (Triton's) agree with what ran; among several, to the one of the step's batch, or where all say the same.
-    Replays on several streams are left as they are: their order over the streams is not the captured one.
+    capture of as many launches of the same kinds in the same order, whose ops that are named after their
+    kernel (Triton's) agree with what ran: all of a step to all of one go, where they are as many, of the least
+    batch that holds the step's; else each to the only one that fits. Replays on several streams are left as
+    they are: over these the order is not the captured one.
 
     What was captured comes behind the rows of ``host_events``, under the categories of ``CAPTURED``.
     """
     known = [capture for one in (trace, *others) for capture in captures(one) if len(capture.calls)]
     if not known:
         return trace
-    joined = [(replay, capture) for replay in _replays(trace) if (capture := _captured(trace, replay, known))]
+    joined: list[tuple[_Replay, Capture]] = []
+    for step, replays in groupby(_replays(trace), key=lambda replay: replay.step):
+        batch = _batch(trace, step)
+        joined += _together(list(replays), known, batch)
     return _joined(trace, joined) if joined else trace
+
+
+def _batch(trace: Trace, step: int | None) -> int | None:
+    """The batch that a step's graphs were captured for, or less, where its engine says that."""
+    said = None if step is None else engine_step(trace.steps["name"][step])
+    return None if said is None else said.padded or said.requests
+
+
+def _together(
+    replays: Sequence[_Replay], known: Sequence[Capture], batch: int | None
+) -> Iterator[tuple[_Replay, Capture]]:
+    """The replays of one step with their captures: those that were captured in one go, in their order, where
+    all fit; else each with the only one that fits it."""
+    goes = [list(go) for _, go in groupby(known, key=lambda one: (id(one.trace), one.batch))]
+    fitting = [
+        go for go in goes if len(go) == len(replays) and all(map(_fits, go, replays)) and _holds(go[0], batch)
+    ]
+    if fitting:
+        smallest = min(go[0].batch or 0 for go in fitting)
+        least = [go for go in fitting if (go[0].batch or 0) == smallest]
+        if len(least) == 1:
+            yield from zip(replays, least[0], strict=True)
+        return
+    for replay in replays:
+        alone = [one for one in known if _fits(one, replay) and _holds(one, batch)]
+        if len(alone) == 1:
+            yield replay, alone[0]
+
+
+def _holds(capture: Capture, batch: int | None) -> bool:
+    return capture.batch is None or batch is None or capture.batch >= batch
+
+
+def _fits(capture: Capture, replay: _Replay) -> bool:
+    """Whether a replay's events are of the captured kinds, and ops called as their kernel have that."""
+    return capture.kinds == replay.kinds and all(
+        op == kernel
+        for op, kernel in zip(capture.names, replay.names, strict=True)
+        if (op or "").startswith("triton_")
+    )
 
 
 def _replays(trace: Trace) -> Iterator[_Replay]:
@@ -143,30 +188,8 @@ def _replays(trace: Trace) -> Iterator[_Replay]:
     for (launch,), ran in events.sort("start_ns", "id").group_by("launch", maintain_order=True):
         if ran["stream"].n_unique() == 1 and isinstance(launch, int):
             kinds = "".join({"memcpy": "c", "memset": "s"}.get(kind, "k") for kind in ran["kind"])
-            yield _Replay(
-                launch, ran["step"][0], ran["id"].to_list(), kinds, ran["name"].cast(pl.String).to_list()
-            )
-
-
-def _captured(trace: Trace, replay: _Replay, known: Iterable[Capture]) -> Capture | None:
-    """The capture that a replay is of; None where none fits, or several that differ."""
-    fitting = [one for one in known if one.kinds == replay.kinds and _named_alike(one.names, replay.names)]
-    step = None if replay.step is None else engine_step(trace.steps["name"][replay.step])
-    wanted = step and (step.padded or step.requests)
-    sized = [one for one in fitting if one.batch is not None and wanted and one.batch >= wanted]
-    if sized:
-        smallest = min(one.batch or 0 for one in sized)
-        fitting = [one for one in sized if one.batch == smallest]
-    return fitting[0] if fitting and all(one.names == fitting[0].names for one in fitting) else None
-
-
-def _named_alike(ops: Sequence[str | None], kernels: Sequence[str]) -> bool:
-    """Whether ops that are called as their kernel have that kernel."""
-    return all(
-        op == kernel
-        for op, kernel in zip(ops, kernels, strict=True)
-        if (op or "").startswith("triton_") or kernel.startswith("triton_")
-    )
+            names = ran["name"].cast(pl.String).to_list()
+            yield _Replay(launch, ran["step"][0], ran["id"].to_list(), kinds, names)
 
 
 def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
@@ -179,9 +202,8 @@ def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
         for replay, of in joined:
             if of is capture:
                 op_of |= dict(zip(replay.events, ops, strict=True))
-        lanes.append(
-            capture.trace.lanes[capture.lane : capture.lane + 1].with_columns(id=events["lane"].head(1))
-        )
+        lane = capture.trace.lanes[capture.lane : capture.lane + 1]
+        lanes.append(lane.with_columns(pl.lit(events["lane"][0], pl.UInt32).alias("id")))
         hosts.append(events)
     device = trace.device_events
     op = pl.Series([op_of.get(row) for row in range(len(device))], dtype=pl.UInt32)

@@ -24,9 +24,9 @@ def link(trace: Trace) -> Trace:
     """The trace with ``steps``, and with ``launch``, ``op`` and ``step`` of its device events filled in.
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
-    comes from. ``op``: the innermost op or annotation around the launch, steps aside; where there is none, the op that the
-    launch or the device event names by External id, unless those are correlation ids throughout. ``step``: by
-    the time of the launch, or of the event itself.
+    comes from. ``op``: the innermost op or annotation around the launch, but for steps; where there is none,
+    the op that the launch or the device event names by External id, unless those are correlation ids throughout.
+    ``step``: by the time of the launch, or of the event itself.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)

@@ -15,6 +15,7 @@ from kinetoscope.trace.captures import COPY as COPY
 from kinetoscope.trace.captures import GRAPH_LAUNCH as GRAPH_LAUNCH
 from kinetoscope.trace.captures import KERNEL_LAUNCH as KERNEL_LAUNCH
 from kinetoscope.trace.captures import LAUNCH as LAUNCH
+from kinetoscope.trace.engines import FAMILIES
 from kinetoscope.trace.link import STEP as STEP
 
 # Versions of one call: cuMemAlloc_v2, and those for per-thread streams, cudaMemcpy_ptds, hipMemcpy_spt.
@@ -80,7 +81,7 @@ COMPILATION = (
 )
 
 # Annotations that say what the step or the compiled graph around the work says already.
-NOT_AN_ANNOTATION = f"{STEP}|{CALL}"
+NOT_AN_ANNOTATION = "|".join((STEP, CALL, *FAMILIES))
 MODULE = "nn.Module: "  # how a recorded call of a module begins
 # Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts
 # the folders of sys.path off, site-packages among them: what is well known is known by its name.

@@ -1,8 +1,9 @@
 """The kind of each recorded step, so that different things are never averaged.
 
 A step is a request, an evaluation, a step of training or a forward pass, by what it is marked with and by
-what ran in it; a serving engine's is prefill, decode or both, as the engine says. Steps of one of these that took very different times or ran other kernels are taken apart, and
-get letters, the one with most time first. A request's own parts (encode, prefill, decode) are marked in it.
+what ran in it; a serving engine's is prefill, decode or both, as the engine says. Steps of one of the others
+that took very different times or ran other kernels are taken apart, and get letters, the one with most time
+first. A request's own parts (encode, prefill, decode) are marked in it.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ PERIODS = {
 def periods(trace: Trace) -> pl.DataFrame:
     """One row per step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
 
-    A serving engine's step is its own work on the device, from the first to the last: what the engine does on the
-    host between two of them is of neither.
+    A serving engine's step is its own work on the device, from the first to the last: what the engine does
+    on the host between two of them is of neither.
 
     On the device that did most of the steps' work; without device work both clocks are the host's. Where the
     host's steps follow each other, so do the device's: each ends where the next begins. The last ends where
