@@ -23,7 +23,6 @@ from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.model import DeviceProperties, Trace
 from kinetoscope.trace.schema import whole
 
@@ -287,5 +286,5 @@ def launches(each: pl.Series) -> pl.DataFrame:
 
 @remembered
 def views(run: LoadedRun) -> tuple[RankView, ...]:
-    """The views of all ranks; none of a recording of captures, in which nothing ran."""
-    return tuple(RankView(run, trace) for trace in run.traces if not is_capture(trace))
+    """The views of all ranks."""
+    return tuple(RankView(run, trace) for trace in run.traces)

@@ -124,11 +124,11 @@ class _Replay(NamedTuple):
 def with_captures(trace: Trace, others: Sequence[Trace] = ()) -> Trace:
     """The trace, with the ops of its graphs' kernels as far as captures tell them for certain.
 
-    Captures are those of the trace itself and of ``others``, recordings of captures. A replay is joined to a
-    capture of as many launches of the same kinds in the same order, whose ops that are named after their
-    kernel (Triton's) agree with what ran: all of a step to all of one go, where they are as many, of the least
-    batch that holds the step's; else each to the only one that fits. Replays on several streams are left as
-    they are: over these the order is not the captured one.
+    Captures are those of the trace itself and of ``others``, recordings of captures. A replay is joined to
+    a capture of as many launches of the same kinds in the same order, whose ops that are named after their
+    kernel (Triton's) agree with what ran: all of a step to all of one go, where they are as many, of the
+    least batch that holds the step's; else each to the only one that fits. Replays on several streams are
+    left as they are: over these the order is not the captured one.
 
     What was captured comes behind the rows of ``host_events``, under the categories of ``CAPTURED``.
     """

@@ -25,8 +25,8 @@ def link(trace: Trace) -> Trace:
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
     comes from. ``op``: the innermost op or annotation around the launch, but for steps; where there is none,
-    the op that the launch or the device event names by External id, unless those are correlation ids throughout.
-    ``step``: by the time of the launch, or of the event itself.
+    the op that the launch or the device event names by External id, unless those are correlation ids
+    throughout. ``step``: by the time of the launch, or of the event itself.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)

@@ -40,6 +40,16 @@ REST = "other"
 WARMING = 1.5
 
 
+_TEXTS, _NUMBERS = ("engine", "phase"), ("batch", "requests", "query_tokens", "kv_tokens", "padded")
+_STEPS: dict[str, type[pl.DataType]] = {
+    "step": pl.UInt32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    **dict.fromkeys(_TEXTS, pl.String),
+    **dict.fromkeys(_NUMBERS, pl.Int64),
+}
+
+
 class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
     """What a step's device time went to.
 
@@ -220,13 +230,9 @@ def _steps(trace: Trace) -> pl.DataFrame:
     )
     table = pl.DataFrame(
         [(step, start, end, *_said(said)) for step, start, end, said in marked],
-        schema={
-            "step": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "engine": pl.String,
-            "phase": pl.String, "batch": pl.Int64, "requests": pl.Int64, "query_tokens": pl.Int64, "kv_tokens": pl.Int64,
-            "padded": pl.Int64,
-        },
+        schema=_STEPS,
         orient="row",
-    )  # fmt: skip
+    )
     following = pl.col("start_ns").shift(-1)
     graph = (
         pl.when(pl.col("graphs") == 0).then(pl.lit("none"))
