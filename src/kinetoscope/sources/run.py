@@ -172,7 +172,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
             traces += inside
-            captures += _captures_beside(item, read)
+            captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
@@ -207,8 +207,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     )
 
 
-def _captures_beside(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
-    """The recordings of captures that serving engines leave in a folder of their own beside the run's."""
+def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
+    """The recordings of captures that serving engines leave in a folder of their own, next to those of the run."""
     inside = folder / CAPTURES
     if not inside.is_dir():
         return []

@@ -1,4 +1,4 @@
-"""What runs inside a replayed CUDA graph, told by a recording of its capture.
+"""Ops of what runs inside a replayed CUDA graph, by a recording of its capture.
 
 A replay is one launch: its kernels carry that launch's correlation and nothing of the ops that put them into
 the graph. While a graph is captured each of its launches is recorded with its op, and a graph of one stream
@@ -216,7 +216,7 @@ def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
 
 
 def _events(capture: Capture, first: int, lane: int) -> tuple[pl.DataFrame, dict[int, int]]:
-    """What was recorded in a capture as rows of another trace, and their numbers there by those they had.
+    """Rows of another trace that hold what a capture recorded, and their numbers there by those they had.
 
     Args:
         first: the number of the first of these rows.

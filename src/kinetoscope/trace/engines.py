@@ -15,7 +15,7 @@ Phase = Literal["prefill", "decode", "mixed", "verify", "diffusion", "idle"]
 
 
 class EngineStep(NamedTuple):
-    """What an annotation says of a step; None where it does not say.
+    """A step as its annotation describes it; None where it does not say.
 
     Attributes:
         engine: vLLM, SGLang, TensorRT-LLM, ATOM, xDiT.

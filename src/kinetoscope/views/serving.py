@@ -44,7 +44,7 @@ def section(report: Report, most: int) -> Iterable[Block]:
 
 
 def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
-    """What each kind of step spent its device time on, a row a part."""
+    """The parts of each kind of step's device time, a row a part."""
     listed = [(row, part) for row in rows for part in row.parts]
     several = len(rows) > 1
     yield Heading("What a step's work is", "exposed: nothing else ran meanwhile")

@@ -45,7 +45,8 @@ def test_the_phase_and_the_batch_are_the_engines(name: str, said: EngineStep | N
 
 def test_requests_of_both_kinds_are_one_batch() -> None:
     said = engine_step("execute_context_2(1024)_generation_30(30)")
-    assert said is not None and said.requests == 32
+    assert said is not None
+    assert said.requests == 32
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ _STEPS: dict[str, type[pl.DataType]] = {
 
 
 class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's device time went to.
+    """One part of a step's device time.
 
     Attributes:
         exposed_us: time per step in which nothing else ran: what the step would lose without it, at most.
