@@ -145,6 +145,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     logs: list[Path] = []
     light: list[Trace] = []
     captures: list[Trace] = []
+    numbered: dict[int, list[Trace]] = {}
     unread: list[str] = []
     damaged: list[InputError] = []
     memory: list[MemoryFiles] = []
@@ -160,6 +161,10 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                 found, why = _attempted(partial(read, item / (rank.trace or ""), rank.rank))
                 recorded += found
                 failures += why
+                if found:
+                    files = [item / path for path in rank.captures[:MOST_CAPTURES]]
+                    each = [_attempted(partial(read, path))[0] for path in files]
+                    numbered[rank.rank] = list(chain.from_iterable(each)) if all(each) else []
                 if found and rank.device_trace:  # the run is known without its light pass
                     found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
                     light += found
@@ -195,7 +200,12 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     traces, earlier = _latest(traces)
     ranks = distinct([*recorded, *traces], recorded)
     return LoadedRun(
-        tuple(sorted((with_captures(trace, captures) for trace in ranks), key=lambda trace: trace.rank)),
+        tuple(
+            sorted(
+                (with_captures(trace, captures, numbered.get(trace.rank, ())) for trace in ranks),
+                key=lambda trace: trace.rank,
+            )
+        ),
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
@@ -208,7 +218,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
 
 
 def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
-    """The recordings of captures that serving engines leave in a folder of their own, next to those of the run."""
+    """The recordings of captures that serving engines leave in a folder of their own."""
     inside = folder / CAPTURES
     if not inside.is_dir():
         return []

@@ -29,6 +29,8 @@ CAPTURE_END = r"^(cuda|cu|hip)StreamEndCapture"
 
 # Categories of what a capture recorded, where it has been joined: it is no work of the host in the steps.
 CAPTURED = {"cpu_op": "captured_op", "user_annotation": "captured_op", "python_function": "captured_frame"}
+# Where the recorder notes which capture is replayed next in the thread.
+NOTED = "graph_replay"
 _MOST_CAPTURES = 2048  # of one run: engines capture some seventy batches, of some hundred pieces each at most
 
 
@@ -121,7 +123,7 @@ class _Replay(NamedTuple):
     names: list[str]
 
 
-def with_captures(trace: Trace, others: Sequence[Trace] = ()) -> Trace:
+def with_captures(trace: Trace, others: Sequence[Trace] = (), numbered: Sequence[Trace] = ()) -> Trace:
     """The trace, with the ops of its graphs' kernels as far as captures tell them for certain.
 
     Captures are those of the trace itself and of ``others``, recordings of captures. A replay is joined to
@@ -130,16 +132,47 @@ def with_captures(trace: Trace, others: Sequence[Trace] = ()) -> Trace:
     least batch that holds the step's; else each to the only one that fits. Replays on several streams are
     left as they are: over these the order is not the captured one.
 
+    Where the recording notes which capture each replay is of (events of the category ``graph_replay``, named
+    after the place in ``numbered``), that one is taken, if it fits.
+
     What was captured comes behind the rows of ``host_events``, under the categories of ``CAPTURED``.
     """
     known = [capture for one in (trace, *others) for capture in captures(one) if len(capture.calls)]
-    if not known:
+    named = [next(iter(captures(one)), None) for one in numbered]
+    if not known and not named:
         return trace
     joined: list[tuple[_Replay, Capture]] = []
-    for step, replays in groupby(_replays(trace), key=lambda replay: replay.step):
+    unnamed: list[_Replay] = []
+    number_of = _numbers(trace)
+    for replay in _replays(trace):
+        number = number_of.get(replay.launch)
+        capture = named[number] if number is not None and number < len(named) else None
+        if capture is None:
+            unnamed.append(replay)
+        elif _fits(capture, replay):
+            joined.append((replay, capture))
+    for step, replays in groupby(unnamed, key=lambda replay: replay.step):
         batch = _batch(trace, step)
         joined += _together(list(replays), known, batch)
     return _joined(trace, joined) if joined else trace
+
+
+def _numbers(trace: Trace) -> dict[int, int]:
+    """The number of the capture that each launch of a graph is said to replay."""
+    host = trace.host_events
+    said = host.filter(host["category"].cast(pl.String) == NOTED).select(
+        "lane",
+        "start_ns",
+        number=pl.col("name").cast(pl.String).str.extract(r"^capture (\d{1,6})$").cast(pl.Int64),
+    )
+    if said.is_empty():
+        return {}
+    launches = host.select("id", "lane", "start_ns").filter(_named(host, GRAPH_LAUNCH)).sort("start_ns")
+    found = launches.join_asof(
+        said.drop_nulls().sort("start_ns"), on="start_ns", by="lane", check_sortedness=False
+    ).drop_nulls("number")
+    # One replay is one launch: the first after it was noted.
+    return dict(found.unique(["lane", "number", "start_ns"]).select("id", "number").iter_rows())
 
 
 def _batch(trace: Trace, step: int | None) -> int | None:

@@ -227,6 +227,7 @@ class ProcessRecording:
             host=os.uname().nodename if hasattr(os, "uname") else "",
             trace=trace,
             device_trace=self._relative(light) if two_passes else None,
+            captures=tuple(map(self._relative, self.recorder.graphs.paths)),
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
             recording_ended=self.recorder.done,

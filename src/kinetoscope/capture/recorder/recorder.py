@@ -8,14 +8,25 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import (
+    Done,
+    Phase,
+    Prepare,
+    RecordSteps,
+    Recover,
+    Settle,
+    Time,
+    Watch,
+)
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
@@ -101,8 +112,11 @@ class Recorder:
         )
         self.measured = self.context.measured
         self.phase: Phase = Watch(self.context)
+        self.graphs = GraphCaptures(device, trace)
+        device.captures.before, device.captures.after = self.capture_begins, self.capture_ended
         self.lock = lock or threading.RLock()
         self.inside = False  # what we do ourselves ticks, too
+        self.interrupted = False  # the provisional recording is, by a capture
         self.foreign = 0  # profilers of the program's own that are running
 
     @property
@@ -124,6 +138,32 @@ class Recorder:
     def _restart(self) -> None:
         self.provisional.stop()
         self.provisional.start()
+
+    def capture_begins(self, graph: Any) -> None:
+        """A graph is about to be captured in this thread, and no other is: record how, unless a session runs
+        that sees it anyway, or steps are being timed."""
+        busy = self.inside or self.foreign or self.options.careful or self.options.whole
+        if not busy and isinstance(self.phase, (Watch, Settle)):
+            self._guarded(lambda: self._capture_begins(graph))
+
+    def _capture_begins(self, graph: Any) -> None:
+        self.interrupted = self.provisional.running
+        self.provisional.stop()
+        self.graphs.begin(graph)
+
+    def capture_ended(self, graph: Any) -> None:
+        """The capture has ended, and none runs."""
+        if self.graphs.session is not None or self.interrupted:
+            self._guarded(lambda: self._capture_ended(graph))
+
+    def _capture_ended(self, graph: Any) -> None:
+        self.graphs.end(graph)
+        self.context.stopwatch.spoil()
+        if self.interrupted:
+            self.interrupted = False
+            self.provisional.start()
+        elif self.graphs.session is None:
+            self.context.device.release()
 
     def budget_spent(self, why: str) -> None:
         """The provisional recording is to end, as soon as that harms nothing; called until it has, from a
@@ -284,7 +324,8 @@ class Recorder:
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
-            return msgspec.structs.replace(timings, notes=(*timings.notes, *provisional.failures))
+            notes_ = (*timings.notes, *provisional.failures, *self.graphs.notes())
+            return msgspec.structs.replace(timings, notes=notes_)
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
