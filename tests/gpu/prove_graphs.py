@@ -14,7 +14,6 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
 import proving
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"

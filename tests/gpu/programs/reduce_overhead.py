@@ -1,4 +1,4 @@
-"""A compiled training step under reduce-overhead: Inductor captures and replays it; GRAPHS=0 compiles alone."""
+"""A compiled training step under reduce-overhead, whose graphs Inductor captures; GRAPHS=0 compiles alone."""
 
 import os
 

@@ -37,11 +37,15 @@ class GraphCaptures:
         self.spent_s = 0.0
         self.numbers: WeakKeyDictionary[Any, int] = device.captures.numbers
 
-    def begin(self, graph: Any) -> bool:
-        """Record the capture that is about to begin in this thread; False where none is any more."""
-        if len(self.paths) >= MOST or self.spent_s >= LONGEST_S:
-            self.missed += 1
-            return False
+    def wanted(self) -> bool:
+        """Whether one more capture may be recorded; it counts as missed otherwise."""
+        if len(self.paths) < MOST and self.spent_s < LONGEST_S:
+            return True
+        self.missed += 1
+        return False
+
+    def begin(self, graph: Any) -> None:
+        """Record the capture that is about to begin in this thread."""
         began = time.perf_counter()
         session = self.device.session(kind="capture", any_thread=False)
         session.prepare()
@@ -49,7 +53,6 @@ class GraphCaptures:
         self.session = session
         self.numbers[graph] = len(self.paths)
         self.spent_s += time.perf_counter() - began
-        return True
 
     def end(self, graph: Any) -> None:
         """The capture has ended: write it."""

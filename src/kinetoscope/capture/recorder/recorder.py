@@ -56,6 +56,7 @@ class Recorder:
         inputs: keeps what kernels are called with in the step after the recorded ones.
         ledgers: what the host waits for while steps are timed.
         memory: the allocator's history.
+        graphs: records how CUDA graphs are captured.
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
@@ -72,6 +73,7 @@ class Recorder:
         inputs: KernelInputs | None = None,
         ledgers: NoLedgers | None = None,
         memory: NoMemoryHistory | None = None,
+        graphs: GraphCaptures | None = None,
         compilations: Callable[[], int] = lambda: 0,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
@@ -84,7 +86,7 @@ class Recorder:
         lock: threading.RLock | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.options, self.following, self.clock = options, following, clock
+        self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
         self.detector = StepDetector(may_lead=not options.whole)
         self.evaluation = Evaluation()
         decisions = decisions or Decisions()
@@ -112,8 +114,6 @@ class Recorder:
         )
         self.measured = self.context.measured
         self.phase: Phase = Watch(self.context)
-        self.graphs = GraphCaptures(device, trace)
-        device.captures.before, device.captures.after = self.capture_begins, self.capture_ended
         self.lock = lock or threading.RLock()
         self.inside = False  # what we do ourselves ticks, too
         self.interrupted = False  # the provisional recording is, by a capture
@@ -142,27 +142,29 @@ class Recorder:
     def capture_begins(self, graph: Any) -> None:
         """A graph is about to be captured in this thread, and no other is: record how, unless a session runs
         that sees it anyway, or steps are being timed."""
-        busy = self.inside or self.foreign or self.options.careful or self.options.whole
-        if not busy and isinstance(self.phase, (Watch, Settle)):
-            self._guarded(lambda: self._capture_begins(graph))
+        busy, graphs = self.inside or self.foreign or self.options.careful or self.options.whole, self.graphs
+        if graphs is not None and not busy and isinstance(self.phase, (Watch, Settle)):
+            self._guarded(lambda: self._capture_begins(graphs, graph))
 
-    def _capture_begins(self, graph: Any) -> None:
-        self.interrupted = self.provisional.running
-        self.provisional.stop()
-        self.graphs.begin(graph)
+    def _capture_begins(self, graphs: GraphCaptures, graph: Any) -> None:
+        if graphs.wanted():
+            self.interrupted = self.provisional.running
+            self.provisional.stop()
+            graphs.begin(graph)
 
     def capture_ended(self, graph: Any) -> None:
         """The capture has ended, and none runs."""
-        if self.graphs.session is not None or self.interrupted:
-            self._guarded(lambda: self._capture_ended(graph))
+        graphs = self.graphs
+        if graphs is not None and graphs.session is not None:
+            self._guarded(lambda: graphs.end(graph))
+            self._guarded(self._after_capture)
 
-    def _capture_ended(self, graph: Any) -> None:
-        self.graphs.end(graph)
+    def _after_capture(self) -> None:
         self.context.stopwatch.spoil()
         if self.interrupted:
             self.interrupted = False
             self.provisional.start()
-        elif self.graphs.session is None:
+        else:
             self.context.device.release()
 
     def budget_spent(self, why: str) -> None:
@@ -324,7 +326,7 @@ class Recorder:
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
-            notes_ = (*timings.notes, *provisional.failures, *self.graphs.notes())
+            notes_ = (*timings.notes, *provisional.failures, *(self.graphs.notes() if self.graphs else ()))
             return msgspec.structs.replace(timings, notes=notes_)
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
