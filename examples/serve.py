@@ -1,12 +1,12 @@
 """A small Llama behind HTTP, with continuous batching, and a client that measures it.
 
-    python examples/serve.py --requests 24                        # serves on loopback, asks itself, prints what it saw
+    python examples/serve.py --requests 24            # serves on loopback, asks itself, prints what it saw
     kinetoscope run -o serve.rec -- examples/serve.py --requests 200
-    kinetoscope report serve.rec                                  # steps by phase and batch
+    kinetoscope report serve.rec                      # steps by phase and batch
 
-One thread schedules: it admits waiting requests (prefill, one prompt a step) and then decodes one token of every
-running request. Keys and values lie in slots of fixed size. On a GPU each batch size's decode is one CUDA graph.
-Each step is annotated as vLLM annotates its own, so that any tool knows what it held.
+One thread schedules: it admits waiting requests (prefill, one prompt a step) and then decodes one token of
+every running request. Keys and values lie in slots of fixed size. On a GPU each batch size's decode is one
+CUDA graph. Each step is annotated as vLLM annotates its own, so that any tool knows what it held.
 """
 
 from __future__ import annotations
