@@ -14,6 +14,7 @@ from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import loaders_of
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.lateness import COMPUTE, Usual, lower_median, mean, with_lateness
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, shorten, without_idle
@@ -51,7 +52,11 @@ def together(run: LoadedRun) -> tuple[ReplayGraph, dict[int, Spans]] | None:
     within = _same_steps(traces)
     ahead = table.drop_nulls("clock_ns").group_by("rank").agg(pl.col("clock_ns").median())
     clocks = {int(rank): whole(median) for rank, median in ahead.iter_rows()}
-    parts = [RankSpans(trace, within[trace.rank], clocks.get(trace.rank, 0)) for trace in traces]
+    handover = {rank: 1000 * own.handover_us for rank, own in loaders_of(run).items()}
+    parts = [
+        RankSpans(trace, within[trace.rank], clocks.get(trace.rank, 0), handover.get(trace.rank))
+        for trace in traces
+    ]
     return build(parts, table.select("instance", "rank", "id", "transfer_ns")), within
 
 
