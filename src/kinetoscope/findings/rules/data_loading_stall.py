@@ -71,28 +71,28 @@ def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.Dat
         return
     cores = _cores(view)
     least_us = _shortest_step_us(view, loader, cores)
-    enough = math.ceil(loader.batch_us / max(least_us, loader.compute_us, loader.step_us / MOST_TIMES))
-    more = loader.workers < enough and least_us < loader.step_us * (1 - LOW)
-    needed = f"{numbers.time(loader.batch_us)} for a batch, so {workers} make one each "
-    needed += (
+    needed = math.ceil(loader.batch_us / max(loader.compute_us, loader.step_us / MOST_TIMES))
+    enough = min(needed, cores) if cores else needed
+    more = enough > loader.workers
+    cheaper = "do less work per sample (decode once and store it, augment on the device)"
+    advice = f"{workers} cannot keep up"
+    if not more:
+        advice += f", and there are no cores for more: {cheaper}."
+    elif enough < needed:
+        advice += f": try {enough}, as many as there are cores ({needed} would), and {cheaper}."
+    else:
+        advice += f": try {enough}, or {cheaper}."
+    basis = (
+        f"a worker takes {numbers.time(loader.batch_us)} for a batch, so {workers} make one each "
         f"{numbers.time(loader.step_us)}; without waiting a step takes {numbers.time(loader.compute_us)}"
     )
-    cheaper = "less work per sample (decode once and store it, augment on the device)"
-    if not more:
-        advice = f"{workers} cannot keep up, and there are no cores for more: {cheaper}."
-    else:
-        advice = f"{workers} cannot keep up: {enough} should, or {cheaper}."
-        if least_us > loader.compute_us:
-            advice = (
-                f"{workers} cannot keep up. {enough} are what the {numbers.count(cores, 'core')} can feed, "
-            )
-            advice += f"at {numbers.time(least_us)} a step; for the rest, {cheaper}."
-    floor_us = least_us if more else 0.0
-    basis = f"a worker takes {needed}"
+    saving = savings.batches(view, faster_loader(least_us / loader.step_us), basis)
+    if saving.us < LOW * own.step_us:
+        return
     yield Finding(
         title=f"The step waits {numbers.time(loader.waiting_us)} for data "
         f"({loader.waiting_us / own.step_us:.0%} of it): its loader sets the pace",
-        saving=savings.batches(view, faster_loader(floor_us / loader.step_us), basis),
+        saving=saving,
         evidence=[evidence.of(view, _shown(own, loader.waiting_us), seen)],
         advice=advice + _pinned(view),
         snippet=_snippet(view, enough if more else loader.workers),
@@ -101,11 +101,11 @@ def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.Dat
 
 
 def _shortest_step_us(view: RankView, loader: Loader, cores: int) -> float:
-    """The shortest step that any number of workers can feed on these cores."""
-    if not cores or loader.workers >= cores:
-        return loader.step_us if cores else 0.0
-    if view.own_busy_us <= 0:  # the step computes on all of them
+    """The shortest step that workers on these cores can feed, however many."""
+    if cores and view.own_busy_us <= 0:  # the step computes on all of them
         return loader.compute_us + loader.waiting_us / cores
+    if not cores or loader.workers >= cores:  # then only cheaper batches help
+        return 0.0
     return (loader.batch_us + loader.compute_us) / cores
 
 
