@@ -14,7 +14,8 @@ from kinetoscope.analysis.passes.unprofiled import WAITS_FOR_DATA, rounds, timed
 from kinetoscope.recording.manifest import StepTimings, TimedSteps
 from kinetoscope.statistics.distribution import median, quantile
 
-# Taking over a batch that is ready costs each step about the same: a few per cent of it, unless proven more.
+# Where it is not known which batches were ready: taking one over costs each step about the same, a few per
+# cent of it, unless proven more.
 MOST_HANDING_OVER = 0.1
 # A step waits no longer than for a batch that is ready where it is within this share of the step.
 READY = 0.01
@@ -61,10 +62,7 @@ def loader(timings: StepTimings, step_us: float, busy_us: float | None) -> Loade
     timed, workers = timed_steps(timings), timings.loader_workers
     if timed is None or not workers or not any(timed.data_s):
         return None
-    # Most rounds hold steps that find their batch ready. If each step of all waits long, none does.
-    usual = quantile(timed.data_s, 0.25)
-    alike = usual <= MOST_HANDING_OVER * median(timed.step_s)
-    handover = usual if alike or _waits_as_long_when_slower(timed, timings.recorded) else 0.0
+    handover = _handover(timed, timings.recorded)
     beyond = [max(0.0, seconds - handover) for seconds in timed.data_s]
     waiting_us = 1e6 * median(rounds(beyond, workers))
     found = Loader(workers, step_us, 1e6 * handover, waiting_us, step_us)
@@ -72,6 +70,17 @@ def loader(timings: StepTimings, step_us: float, busy_us: float | None) -> Loade
         return found
     compute_us = _compute_us(timed, handover, step_us - waiting_us)
     return found._replace(compute_us=min(step_us, max(compute_us, busy_us or 0.0)))
+
+
+def _handover(timed: TimedSteps, recorded: TimedSteps | None) -> float:
+    """Seconds that taking over a ready batch takes; 0 where none was ready."""
+    if timed.ready_s:
+        ready = [seconds for seconds in timed.ready_s if seconds > 0]
+        return median(ready) if len(ready) >= FEWEST_READY else 0.0
+    # Most rounds hold steps that find their batch ready. If each step of all waits long, none does.
+    usual = quantile(timed.data_s, 0.25)
+    alike = usual <= MOST_HANDING_OVER * median(timed.step_s)
+    return usual if alike or _waits_as_long_when_slower(timed, recorded) else 0.0
 
 
 def _compute_us(timed: TimedSteps, handover: float, otherwise_us: float) -> float:

@@ -157,6 +157,7 @@ def _joined(before: TimedSteps, after: TimedSteps) -> TimedSteps:
         data_s=before.data_s + after.data_s,
         sync_s=before.sync_s + after.sync_s,
         gc_s=before.gc_s + after.gc_s,
+        ready_s=before.ready_s + after.ready_s if before.ready_s and after.ready_s else (),
         clock=before.clock,
     )
 
