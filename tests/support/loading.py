@@ -23,6 +23,7 @@ class Loop:
 
     Args:
         batch_us: what one worker takes for batch number n.
+        copies: the device work copies from pageable memory.
         slower: by how much the profiler makes the host's own work longer.
     """
 
@@ -34,6 +35,7 @@ class Loop:
     syncs: bool = False
     after_us: float = 100.0
     prefetch: int = 2
+    copies: bool = False
     slower: float = 1.0
 
 
@@ -70,7 +72,8 @@ class Machine:
             if loop.kernel_us:
                 self.events.append(traces.call("cudaLaunchKernel", self.now, 1, 1 + number))
                 start = max(self.now, self.device)
-                self.events.append(traces.kernel("k", start, loop.kernel_us, 1 + number))
+                name = "Memcpy HtoD (Pageable -> Device)" if loop.copies else "k"
+                self.events.append(traces.kernel(name, start, loop.kernel_us, 1 + number))
                 self.device = start + loop.kernel_us
                 self.now += 1
             if loop.syncs:

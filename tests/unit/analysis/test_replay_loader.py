@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import traces
 from kinetoscope.analysis.passes.loader import Loader, loader
 from kinetoscope.analysis.replay.change import (
     NO_LATE_BATCHES,
@@ -18,10 +19,11 @@ from kinetoscope.analysis.replay.change import (
     without_host,
 )
 from kinetoscope.analysis.replay.path import LATE_BATCHES
-from kinetoscope.analysis.replay.replay import StepReplay, alone, replay
-from kinetoscope.recording.manifest import StepTimings, TimedSteps
+from kinetoscope.analysis.replay.replay import StepReplay, alone, job, replay, without_stragglers
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
-from loading import Loop, in_the_long_run, recording, timed
+from kinetoscope.trace.model import Trace
+from loading import NEXT, Loop, in_the_long_run, recording, timed
 
 EXAMPLES = settings(deadline=None, max_examples=40)
 FEW = settings(deadline=None, max_examples=15)
@@ -108,6 +110,24 @@ def test_a_wait_of_like_length_in_steps_that_became_slower_is_taking_over() -> N
     assert second.compute_us == pytest.approx(800)
 
 
+@pytest.mark.parametrize("wait_s", [5e-5, 3e-4])
+def test_steps_that_say_which_batches_were_ready_are_believed(wait_s: float) -> None:
+    """However short or long their waits are."""
+    waits, none = (wait_s,) * 20, (0.0,) * 20
+    ready, late = (
+        loader(
+            StepTimings(before=TimedSteps(step_s=(5e-4,) * 20, data_s=waits, ready_s=each), loader_workers=1),
+            500,
+            None,
+        )
+        for each in (waits, none)
+    )
+    assert ready is not None
+    assert late is not None
+    assert (ready.binds, ready.handover_us) == (False, pytest.approx(1e6 * wait_s))
+    assert (late.binds, late.compute_us) == (True, pytest.approx(500 - 1e6 * wait_s))
+
+
 def test_a_loader_without_workers_is_none() -> None:
     steps = TimedSteps(step_s=(1e-3,) * 20, data_s=(4e-4,) * 20)
     assert loader(StepTimings(before=steps, loader_workers=0), 1000, None) is None
@@ -118,9 +138,9 @@ def replayed(run: LoadedRun) -> StepReplay:
     return alone(run)[0]
 
 
-def less_of(run: LoadedRun, name: str, share: float) -> ReplayChange:
-    host = run.traces[0].host_events
-    return without_host(host.filter(pl.col("name").cast(pl.String) == f"aten::{name}"), share)
+def less_of(run: LoadedRun, name: str, share: float, of: int = 0) -> ReplayChange:
+    host = run.traces[of].host_events
+    return without_host(host.filter(pl.col("name").cast(pl.String) == name), share)
 
 
 @FEW
@@ -145,7 +165,7 @@ def test_changes_save_what_they_save_of_the_loop_that_was_timed(
     changed = replace(loop, before_us=loop.before_us * (1 - less))
     if binds:
         changed = replace(changed, batch_us=lambda _: batch_share * loop.batch_us(0))
-    change = less_of(run, "before", less) | faster_loader(batch_share)
+    change = less_of(run, "aten::before", less) | faster_loader(batch_share)
     assert found.after(change) == pytest.approx(in_the_long_run(changed), rel=0.05)
 
 
@@ -157,7 +177,7 @@ def test_behind_a_binding_loader_nothing_else_saves_alone_or_together() -> None:
     run = recording(waiting(), replace(waiting(), slower=1.5))
     found = replayed(run)
     assert found.step_us == pytest.approx(1_000)
-    both = less_of(run, "before", 1) | less_of(run, "after", 1)
+    both = less_of(run, "aten::before", 1) | less_of(run, "aten::after", 1)
     assert found.after(both) == found.after() == found.step_us
     assert found.after(NO_LATE_BATCHES) == pytest.approx(300, rel=0.02)
     assert found.after(faster_loader(0.5)) == pytest.approx(500)
@@ -178,10 +198,48 @@ def test_waits_that_only_the_recording_had_are_not_the_programs() -> None:
     found = replayed(run)
     assert not found.waits_for_batches
     assert found.step_us == pytest.approx(204)
-    assert found.after(less_of(run, "before", 1)) == pytest.approx(104, rel=0.02)
+    assert found.after(less_of(run, "aten::before", 1)) == pytest.approx(104, rel=0.02)
 
 
 def test_as_recorded_a_step_takes_what_it_took_waiting_and_all() -> None:
     run = recording(waiting(), waiting())
     assert replay(run.traces[0]).step_us == pytest.approx(1_000, rel=0.05)
     assert replayed(run).error == pytest.approx(0, abs=0.05)
+
+
+def rank(number: int, waits_us: float) -> Trace:
+    """Three steps of 140 µs that end in a collective of 10 µs; rank 1 comes to it 40 µs after rank 0."""
+    events: list[traces.Event] = []
+    for step in range(3):
+        begun, called = 140 * step, 140 * step + 83 + 40 * number
+        at = {"device": number, "stream": 7}
+        if waits_us:
+            events.append(traces.host(NEXT, begun, waits_us, "user_annotation"))
+        events += [
+            traces.step(step, begun, 140),
+            traces.host("forward", begun + waits_us, called - begun - waits_us),
+            traces.call("cudaLaunchKernel", called, 1, 10 + step),
+            traces.kernel("ncclDevKernel_AllReduce", called + 2, begun + 133 - called, 10 + step, **at),
+            traces.call("cudaDeviceSynchronize", called + 1, begun + 139 - called, 0),
+        ]
+    return traces.trace(*events, rank=number)
+
+
+def test_of_several_ranks_the_one_whose_loader_binds_is_waited_for() -> None:
+    step_s = (1.4e-4,) * 20
+    slow = StepTimings(before=TimedSteps(step_s=step_s, data_s=(4e-5,) * 20), loader_workers=1)
+    records = (
+        RankRecord(rank=0, steps=StepTimings(before=TimedSteps(step_s=step_s))),
+        RankRecord(rank=1, steps=slow),
+    )
+    run = LoadedRun((rank(0, 0), rank(1, 40)), Manifest(ranks=records))
+    joint = job(run)
+    assert joint is not None
+    assert joint.waits_for_batches
+    assert joint.step_us == pytest.approx(140)
+    forward = {trace.rank: less_of(run, "forward", 0.3, trace.rank) for trace in run.traces}
+    assert joint.after(forward[joint.rank], forward) == pytest.approx(140)
+    assert joint.after(NOTHING, {1: NO_LATE_BATCHES}) == pytest.approx(100, abs=2)
+    ideal = without_stragglers(run)
+    assert ideal is not None
+    assert ideal.ideal_us == pytest.approx(100, abs=2)

@@ -102,12 +102,16 @@ def test_where_all_cores_have_workers_cheaper_batches_are_advised() -> None:
 
 
 def test_taking_over_a_batch_that_is_ready_calls_for_no_workers() -> None:
-    view = view_of(Loop(workers=2, batch_us=lambda _: 100, handover_us=15, kernel_us=20, syncs=True))
-    (one,) = find(view)
-    assert one.title.startswith("Taking over a batch that is ready takes 15")
-    assert one.saving.us == pytest.approx(15, rel=0.05)
-    assert "More workers than the 2 workers bring nothing" in one.advice
-    assert one.snippet is None
+    loop = Loop(workers=2, batch_us=lambda _: 100, handover_us=15, kernel_us=20, syncs=True)
+    for copies in (False, True):
+        (one,) = find(view_of(replace(loop, copies=copies)))
+        assert one.title.startswith("Taking over a batch that is ready takes 15")
+        assert "More workers than the 2 workers bring nothing" in one.advice
+        assert one.snippet is None
+        assert ("pin_memory=True" in one.advice) == copies
+        # Only a thread that unpacks and pins batches is known to take it off the loop.
+        assert one.saving.us == (pytest.approx(15, rel=0.05) if copies else 0)
+        assert one.saving.most_us or copies
 
 
 def test_taking_over_a_batch_behind_device_work_saves_nothing() -> None:

@@ -46,10 +46,14 @@ class Loader(NamedTuple):
         return self.waiting_us >= WAITS_FOR_DATA * self.step_us
 
     @property
+    def pace_us(self) -> float:
+        """The shortest step that the loader allows; 0 where it does not bind: then it is not known."""
+        return self.step_us if self.binds else 0.0
+
+    @property
     def batch_us(self) -> float:
-        """The time that one worker takes for a batch, where the loader binds; at most that where it does
-        not."""
-        return self.workers * self.step_us
+        """The time that one worker takes for a batch; 0 where the loader does not bind."""
+        return self.workers * self.pace_us
 
 
 def loader(timings: StepTimings, step_us: float, busy_us: float | None) -> Loader | None:

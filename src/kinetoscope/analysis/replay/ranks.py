@@ -17,7 +17,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import loaders_of
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.lateness import COMPUTE, Usual, lower_median, mean, with_lateness
-from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, shorten, without_idle
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, faster_loader, shorten, without_idle
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
@@ -141,7 +141,19 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     shares = shares.with_columns(
         pl.coalesce(name, pl.col(name).mean().over(places), 0.0) for name in ("computing", "idling")
     ).sort("since_ns")
-    return {trace.rank: _shorter(run, trace, shares.filter(rank=trace.rank)) for trace in run.traces}
+    paces = [own.pace_us for own in loaders_of(run).values()]
+    paces += [0.0] * (len(run.traces) - len(paces))
+    pace_us = float(pl.DataFrame({"us": paces}).select(usual("us")).item() or 0)
+    return {
+        trace.rank: _shorter(run, trace, shares.filter(rank=trace.rank)) | _batches_each(run, trace, pace_us)
+        for trace in run.traces
+    }
+
+
+def _batches_each(run: LoadedRun, trace: Trace, pace_us: float) -> ReplayChange:
+    """A rank whose data loader is slower gets a batch each ``pace_us``."""
+    own = loaders_of(run).get(trace.rank)
+    return faster_loader(pace_us / own.pace_us) if own is not None and own.pace_us > pace_us else NOTHING
 
 
 def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange:

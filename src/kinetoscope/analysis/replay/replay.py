@@ -129,7 +129,7 @@ class StepReplay:
     def _batch_us(self, changes: Mapping[int, ReplayChange]) -> float:
         """The time that the workers of the slowest loader take for a batch; 0 where none binds."""
         return max(
-            (own.step_us * changes.get(rank, NOTHING).batch_share for rank, own in self._loaders.items()),
+            (own.pace_us * changes.get(rank, NOTHING).batch_share for rank, own in self._loaders.items()),
             default=0.0,
         )
 

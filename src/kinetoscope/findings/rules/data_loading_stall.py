@@ -60,12 +60,15 @@ def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.Dat
         basis = "taking over batches that are ready, as measured without the profiler"
         saving = savings.host(view, calls, basis, share)
         if saving.us >= LOW * own.step_us:
+            if view.kernels("Pageable").is_empty():
+                saving = savings.not_predicted(saving, "who else would unpack the batch is not known")
             yield Finding(
                 title=f"Taking over a batch that is ready takes {numbers.time(loader.handover_us)} per step "
                 f"({loader.handover_us / own.step_us:.0%} of it)",
                 saving=saving,
                 evidence=[evidence.of(view, f"{len(calls)} calls of the loader's __next__", seen)],
                 advice=_unpacked(view) + f" More workers than the {workers} bring nothing.",
+                at_least="info",
                 source=source,
             )
         return
