@@ -205,6 +205,12 @@ class ReplayGraph:
     lost_ns: int
 
     @cached_property
+    def late_batches(self) -> frozenset[tuple[int, int]]:
+        """The calls (rank, row) that waited for a data loader's workers."""
+        syncs = (one for one in self.program if isinstance(one, SyncPoint) and one.batch_ns)
+        return frozenset(sync.call for sync in syncs if sync.call is not None)
+
+    @cached_property
     def places(self) -> dict[int, pl.Series]:
         """Rows of ``work`` for each of a rank's ``device_events``, by rank; null where it is not replayed."""
         rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))

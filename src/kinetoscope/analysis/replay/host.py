@@ -22,6 +22,7 @@ from kinetoscope.analysis.events.torch_names import (
     SYNCHRONIZATION,
 )
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.loader import READY
 from kinetoscope.analysis.replay.device_work import DELAYED, launched
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.time import intervals
@@ -256,7 +257,7 @@ def segments(trace: Trace, within: Spans, handover_ns: float | None = None) -> H
         .agg(pl.col("start_ns", "end_ns").first(), "stream", "row", pl.col("done_ns").max())
     )
     if handover_ns is not None:
-        calls = pl.concat([calls, _late_batches(trace, round(handover_ns))], how="diagonal")
+        calls = pl.concat([calls, _late_batches(trace, round(handover_ns), within)], how="diagonal")
         calls = intervals.outermost(calls, ["thread"])
     calls = calls.sort("start_ns")
     rows: list[tuple[int, int, int, int, int]] = []
@@ -274,15 +275,13 @@ def segments(trace: Trace, within: Spans, handover_ns: float | None = None) -> H
     return HostSegments(pl.DataFrame(rows, schema=SEGMENTS, orient="row"), syncs, ends)
 
 
-def batches_from_workers(trace: Trace) -> pl.DataFrame:
-    """The calls (rows of ``host_events``) that take a batch from a data loader's workers."""
-    return trace.host_events.filter(matching(trace.host_events, "name", DATA_LOADER_OF_WORKERS))
-
-
-def _late_batches(trace: Trace, handover_ns: int) -> pl.DataFrame:
+def _late_batches(trace: Trace, handover_ns: int, within: Spans) -> pl.DataFrame:
     """Waits for a data loader's workers, until the batch is there: calls that wait for no stream."""
-    calls = batches_from_workers(trace).join(logical_threads(trace), on="lane")
-    late = calls.filter(pl.col("duration_ns") > LATE * handover_ns).with_columns(end_ns=END - handover_ns)
+    usual_ns = max(LATE * handover_ns, READY * 1000 * within.mean_us)
+    host = trace.host_events
+    calls = host.filter(matching(host, "name", DATA_LOADER_OF_WORKERS))
+    calls = calls.join(logical_threads(trace), on="lane")
+    late = calls.filter(pl.col("duration_ns") > usual_ns).with_columns(end_ns=END - handover_ns)
     none = (pl.lit([], pl.List(pl.UInt32)).alias(name) for name in ("stream", "row"))
     return late.select("thread", "start_ns", "end_ns", *none, call="id")
 

@@ -14,7 +14,6 @@ from kinetoscope.analysis.ranks.without_stragglers import IdealRow
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
-from kinetoscope.analysis.replay.host import batches_from_workers
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import LATE_BATCHES, PathPart, path_parts, repeated, single
 from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
@@ -78,17 +77,14 @@ class StepReplay:
         whole = self.step_us * max(1, self.steps)
         self.unexplained = min(1.0, graph.lost_ns / 1000 / whole) if whole else 0.0
         self._loaders = {rank: own for rank, own in (loaders or {}).items() if own.binds}
-        if loaders:
-            calls = ((trace.rank, batches_from_workers(trace)["id"]) for trace in traces)
-            self._free = frozenset((rank, call) for rank, ids in calls if rank in loaders for call in ids)
+        self._free = graph.late_batches
+        if self._free:
             # Steps differ by their waits, which the device's clock counts to other steps than the host's.
             bounds_us = sum(end - start for start, end in within.bounds) / 1000 / max(1, within.steps)
             self.error = self.step_us / self._typical / bounds_us - 1 if bounds_us else 0.0
             self._typical = 1.0
         if runs_us is not None and self.steps and self.step_us:
             self._run_as(runs_us)
-
-    _free: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def pace(self) -> float:
