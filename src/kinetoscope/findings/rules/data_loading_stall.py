@@ -9,10 +9,11 @@ Why it is slow
     shortens it. Or a batch is ready, and the training thread takes long to unpack it.
 
 How it decides
-    Where the recording timed steps without the profiler, by their waiting for the loader. A wait of like
-    length in every step, a tenth of it at most, is taking over a batch that is ready: more workers do not cut
-    that. Longer waits, taken over whole rounds of the workers (their batches come in bursts), mean that none
-    was ready: with enough workers the step is that of steps that did not wait. W workers that make a batch
+    Where the recording timed steps without the profiler, by their waiting for the loader. Taking over a batch
+    that is ready (the recording says which were; in an older one, a wait of like length in every step, a
+    tenth of it at most) is not cut by more workers. Longer waits, taken over whole rounds of the workers
+    (their batches come in bursts), mean that none was ready: with enough workers the step is that of steps
+    that did not wait. W workers that make a batch
     each step take W steps for one; so many keep up as that is longer than the step without waiting. They
     share the cores with the program: on n cores a batch and the rest of a step take at least the nth part of
     both. Without workers, loading is host time like any other, less what is hidden behind device work; in a
