@@ -95,13 +95,13 @@ def test_a_wait_of_like_length_in_steps_that_became_slower_is_taking_over() -> N
     """A loader that binds would have been waited for less."""
     timed_steps = TimedSteps(step_s=(1e-3,) * 20, host_s=(1e-3,) * 20, data_s=(2e-4,) * 20)
     recorded = TimedSteps(step_s=(1.5e-3,) * 4, host_s=(1.5e-3,) * 4, data_s=(2.2e-4,) * 4)
-    alike = StepTimings(before=timed_steps, recorded=recorded, loader_workers=2)
+    longer = StepTimings(before=timed_steps, recorded=recorded, loader_workers=2)
     less = StepTimings(
         before=timed_steps,
         recorded=TimedSteps(step_s=(1.2e-3,) * 4, host_s=(1.2e-3,) * 4, data_s=(1e-5,) * 4),
         loader_workers=2,
     )
-    first, second = loader(alike, 1000, None), loader(less, 1000, None)
+    first, second = loader(longer, 1000, None), loader(less, 1000, None)
     assert first is not None
     assert not first.binds
     assert first.handover_us == pytest.approx(200)

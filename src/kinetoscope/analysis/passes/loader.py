@@ -83,8 +83,8 @@ def _handover(timed: TimedSteps, recorded: TimedSteps | None) -> float:
         return median(ready) if len(ready) >= FEWEST_READY else 0.0
     # Most rounds hold steps that find their batch ready. If each step of all waits long, none does.
     usual = quantile(timed.data_s, 0.25)
-    alike = usual <= MOST_HANDING_OVER * median(timed.step_s)
-    return usual if alike or _waits_as_long_when_slower(timed, recorded) else 0.0
+    small = usual <= MOST_HANDING_OVER * median(timed.step_s)
+    return usual if small or _waits_as_long_when_slower(timed, recorded) else 0.0
 
 
 def _compute_us(timed: TimedSteps, handover: float, otherwise_us: float) -> float:
