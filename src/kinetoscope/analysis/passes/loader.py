@@ -79,8 +79,9 @@ def loader(timings: StepTimings, step_us: float, busy_us: float | None) -> Loade
 def _handover(timed: TimedSteps, recorded: TimedSteps | None) -> float:
     """Seconds that taking over a ready batch takes; 0 where none was ready."""
     if timed.ready_s:
+        # Some that were ready were another worker's, out of turn: then it still waited.
         ready = [seconds for seconds in timed.ready_s if seconds > 0]
-        return median(ready) if len(ready) >= FEWEST_READY else 0.0
+        return quantile(ready, 0.25) if len(ready) >= FEWEST_READY else 0.0
     # Most rounds hold steps that find their batch ready. If each step of all waits long, none does.
     usual = quantile(timed.data_s, 0.25)
     small = usual <= MOST_HANDING_OVER * median(timed.step_s)
