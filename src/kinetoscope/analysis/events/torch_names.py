@@ -44,6 +44,7 @@ CODE_LOADING = r"^(Lazy Function|Runtime Triggered Module) Loading$"
 
 # A loader's __next__, as torch annotates it and as a recording of Python's stack shows it.
 DATA_LOADER = r"^enumerate\(DataLoader\)#"
+DATA_LOADER_OF_WORKERS = r"^enumerate\(DataLoader\)#_MultiProcessing"
 DATA_LOADER_FRAME = r"torch/utils/data/dataloader\.py\(\d+\): __next__$"
 
 GARBAGE_COLLECTION = r"^Python GC$"
