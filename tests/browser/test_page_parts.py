@@ -289,7 +289,7 @@ def test_a_lane_leads_to_what_was_compiled(breaks: Any) -> None:
     breaks.click(".lane >> nth=1")
     breaks.wait_for_selector("h1:has-text('What was compiled of')")
     assert breaks.locator(".lane").count() == 1
-    assert breaks.locator("#frames tbody tr").count() == 1
+    assert breaks.locator("#compilations tbody tr").count() == 1
     graphs = [row for row in facts["graphs"] if row["frame"] == 1]
     assert breaks.locator("#graphs tbody tr").count() == len(graphs)
 

@@ -466,7 +466,8 @@ export interface Sentences {
   graph_labels: string[]; devices: Bar[]; program: string; cards: [string, string, string][];
   roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
-  cause_colours: Record<string, string>; sides: Record<string, string>;
+  cause_colours: Record<string, string>; phases: Record<string, [string, string]>;
+  sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }
 /** Idle time per step of one cause, within the step's work (``between`` is false) or before the next's. */

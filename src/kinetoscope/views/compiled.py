@@ -12,10 +12,11 @@ from kinetoscope.document.compilation import (
     Compilation,
     CompiledGraph,
     CompiledKernel,
+    Frame,
     GraphBreak,
     Recompilation,
 )
-from kinetoscope.render import names
+from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
     Cell,
@@ -24,12 +25,14 @@ from kinetoscope.render.blocks import (
     Labelled,
     Line,
     Prose,
+    Segment,
     Text,
     field,
     kernel,
     place,
     table,
 )
+from kinetoscope.views.graph_names import frame_name
 
 HINTS, REASONS, OPS, WHYS, LINES = 4, 4, 3, 3, 3
 
@@ -39,10 +42,16 @@ def blocks(report: Report) -> dict[str, list[Block]]:
     facts = report.compilation
     if facts is None:
         return {}
-    found = {"troubles": [*_troubles(facts)], "compiled": [*_compiled(report, facts)]}
+    found = {
+        "troubles": [*_frames(facts), *_troubles(facts)],
+        "compiled": [*_compiled(report, facts)],
+        "modules": [*_modules(report, facts)],
+    }
     for frame in facts.frames:
         own = msgspec.structs.replace(
             facts,
+            frames=(frame,),
+            compile_s=frame.compile_s,
             failures=[row for row in facts.failures if row.frame == frame.index],
             graph_breaks=[row for row in facts.graph_breaks if row.frame == frame.index],
             recompilations=[row for row in facts.recompilations if row.frame == frame.index],
@@ -50,9 +59,86 @@ def blocks(report: Report) -> dict[str, list[Block]]:
             kernels=[row for row in facts.kernels if row.frame == frame.index],
             autotune=[row for row in facts.autotune if row.frame == frame.index],
         )
-        found[f"troubles {frame.index}"] = [*_troubles(own)]
+        found[f"troubles {frame.index}"] = [*_frames(own), *_troubles(own)]
         found[f"compiled {frame.index}"] = [*_compiled(report, own)]
     return found
+
+
+def _frames(facts: Compilation) -> Iterable[Block]:
+    """A row for each compilation, with a bar as long as it took, divided into phases."""
+    longest = max((row.compile_s for row in facts.frames), default=0.0) or 1.0
+    many = numbers.count(len(facts.frames), "compilation")
+    yield Heading("Compilations", f"{many}, {numbers.time(facts.compile_s * 1e6)} in all")
+
+    def phases(row: Frame) -> tuple[Segment, ...]:
+        times = {phase: getattr(row, f"{phase}_s") for phase in palette.PHASES}
+        return tuple(
+            Segment(
+                time / longest,
+                palette.PHASES[phase][1],
+                label=f"{palette.PHASES[phase][0]}: {numbers.time(time * 1e6)}",
+            )
+            for phase, time in times.items()
+            if time
+        )
+
+    yield table(
+        facts.frames,
+        field("compiled", "text", _compilation),
+        field("function", "name", _function),
+        field("by", "words", _backend),
+        field("phases", "bar", phases),
+        field("compiling", "time", lambda row: row.compile_s * 1e6),
+        field("guards", "count", "guards"),
+        field("device time", "time", "device_time_us"),
+        field("of peak", "share", "speed_of_light"),
+    )
+
+
+def _compilation(row: Frame) -> Cell:
+    name = Text(frame_name(row), "", "part", f"compile/{row.index}")
+    return name if row.status == "ok" else (name, Text(row.status, "dim"))
+
+
+def _function(row: Frame) -> Cell:
+    parts = [Text(names.shorten(row.function or "?", 60))]
+    if row.file:
+        parts.append(msgspec.structs.replace(_place(row.file, row.line), style="dim"))
+    if row.failure:
+        parts.append(Text(names.shorten(row.failure, 200), "dim"))
+    return tuple(parts)
+
+
+def _backend(row: Frame) -> str:
+    if row.backend == "none":
+        return ""
+    mode = "" if row.mode in ("none", "unknown") else f" ({row.mode})"
+    graphs = "" if row.cudagraphs == "off" else f", CUDA graphs {row.cudagraphs}"
+    return names.shorten(f"{row.backend}{mode}{graphs}", 160)
+
+
+def _modules(report: Report, facts: Compilation) -> Iterable[Block]:
+    """The modules that Inductor wrote, each with the graph that it is of."""
+    if not report.page or not report.page.modules:
+        return
+    graphs = {row.index: row for row in facts.graphs}
+    yield Heading("Generated modules", "what Inductor wrote of each graph")
+    yield table(
+        report.page.modules,
+        field("graph", "text", lambda row: _module(row.graph, graphs.get(row.graph))),
+        field("kernels", "count", lambda row: len(row.kernels)),
+        field("lines", "count", lambda row: row.code.count("\n") + 1),
+        field("device time", "time", lambda row: _time(graphs.get(row.graph))),
+    )
+
+
+def _module(index: int, graph: CompiledGraph | None) -> Text:
+    title = f"{graph.compile_id} {graph.direction}" if graph else f"graph {index}"
+    return Text(title, "", "part", f"code&graph={index}")
+
+
+def _time(graph: CompiledGraph | None) -> float | None:
+    return (graph.device_time_us or None) if graph else None
 
 
 def _troubles(facts: Compilation) -> Iterable[Block]:

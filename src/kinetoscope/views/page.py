@@ -60,6 +60,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
         graph_labels: of the graphs, in their order.
+        phases: of a compilation: what each is called, and its colour.
         program: the command that was recorded; empty where it is not known.
         cards: figures that stand first: each with what it is, and the place that it leads to.
         peaks: of the memory's peaks: the title, and of what that is.
@@ -89,6 +90,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     use_colours: dict[str, str]
     category_colours: dict[str, str]
     cause_colours: dict[str, str]
+    phases: dict[str, tuple[str, str]]
     sides: dict[str, str] = {}
     blocks: dict[str, list[Block]] = {}
 
@@ -126,6 +128,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         use_colours=palette.USES,
         category_colours=palette.CATEGORIES,
         cause_colours=palette.CAUSES,
+        phases=palette.PHASES,
         blocks=_blocks(report, inputs),
     )
 
