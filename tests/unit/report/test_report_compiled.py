@@ -29,7 +29,7 @@ def tables(found: list[Any]) -> list[Table]:
 
 
 def test_each_compilation_has_its_own_graphs_kernels_and_breaks() -> None:
-    frames = [sample(Frame, index=index, compile_id=f"{index}/0") for index in (0, 1)]
+    frames = [sample(Frame, index=index, compile_id=f"{index}/0", status="ok") for index in (0, 1)]
     facts = compilation(
         *frames,
         graphs=[sample(CompiledGraph, index=index, frame=index, compile_id=f"{index}/0") for index in (0, 1)],
