@@ -19,13 +19,12 @@ from kinetoscope.analysis.events.torch_names import (
     SCALER,
     SYNCHRONIZATION,
 )
-from kinetoscope.analysis.kernels.occupancy import fitted
+from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.trace.schema import whole
 
 A_TENTH = 0.1
-FITS = 0.9  # of the device's memory: the rest is the driver's, the libraries', and holes
 WORTH = 0.9  # of a sample's time: what saves less is not worth another batch
 LISTED = 3  # ops that are launched one by one
 
@@ -135,17 +134,14 @@ def larger_batch(view: RankView) -> str:
     """The time that a sample would take in larger batches, in a sentence; nothing where it is not known to
     be less.
 
-    The host does the same for a larger batch, and a kernel that leaves multiprocessors without a block takes
-    no longer until they have one. The optimizer does not depend on the batch. All memory is taken to grow with
-    it, so that what fits surely fits.
+    The host does the same for a larger batch, and a kernel that does not fill the device takes no longer until
+    it does. The optimizer does not depend on the batch. All memory is taken to grow with it: what fits then,
+    surely fits.
     """
-    device, record = view.device, view.record
-    total = device.total_memory_bytes if device else None
-    peak = record.peak_memory_bytes if record else None
-    if device is None or device.multiprocessors is None or not total or not peak:
+    device, memory = view.device, view.peak_and_room
+    if device is None or memory is None:
         return ""
-    filled = pl.col("blocks") / (device.multiprocessors * pl.col("resident"))
-    work = fitted(view.work, device).with_columns(filled=filled.fill_null(1.0).fill_nan(1.0).clip(0, 1))
+    work = filled(view.work, device)
     late = view.us_of(view.idle("launch-bound"), "idle_ns") / max(view.step_us, 1e-9)
     others_us = max(0.0, view.own_step_us * (1 - late) - view.own_busy_us)
     scale = view.own_busy_us / max(view.us_of(work), 1e-9)
@@ -155,7 +151,7 @@ def larger_batch(view: RankView) -> str:
         longer = pl.when(is_fixed).then(1.0).otherwise(pl.max_horizontal(1.0, times * pl.col("filled")))
         busy_us = view.us(work.select((pl.col("duration_ns") * longer).sum()).item()) * scale
         share = max(view.own_step_us, busy_us + times * others_us) / (times * view.own_step_us)
-        if times * peak <= FITS * total and share < WORTH * (found[-1][1] if found else 1.0):
+        if times * memory[0] <= memory[1] and share < WORTH * (found[-1][1] if found else 1.0):
             found.append((times, share))
     if not found:
         return ""

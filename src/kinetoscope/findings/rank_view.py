@@ -32,6 +32,7 @@ UNUSED = [
     "blocks_per_sm", "warps_per_sm", "occupancy_percent",
 ]  # fmt: skip
 FAILED = "out of memory"
+USABLE = 0.9  # of a device's memory: the rest is the driver's, the libraries', and holes
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +240,14 @@ class RankView:
     @cached_property
     def _histories(self) -> tuple[RankHistory, ...]:
         return tuple(one for one in histories(self.run).found if one.rank == self.rank)
+
+    @cached_property
+    def peak_and_room(self) -> tuple[int, int] | None:
+        """The bytes that the program had allocated at its peak, and those that the device has for it; None
+        where one of them was not recorded."""
+        total = self.device.total_memory_bytes if self.device else None
+        peak = self.record.peak_memory_bytes if self.record else None
+        return (peak, round(USABLE * total)) if peak and total else None
 
     @property
     def ran_out(self) -> bool:

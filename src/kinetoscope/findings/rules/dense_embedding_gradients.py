@@ -10,10 +10,10 @@ Why it is slow
 
 How it decides
     ``embedding_dense_backward`` and ``_embedding_bag_dense_backward`` whose fill with zeros takes at least
-    twice as long as their longest kernel that adds up or writes rows, but for 3 µs: at most half of the table is touched. Where a
-    table is the output layer's weight as well, its gradient is dense anyhow, and ``sparse=True`` fails; the
-    additions to it are longer than its fill. Gone are the fills, and of each of the optimizer's ops as many
-    fills as it reads and writes tensors: the whole table once each.
+    twice as long as their longest kernel that adds up or writes rows, but for 3 µs: at most half of the table
+    is touched. Gone are the fills, and of each of the optimizer's ops as many fills as it reads and writes
+    tensors: the whole table once each. Where a table is the output layer's weight as well, its gradient is
+    dense anyhow, and the advice does not apply.
 
 What to do
     ``nn.Embedding(…, sparse=True)`` with ``torch.optim.SparseAdam`` or ``SGD``, for the tables alone. Moments
@@ -42,7 +42,9 @@ def find(view: RankView) -> Findings:
     around = nearest(host, matching(host, "name", BACKWARD))
     work = view.work.with_columns(table=around.gather(view.work["launch"])).drop_nulls("table")
     work = work.with_columns(fill=matching(work, "name", "FillFunctor"))
-    rows = pl.col("duration_ns").filter(~pl.col("fill"), pl.col("category").cast(pl.String) == "embedding").max()
+    rows = (
+        pl.col("duration_ns").filter(~pl.col("fill"), pl.col("category").cast(pl.String) == "embedding").max()
+    )
     filled = pl.col("duration_ns").filter("fill").sum()
     each = work.group_by("table").agg(rows=(rows.fill_null(0) - FIXED_NS).clip(0), filled=filled)
     few = each.filter(pl.col("filled") >= TOUCHED * pl.col("rows"), pl.col("filled") > 0)
@@ -58,8 +60,8 @@ def find(view: RankView) -> Findings:
         else ""
     )
     yield Finding(
-        title=f"Gradients of {tables} of {numbers.count(all_tables, 'embedding table')} are dense, for few rows: "
-        f"{numbers.time(view.us_of(fills))} of zeros and {numbers.time(view.us_of(updates, 'saved_ns'))} of "
+        title=f"Gradients of {tables} of {numbers.count(all_tables, 'embedding table')} are dense, for few "
+        f"rows: {numbers.time(view.us_of(fills))} of zeros and {numbers.time(view.us_of(updates, 'saved_ns'))} of "
         f"updates per {view.unit}",
         saving=savings.device(view, gone, "the zeros, and each of the optimizer's passes over the tables"),
         evidence=[evidence.of(view, "the backward passes of the tables", host[few["table"].sort()])],

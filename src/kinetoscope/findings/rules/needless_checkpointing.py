@@ -9,11 +9,11 @@ Why it is slow
     device's work, and of the host's where it sets the pace. That buys memory, and nothing else.
 
 How it decides
-    Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. What keeping
-    the activations needs is at most what the recomputation's kernels can have written, half of the device's
-    bandwidth for as long as they ran. Where that much, the allocator's peak and a tenth of the device's memory
-    do not fit, or one of them is not known, nothing is promised. The saving is the recomputation's work on
-    device and host.
+    Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. Keeping the
+    activations needs at most what the recomputation's kernels can have written: half of the device's bandwidth
+    for as long as they ran. Where that much, the allocator's peak and a tenth of the device's memory do not
+    fit, or one of them is not known, nothing is promised. The saving is the recomputation's work on device and
+    host.
 
 What to do
     Turn it off (``model.gradient_checkpointing_disable()``, no ``checkpoint(…)`` around the layers), or
@@ -28,7 +28,6 @@ from kinetoscope.analysis.events.backward import recomputed
 from kinetoscope.findings.rule import *
 
 WRITTEN = 0.5  # of the bytes that a kernel moves: what it writes, it made of at least as much
-FULL = 0.9  # of the device's memory: the rest is the driver's, the libraries', and holes
 
 
 def find(view: RankView) -> Findings:
@@ -38,7 +37,8 @@ def find(view: RankView) -> Findings:
         return
     freed = savings.device(view, work, "the recomputation's work", "duration_ns")
     saving = savings.both(view, freed, savings.host(view, again, "its calls"))
-    needs, room = _needed(view, work), _room(view)
+    needs, memory = _needed(view, work), view.peak_and_room
+    room = None if memory is None else max(0, memory[1] - memory[0])
     if needs is None or room is None:
         saving = savings.not_predicted(saving, "how much memory is left was not recorded")
     elif needs > room:
@@ -70,10 +70,3 @@ def _needed(view: RankView, work: pl.DataFrame) -> int | None:
     known."""
     spec = device_spec(view.trace, whole(work["device"][0])) if view.trace.devices else None
     return None if spec is None else round(view.us_of(work) * 1e-6 * spec.bandwidth * WRITTEN)
-
-
-def _room(view: RankView) -> int | None:
-    """Bytes of the device that the program's peak leaves free."""
-    total = view.device.total_memory_bytes if view.device else None
-    peak = view.record.peak_memory_bytes if view.record else None
-    return None if total is None or peak is None else max(0, round(FULL * total) - peak)

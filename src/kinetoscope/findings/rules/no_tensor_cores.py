@@ -10,12 +10,12 @@ Why it is slow
 How it decides
     The kernel's name, at least 20 µs each, on a device of compute capability 8 or higher. TF32 changes these
     kernels alone: four fifths of their time count as saved, since TF32 is seven times as fast in compute, less
-    where memory limits. bfloat16 changes the rest as well, where nothing is of 16 bits yet: nine tenths of
-    these products' time, seven tenths of attention's in float32 (it becomes flash attention), half of
-    products' in TF32, half of what copies and drops out, and of other elementwise kernels and reductions
-    half without a backward pass, a third under autocast, which leaves norms, softmax, losses and the residual
-    sum in float32. What a short kernel takes whatever its type does not count, nor does the optimizer. Two
-    findings where bfloat16 saves more than a quarter more.
+    where memory limits. bfloat16 changes the rest as well, where nothing is of 16 bits yet and products take a
+    tenth of the device's time: it saves nine tenths of these products' time, seven tenths of attention's in
+    float32 (it becomes flash attention), half of products' in TF32, half of what copies and random numbers
+    take, and of other elementwise kernels and reductions half without a backward pass, a third under autocast,
+    which leaves norms, softmax, losses and the residual sum in float32. Of each kernel 3 µs stay, and the
+    optimizer does. bfloat16 is a finding of its own where it saves a quarter more than TF32.
 
 What to do
     Train in ``torch.autocast("cuda", torch.bfloat16)``, serve in ``model.bfloat16()``, if its 8 bits of
@@ -109,8 +109,8 @@ def _in_bfloat16(view: RankView, plain: pl.DataFrame, rounded: Saving) -> Findin
         f"{view.unit}, {numbers.time(view.us_of(plain))} of them without tensor cores",
         saving=saving,
         evidence=[evidence.of(view, "the longest products", longest.head(8))],
-        advice="Use bfloat16: its products are twice as fast as TF32's, and what memory limits moves half of the "
-        "bytes." + (tf32 if rounded.us else ""),
+        advice="Use bfloat16: its products are twice as fast as TF32's, and what memory limits moves half of "
+        "the bytes." + (tf32 if rounded.us else ""),
         snippet='with torch.autocast("cuda", torch.bfloat16):' if training else "model.bfloat16()",
         source=evidence.source(view, longest["op"]),
     )
