@@ -1,24 +1,24 @@
 """Gradients of embedding tables are dense, although few rows are looked up.
 
 What it finds
-    Tables of embeddings whose whole gradient is filled with zeros in each backward pass, and whose every row
-    the optimizer reads and writes.
+    Tables of embeddings whose whole gradient is filled with zeros in each backward pass, and whose every
+    row the optimizer reads and writes.
 
 Why it is slow
     A batch looks up some thousands of rows of millions. Dense, the gradient is as large as the table, and
     Adam moves seven times that, or twenty times unfused, for rows that nothing asked for.
 
 How it decides
-    ``embedding_dense_backward`` and ``_embedding_bag_dense_backward`` whose fill with zeros takes at least
-    twice as long as their longest kernel that adds up or writes rows, but for 3 µs: at most half of the table
-    is touched. Gone are the fills, and of each of the optimizer's ops as many fills as it reads and writes
-    tensors: the whole table once each. Where a table is the output layer's weight as well, its gradient is
-    dense anyhow, and the advice does not apply.
+    ``embedding_dense_backward`` and ``_embedding_bag_dense_backward`` whose fill with zeros takes at
+    least twice as long as their longest kernel that adds up or writes rows, but for 3 µs: at most half of
+    the table is touched. Gone are the fills, and of each of the optimizer's ops as many fills as it reads
+    and writes tensors: the whole table once each. Where a table is the output layer's weight as well, its
+    gradient is dense anyhow, and the advice does not apply.
 
 What to do
-    ``nn.Embedding(…, sparse=True)`` with ``torch.optim.SparseAdam`` or ``SGD``, for the tables alone. Moments
-    of rows that were not looked up then stay as they are, which is not quite Adam. Weight decay and
-    ``clip_grad_norm_`` do not take sparse gradients.
+    ``nn.Embedding(…, sparse=True)`` with ``torch.optim.SparseAdam`` or ``SGD``, for the tables alone.
+    Moments of rows that were not looked up then stay as they are, which is not quite Adam. Weight decay
+    and ``clip_grad_norm_`` do not take sparse gradients.
 
 Source
     PyTorch, torch.nn.Embedding, "sparse"; torch.optim.SparseAdam.
@@ -61,8 +61,8 @@ def find(view: RankView) -> Findings:
     )
     yield Finding(
         title=f"Gradients of {tables} of {numbers.count(all_tables, 'embedding table')} are dense, for few "
-        f"rows: {numbers.time(view.us_of(fills))} of zeros and {numbers.time(view.us_of(updates, 'saved_ns'))} of "
-        f"updates per {view.unit}",
+        f"rows: {numbers.time(view.us_of(fills))} of zeros and "
+        f"{numbers.time(view.us_of(updates, 'saved_ns'))} of updates per {view.unit}",
         saving=savings.device(view, gone, "the zeros, and each of the optimizer's passes over the tables"),
         evidence=[evidence.of(view, "the backward passes of the tables", host[few["table"].sort()])],
         advice=f"Use sparse gradients, and an optimizer that updates the rows they have.{joint}",

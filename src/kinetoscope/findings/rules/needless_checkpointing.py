@@ -1,19 +1,19 @@
 """Activations are computed twice although there is memory to keep them.
 
 What it finds
-    Activation checkpointing (``torch.utils.checkpoint``, a library's ``gradient_checkpointing``) in programs
-    whose device has room for what it throws away.
+    Activation checkpointing (``torch.utils.checkpoint``, a library's ``gradient_checkpointing``) in
+    programs whose device has room for what it throws away.
 
 Why it is slow
     Each checkpointed layer's forward pass runs again in the backward pass: a quarter to a third of the
     device's work, and of the host's where it sets the pace. That buys memory, and nothing else.
 
 How it decides
-    Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. Keeping the
-    activations needs at most what the recomputation's kernels can have written: half of the device's bandwidth
-    for as long as they ran. Where that much, the allocator's peak and a tenth of the device's memory do not
-    fit, or one of them is not known, nothing is promised. The saving is the recomputation's work on device and
-    host.
+    Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. Keeping
+    the activations needs at most what the recomputation's kernels can have written: half of the device's
+    bandwidth for as long as they ran. Where that much, the allocator's peak and a tenth of the device's
+    memory do not fit, or one of them is not known, nothing is promised. The saving is the recomputation's
+    work on device and host.
 
 What to do
     Turn it off (``model.gradient_checkpointing_disable()``, no ``checkpoint(…)`` around the layers), or

@@ -4,14 +4,14 @@ What it finds
     ``torch.amp.GradScaler`` with bfloat16.
 
 Why it is slow
-    The scaler checks every gradient for infinities, and the host waits for the result before each optimizer
-    step: the device then has nothing to do until the step has been launched. It keeps float16's gradients
-    from becoming zero; bfloat16 has float32's range.
+    The scaler checks every gradient for infinities, and the host waits for the result before each
+    optimizer step: the device then has nothing to do until the step has been launched. It keeps float16's
+    gradients from becoming zero; bfloat16 has float32's range.
 
 How it decides
     ``_amp_foreach_non_finite_check_and_unscale_`` in a program whose kernels' names have bfloat16 and no
-    float16. Gone are the scaler's ops, their kernels, and the wait of the last ``item()`` between the check
-    and ``Optimizer.step``. The loss's scaling stays in the estimate.
+    float16. Gone are the scaler's ops, their kernels, and the wait of the last ``item()`` between the
+    check and ``Optimizer.step``. The loss's scaling stays in the estimate.
 
 What to do
     Leave the scaler out, or ``GradScaler(enabled=False)``: ``loss.backward()`` and ``optimizer.step()``.
@@ -35,7 +35,7 @@ def find(view: RankView) -> Findings:
     ops = view.inside(view.host(SCALER))
     if ops.is_empty() or view.kernels(BFLOAT16).is_empty() or len(view.kernels(FLOAT16)):
         return
-    checks = matching(ops, "name", CHECK).sum()
+    checks = len(ops.filter(matching(ops, "name", CHECK)))
     work = view.work.filter(view.work["op"].is_in(ops["id"].implode()).fill_null(False))
     freed = savings.device(view, work, "the check of all gradients", "duration_ns")
     host = savings.of(view, without_host(ops) | no_wait(_waits(view)), "the scaler's ops and waits")

@@ -1,27 +1,28 @@
 """A net runs several times per step on batches that could be one.
 
 What it finds
-    Gradients that are accumulated over several batches which would fit into memory as one, and calls of one
-    module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images.
+    Gradients that are accumulated over several batches which would fit into memory as one, and calls of
+    one module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored
+    images.
 
 Why it is slow
-    Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel with
-    few blocks takes as long for one batch as for several.
+    Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
+    with few blocks takes as long for one batch as for several.
 
 How it decides
-    Accumulated: backward passes of the same nodes, with as many kernels before each, and one optimizer step
-    after them. As many become one as memory allows, were all that is allocated at the peak to grow with
-    the batch; where the peak is not known, nothing is promised. In a row: steps that are calls of a module, of
-    which some launch the module's kernels alone and the next ones the same and little more. Whether the second
-    call needs the first one's result shows in no trace: nothing is promised. Of kernels that become one
-    remains the longest or, where their blocks fill the device, the time of all; half of a backward pass's
-    products are of weights and add up in any case. Additions to gradients go, and the host's time and waits,
-    in all passes but the first.
+    Accumulated: backward passes of the same nodes, with as many kernels before each, and one optimizer
+    step after them. As many become one as memory allows, were all that is allocated at the peak to grow
+    with the batch; where the peak is not known, nothing is promised. In a row: steps that are calls of a
+    module, of which some launch the module's kernels alone and the next ones the same and little more.
+    Whether the second call needs the first one's result shows in no trace: nothing is promised. Of
+    kernels that become one remains the longest or, where their blocks fill the device, the time of all;
+    half of a backward pass's products are of weights and add up in any case. Additions to gradients go,
+    and the host's time and waits, in all passes but the first.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
-    batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a row
-    one: ``model(torch.cat([x, y])).chunk(2)``.
+    batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a
+    row one: ``model(torch.cat([x, y])).chunk(2)``.
 
 Source
     Hugging Face, "Methods and tools for efficient training on a single GPU"; diffusers, which runs both
@@ -36,6 +37,7 @@ from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 
 SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else another net runs between them
+FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
 LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the last call of a row
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
 OF_WEIGHTS = 0.5  # of a backward pass's products
@@ -99,10 +101,10 @@ def _in_a_row(view: RankView) -> Findings:
     if not 2 <= most <= IN_A_ROW or whole(rows["kernels"].max()) > (1 + LITTLE) * short:
         return
     work = work.join(rows.select("step", "joint", "later"), on="step", maintain_order="left")
-    work = work.with_columns(pl.col("step").alias("pass"))
+    work = work.with_columns(pl.col("step").alias("pass")).drop_nulls("joint")
     if not _same(work, short):
         return
-    why = "one call needs the other's result, for all that a trace shows, or does not"
+    why = "no trace shows whether one call needs the other's result"
     yield Finding(
         subject="in a row",
         title=f"{most} calls of the module in a row launch the same {short} kernels, and nothing in between",
@@ -116,14 +118,13 @@ def _in_a_row(view: RankView) -> Findings:
 
 
 def _same(work: pl.DataFrame, short: int) -> bool:
-    """Whether the calls of a row launch the same kernels on grids of the same size, but for a few: a server's
-    prefill is no call like the decoding after it."""
-    names = work.group_by("joint", "pass", "name", "grid").len()
-    fewest = names.group_by("joint", "name", "grid").agg(pl.min("len"), calls=pl.len())
-    every = pl.col("calls") == pl.col("calls").max().over("joint")
-    return (
-        whole(fewest.filter(every).group_by("joint").agg(pl.sum("len"))["len"].min()) >= (1 - SIMILAR) * short
-    )
+    """Whether all calls of a row begin with the same kernels on grids of the same size, but for a few: what
+    else the last one launches comes after the module. Of two tokens that a server decodes, it does not."""
+    begin = work.filter(pl.int_range(pl.len()).over("pass") < short)
+    names = begin.group_by("joint", "pass", "name", "grid").len()
+    calls = pl.col("pass").n_unique() == begin.group_by("joint").agg(pl.n_unique("pass"))["pass"].max()
+    fewest = names.group_by("joint", "name", "grid").agg(pl.min("len"), calls=calls).filter("calls")
+    return whole(fewest.group_by("joint").agg(pl.sum("len"))["len"].min()) >= (1 - FEW) * short
 
 
 def _saving(view: RankView, work: pl.DataFrame) -> Saving:
@@ -142,11 +143,10 @@ def _passes(view: RankView) -> pl.DataFrame:
     work = _launched(view)
     work = work.with_columns(adds=adds.gather(work["launch"]))
     work = work.filter(~matching(work, "category", OTHERS))
-    for table, at, strategy in (
-        (each.with_row_index("pass"), "end_ns", "forward"),
-        (updates, "over_ns", "backward"),
-    ):
-        work = work.join_asof(table, left_on="at_ns", right_on=at, strategy=strategy, check_sortedness=False)
+    each = each.with_row_index("pass")
+    work = work.join_asof(
+        each, left_on="at_ns", right_on="end_ns", strategy="forward", check_sortedness=False
+    ).join_asof(updates, left_on="at_ns", right_on="over_ns", check_sortedness=False)
     return work.drop_nulls("pass").with_columns(backward=pl.col("at_ns") >= pl.col("began_ns"))
 
 
