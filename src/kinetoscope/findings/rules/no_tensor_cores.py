@@ -36,6 +36,7 @@ ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # old ones of cuDNN, whic
 PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_|" + ENGINES
 ROUNDED = r"(?i)tensorop|s1688|tf32"
 SIXTEEN_BITS = r"(?i)bf16|bfloat16|c10::Half|__half|(^|_)f16|f16f16|nvjet(_sm\d+)?_[th]"
+FLOAT32 = r"(?i)f32|sgemm|s1688|simt_s|scudnn|float"
 NOT_FLOAT32 = SIXTEEN_BITS + r"|double|long|int>|bool|unsigned char"
 LONG_NS = 20_000
 FIXED_NS = 3_000  # of a kernel: launching its blocks and waiting for the last
@@ -90,7 +91,7 @@ def _in_bfloat16(view: RankView, plain: pl.DataFrame, rounded: Saving) -> Findin
     if matching(work, "name", SIXTEEN_BITS).any():
         return
     work = work.filter(~matching(work, "name", NOT_FLOAT32))
-    products = work.filter(matching(work, "category", PRODUCTS))
+    products = work.filter(matching(work, "category", PRODUCTS) & matching(work, "name", FLOAT32))
     if view.us_of(products) < PART * view.busy_us:
         return
     training = trains(view)
