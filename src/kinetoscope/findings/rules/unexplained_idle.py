@@ -13,8 +13,9 @@ Why it is slow
 
 How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
-    where it ends with one made in time. What silence costs is a ceiling: all of it, where that code goes to
-    another thread or to the loader's workers. What would end a delay is not known, and nothing is promised.
+    where it ends with one made in time. A silence after reading results is ``results-on-host``'s. What
+    silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
+    What would end a delay is not known, and nothing is promised.
 
 What to do
     Silence: record it with stacks (``kinetoscope run --stacks``), which name the functions; then take them
@@ -26,6 +27,7 @@ Source
 """
 
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.results_on_host import silences
 
 SHOWN = 3  # gaps
 
@@ -60,6 +62,8 @@ def _unexplained(view: RankView) -> pl.DataFrame:
     """Unexplained idle time before work whose launch was recorded: with its ``op`` and ``launched_ns``."""
     device, host = view.trace.device_events, view.trace.host_events
     gaps = view.idle("unexplained").filter(pl.col("start_ns") > view.first_work_ns)
+    after_reading = intervals.covered(intervals.union(spans(silences(view))), gaps)
+    gaps = gaps.filter(2 * after_reading < gaps["idle_ns"])
     ended = device.select("op", "launch")[gaps["next"]]
     return gaps.with_columns(
         ended.select(pl.coalesce("op", "launch").alias("op")).to_series(),
