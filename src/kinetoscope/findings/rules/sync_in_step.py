@@ -51,6 +51,12 @@ _COPY = SyncCall(
     "Copy with non_blocking=True, from or into page-locked memory, and read what it brings later.",
     "x = x.to(device, non_blocking=True)",
 )
+_SENT = SyncCall(
+    "a small tensor of the CPU (indices, a value of a schedule) that is sent to the device",
+    "Send it with non_blocking=True: so few bytes are taken over at once. Or keep it on the device, as a "
+    "buffer of the module, and index it there.",
+    "x = x.to(device, non_blocking=True)",
+)
 _FIXED_SIZE = "Keep the size fixed: torch.where or a product with the mask; or find the indices once."
 
 
@@ -95,19 +101,21 @@ def find(view: RankView) -> Findings:
         return
     host = view.trace.host_events
     callers = host["parent"].gather(idle["host_event"])
+    sends = host["parent"].gather(view.kernels(r"HtoD.*Pageable")["launch"].drop_nulls())
     idle = idle.with_columns(
         callers.alias("op"),
         host["name"].gather(callers).cast(pl.String).fill_null("the program").alias("caller"),
         host["name"].gather(idle["host_event"]).cast(pl.String).alias("call"),
+        callers.is_in(sends.drop_nulls().implode()).fill_null(False).alias("sends"),
     )
-    for (caller, call), group in idle.group_by("caller", "call", maintain_order=True):
+    for (caller, call, sent), group in idle.group_by("caller", "call", "sends", maintain_order=True):
         times = view.per_step(group["host_event"].n_unique())
         us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
-        known = CALLS.get(str(caller))
+        known = _SENT if sent else CALLS.get(str(caller))
         remedy = known or SyncCall("")
         yield Finding(
-            subject=f"{caller} {call}",
+            subject=f"{caller} {call}" + (" sends" if sent else ""),
             title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call}): "
             f"{numbers.time(us)} idle",
             saving=savings.of(view, no_wait(group["host_event"]), "the steps without these waits"),
