@@ -10,7 +10,7 @@ import pytest
 import traces
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import results_on_host, sync_in_step, unexplained_idle
+from kinetoscope.findings.rules import launch_gap, results_on_host, sync_in_step, unexplained_idle
 from kinetoscope.sources.run import LoadedRun
 
 STEP_US = 2000
@@ -194,3 +194,24 @@ def test_small_results_may_be_scored_rarely() -> None:
 
 def test_loading_the_next_batch_is_no_work_on_results() -> None:
     assert not list(results_on_host.find(decoded(loads=True)))
+
+
+def narrow(trains: bool) -> RankView:
+    """Long kernels, and short ones that each wait for their launch; one value is read."""
+    program = Program()
+    for _ in range(4):
+        program.op(kernel_us=400)
+        for _ in range(30):
+            program.op()
+    program.read()
+    if trains:
+        program.python(2, "autograd::engine::evaluate_function: MulBackward0", "cpu_op")
+    return program.view()
+
+
+def test_pauses_between_launches_go_where_a_graph_can_be_captured() -> None:
+    """A step of training that waits for the device keeps them."""
+    served, trained = (only(launch_gap.find(narrow(trains))).saving for trains in (False, True))
+    assert trained.us < served.us
+    assert served.change.pause_ns == 0
+    assert trained.change.pause_ns > 0
