@@ -381,6 +381,25 @@ def test_short_ops_on_the_cpu_add_up_where_one_line_calls_them() -> None:
     ]
 
 
+def test_what_is_converted_and_then_sent_is_sent_as_it_is() -> None:
+    finding = only(
+        host_op_stall.find(
+            view(
+                traces.step(1, 0, 2000),
+                *launched("aten::mm", "gemm", 1, 20),
+                traces.host("aten::_to_copy", 200, 400),
+                traces.host("aten::copy_", 650, 60),
+                traces.call("cudaMemcpyAsync", 660, 40, 99),
+                traces.kernel("Memcpy HtoD (Pageable -> Device)", 690, 10, 99, bytes=1 << 20)
+                | {"cat": "gpu_memcpy"},
+                *launched("aten::mm", "gemm", 10, 400),
+            )
+        )
+    )
+    assert finding.title.endswith("while aten::_to_copy computes on the CPU what is then sent to it")
+    assert finding.advice.startswith("Send it as it is")
+
+
 def uploaded(kind: str, size: int = 1 << 20) -> RankView:
     """A blocking copy of the batch, as ``tensor.to(device)`` makes it, between two products."""
     return view(
