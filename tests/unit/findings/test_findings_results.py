@@ -10,7 +10,13 @@ import pytest
 import traces
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import launch_gap, results_on_host, sync_in_step, unexplained_idle
+from kinetoscope.findings.rules import (
+    launch_gap,
+    python_overhead,
+    results_on_host,
+    sync_in_step,
+    unexplained_idle,
+)
 from kinetoscope.sources.run import LoadedRun
 
 STEP_US = 2000
@@ -215,3 +221,38 @@ def test_pauses_between_launches_go_where_a_graph_can_be_captured() -> None:
     assert trained.us < served.us
     assert served.change.pause_ns == 0
     assert trained.change.pause_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("library", "named"),
+    [
+        ("sklearn/metrics/_ranking.py(12): roc_auc_score", "mostly in roc_auc_score of sklearn"),
+        (None, "in Python while"),
+    ],
+)
+def test_what_a_library_computes_is_its_caller_s(library: str | None, named: str) -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    program.read()
+    start = program.at
+    if library is not None:
+        program.events.append(traces.event("python_function", library, start + 50, 1300))
+    program.python(1500, "/p/eval.py(12): score")
+    for _ in range(10):
+        program.op()
+    finding = only(python_overhead.find(program.view()))
+    assert named in finding.title
+    assert finding.source == "/p/eval.py:12"
+    assert finding.saving.us == pytest.approx(1500, rel=0.05)
+
+
+def test_what_a_framework_does_is_not_its_caller_s() -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    program.read()
+    program.events.append(
+        traces.event("python_function", "torch/nn/modules/module.py(9): _call", program.at, 1490)
+    )
+    program.python(1500, "/p/eval.py(12): score")
+    program.op()
+    assert not list(python_overhead.find(program.view()))

@@ -56,7 +56,7 @@ def find(view: RankView) -> Findings:
             + (" what is then sent to it" if converts else ""),
             saving=savings.idle(view, group, "the device's idle time during them"),
             evidence=evidence.of_gaps(view, group.sort("idle_ns", descending=True).head(3)),
-            advice="Send it as it is (bytes are a quarter of float32), and convert and scale it on the device."
+            advice="Send it as it is (bytes are a quarter of float32); convert and scale it on the device."
             if converts
             else "Run it on the device, or ahead of time in another thread.",
             snippet="x = x.to(device, non_blocking=True).float()  # and scaled there" if converts else None,
