@@ -141,6 +141,17 @@ def test_a_loop_over_results_is_one_finding_with_all_that_it_takes() -> None:
     assert not list(sync_in_step.find(view))
 
 
+def test_a_state_that_is_saved_is_no_result_that_is_scored() -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    for _ in range(20):
+        program.read("aten::copy_", 4 << 20)
+    program.op()
+    finding = only(results_on_host.find(program.view()))
+    assert "copies 83.9 MB to the host by tensors, 20 times per step" in finding.title
+    assert finding.advice.startswith("Save less often")
+
+
 @pytest.mark.parametrize(("between_ops", "kernel_us"), [(9, 2.0), (1, 60.0)])
 def test_passes_of_a_model_whose_result_is_read_are_no_loop_over_results(
     between_ops: int, kernel_us: float

@@ -95,7 +95,7 @@ def _loading(view: RankView) -> tuple[pl.DataFrame, pl.DataFrame]:
     ops = view.called.filter(matching(view.called, "name", PICKS))
     within = nearest(host, host["id"].is_in(calls["id"].implode())).gather(ops["id"])
     ops = ops.with_columns(within.alias("within")).drop_nulls("within")
-    if ops["duration_ns"].sum() < MADE_OF * calls["duration_ns"].sum():
+    if view.us_of(ops) < MADE_OF * view.us_of(calls):
         return calls.clear().select(COLUMNS), calls.clear().select(COLUMNS)
     return calls.select(COLUMNS), ops.filter(matching(ops, "name", "^aten::select$")).select(COLUMNS)
 

@@ -3,7 +3,7 @@
 What it finds
     Results that are read from the device, and what Python, NumPy or another library does with them before the
     program launches again: metrics, word error rates, decoding of heat maps, logging, a loop over elements
-    that reads each of them by itself.
+    that reads each of them by itself; a state that is saved, tensor by tensor.
 
 Why it is slow
     Reading a result empties the device's queue. Whatever the program computes of it then comes on top of the
@@ -46,6 +46,9 @@ SILENCE_NS = 50_000  # eager Python takes 5 to 30 µs between two ops
 LARGE = 1 << 20  # bytes: results that the device should work on
 ASKS = r"^aten::(item|_local_scalar_dense|is_nonzero|equal|to|_to_copy|copy_|clone)$"
 OTHERS = "|".join((DATA_LOADER, DATA_LOADER_FRAME, OPTIMIZER, COMPILATION, BARRIER, GARBAGE_COLLECTION))
+A_STATE = 16 << 20  # bytes that a loop reads: no results, but what a checkpoint holds
+SCORE_RARELY = "If it scores or logs, do it every fiftieth step; at the least read all with one copy."
+SAVE_RARELY = "Save less often and into one file, or in another thread, from a copy of the state."
 STACKS = " Record with --stacks: it names the line."
 
 
@@ -68,18 +71,22 @@ def _looped(view: RankView, calls: pl.DataFrame) -> Findings:
     saving = savings.of(view, change, "the steps without these loops, as most are where they run rarely")
     if saving.share < MEDIUM:
         return
-    reads = int(loops["reads"].sum())
+    reads, size = int(loops["reads"].sum()), int(loops["bytes"].sum())
+    saves = size >= A_STATE * len(loops)
     longest = loops.sort("reads", descending=True)
     source = evidence.source(view, longest["read"])
+    times = f"{view.per_step(reads):.0f} times per {view.unit}"
+    takes = f"{numbers.time(view.us_of(loops, 'loop_ns'))} in which the device does next to nothing"
     yield Finding(
         subject="loop",
-        title=f"The program reads results one by one, {view.per_step(reads):.0f} times per {view.unit} in a "
-        f"loop: {numbers.time(view.us_of(loops, 'loop_ns'))} in which the device does next to nothing",
+        title=f"The program copies {numbers.size(view.per_step(size))} to the host by tensors, {times}, "
+        f"as where it saves its state: {takes}"
+        if saves
+        else f"The program reads results one by one, {times} in a loop: {takes}",
         saving=saving,
         evidence=[evidence.of(view, f"{reads} reads in a row", host[longest["read"].head(1)])],
-        advice="If it scores or logs, do it every fiftieth step. In any case read all of them with one copy, "
-        "and loop over that." + ("" if source else STACKS),
-        snippet="values = torch.stack(values).tolist()  # one copy of all",
+        advice=(SAVE_RARELY if saves else SCORE_RARELY) + ("" if source else STACKS),
+        snippet=None if saves else "values = torch.stack(values).tolist()  # one copy of all",
         source=source,
     )
 
@@ -211,6 +218,7 @@ def _loops(calls: pl.DataFrame) -> pl.DataFrame:
             loop_ns=pl.col("end_ns").last() - pl.col("end_ns").first(),
             reads=pl.len(),
             read=pl.col("id").first(),
+            bytes=pl.col("bytes").sum(),
         )
         .filter(pl.col("reads") >= LOOP)
         .with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
