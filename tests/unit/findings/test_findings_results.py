@@ -118,8 +118,12 @@ def test_a_condition_that_checks_no_tensor_s_values_stays_a_wait() -> None:
     assert "waits for the device" in finding.title
 
 
-def scored(between_ops: int = 1, reads: int = 12, kernel_us: float = 2.0) -> RankView:
+BACKWARD = "autograd::engine::evaluate_function: MulBackward0"
+
+
+def scored(between_ops: int = 1, reads: int = 12, kernel_us: float = 2.0, trains: bool = True) -> RankView:
     program = Program()
+    program.on_cpu(BACKWARD if trains else "aten::view")
     program.op(kernel_us=300)
     for _ in range(reads):
         for _ in range(between_ops):
@@ -134,11 +138,17 @@ def scored(between_ops: int = 1, reads: int = 12, kernel_us: float = 2.0) -> Ran
 def test_a_loop_over_results_is_one_finding_with_all_that_it_takes() -> None:
     view = scored()
     finding = only(results_on_host.find(view))
-    assert "one by one, 12 times per step in a loop" in finding.title
+    assert "one by one, 12 in a row" in finding.title
     assert "every fiftieth step" in finding.advice
     assert "--stacks" in finding.advice
     assert finding.saving.us == pytest.approx(12 * 60, rel=0.2)
     assert not list(sync_in_step.find(view))
+
+
+def test_whoever_serves_has_to_read_once() -> None:
+    served, trained = scored(trains=False), scored()
+    assert only(results_on_host.find(served)).saving.us < only(results_on_host.find(trained)).saving.us
+    assert "once per step" in only(sync_in_step.find(served)).title
 
 
 def test_a_state_that_is_saved_is_no_result_that_is_scored() -> None:
@@ -148,7 +158,7 @@ def test_a_state_that_is_saved_is_no_result_that_is_scored() -> None:
         program.read("aten::copy_", 4 << 20)
     program.op()
     finding = only(results_on_host.find(program.view()))
-    assert "copies 83.9 MB to the host by tensors, 20 times per step" in finding.title
+    assert "copies 83.9 MB to the host by tensors, 20 in a row" in finding.title
     assert finding.advice.startswith("Save less often")
 
 
@@ -222,7 +232,7 @@ def narrow(trains: bool) -> RankView:
             program.op()
     program.read()
     if trains:
-        program.python(2, "autograd::engine::evaluate_function: MulBackward0", "cpu_op")
+        program.on_cpu(BACKWARD)
     return program.view()
 
 

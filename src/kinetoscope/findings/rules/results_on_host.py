@@ -13,8 +13,9 @@ How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
     one and the next, are a loop: it counts from its first read to its last. After a read, silences of the
     launching thread count, in which no op ran, from 50 µs on, until anything is launched again. Loaders,
-    the optimizer, compiling and garbage collections have rules of their own. Of a loop all goes, as it does
-    where it runs every fiftieth step.
+    the optimizer, compiling and garbage collections have rules of their own. Of a loop in training all goes,
+    as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from 3 % of
+    the step on.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -37,6 +38,7 @@ from kinetoscope.analysis.events.torch_names import (
     SYNCHRONIZATION,
 )
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 
 LOOP = 4  # reads in a row
@@ -53,15 +55,12 @@ STACKS = " Record with --stacks: it names the line."
 
 
 def find(view: RankView) -> Findings:
-    calls = _calls(view)
-    if not calls["read"].any():
-        return
-    yield from _looped(view, calls)
+    yield from _looped(view)
     yield from _silent(view)
 
 
-def _looped(view: RankView, calls: pl.DataFrame) -> Findings:
-    loops = _loops(calls)
+def _looped(view: RankView) -> Findings:
+    loops = _loops(view)
     if loops.is_empty():
         return
     host, device = view.trace.host_events, view.trace.device_events
@@ -69,20 +68,19 @@ def _looped(view: RankView, calls: pl.DataFrame) -> Findings:
     gone = device.filter(device["launch"].is_in(_inside(launched, loops).implode()))
     change = without_host(loops) | no_wait(waits_of_loops(view)) | shorten(gone["id"], gone["duration_ns"])
     saving = savings.of(view, change, "the steps without these loops, as most are where they run rarely")
-    if saving.share < MEDIUM:
-        return
     reads, size = int(loops["reads"].sum()), int(loops["bytes"].sum())
     saves = size >= A_STATE * len(loops)
     longest = loops.sort("reads", descending=True)
     source = evidence.source(view, longest["read"])
-    times = f"{view.per_step(reads):.0f} times per {view.unit}"
-    takes = f"{numbers.time(view.us_of(loops, 'loop_ns'))} in which the device does next to nothing"
+    row = f"{reads / len(loops):.0f} in a row"
+    took = numbers.time(view.us_of(loops, "loop_ns"))
+    takes = f"{took} per {view.unit} in which the device does next to nothing"
     yield Finding(
         subject="loop",
-        title=f"The program copies {numbers.size(view.per_step(size))} to the host by tensors, {times}, "
+        title=f"The program copies {numbers.size(view.per_step(size))} to the host by tensors, {row}, "
         f"as where it saves its state: {takes}"
         if saves
-        else f"The program reads results one by one, {times} in a loop: {takes}",
+        else f"The program reads results one by one, {row}: {takes}",
         saving=saving,
         evidence=[evidence.of(view, f"{reads} reads in a row", host[longest["read"].head(1)])],
         advice=(SAVE_RARELY if saves else SCORE_RARELY) + ("" if source else STACKS),
@@ -200,20 +198,22 @@ def _calls(view: RankView) -> pl.DataFrame:
     )
 
 
-def _loops(calls: pl.DataFrame) -> pl.DataFrame:
+@remembered
+def _loops(view: RankView) -> pl.DataFrame:
     """Each loop over results: ``lane``, ``start_ns``, ``end_ns``, ``duration_ns``, what it takes after its
-    first read, which waits for all that was launched before (``loop_ns``), how many ``reads`` it makes, and
-    the first (``read``, row of ``host_events``)."""
+    first read, which waits for all that was launched before (``loop_ns``), how many ``reads`` it makes, of
+    how many ``bytes``, and the first (``read``, row of ``host_events``). Whoever serves has to read: there, a
+    loop begins after its first read."""
     # Autograd launches a backward from a thread of its own: what all threads launch is between two reads.
     until = pl.col("work", "work_ns").cum_sum() - pl.col("work", "work_ns")
-    reads = calls.sort("start_ns").with_columns(until).filter("read").sort("lane", "start_ns")
+    reads = _calls(view).sort("start_ns").with_columns(until).filter("read").sort("lane", "start_ns")
     reads = reads.with_columns(pl.col("work", "work_ns").diff().over("lane"))
     near = (pl.col("work") <= BETWEEN) & (pl.col("work_ns") <= BETWEEN_NS)
     return (
         reads.with_columns(loop=(~near.fill_null(False)).cum_sum())
         .group_by("lane", "loop", maintain_order=True)
         .agg(
-            pl.col("start_ns").first(),
+            (pl.col("start_ns") if trains(view) else pl.col("end_ns").alias("start_ns")).first(),
             pl.col("end_ns").last(),
             loop_ns=pl.col("end_ns").last() - pl.col("end_ns").first(),
             reads=pl.len(),
@@ -229,7 +229,7 @@ def waits_of_loops(view: RankView) -> pl.Series:
     """The synchronising calls (rows of ``host_events``) of loops over results."""
     host = view.trace.host_events
     waits = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
-    return _inside(waits, _loops(_calls(view)))
+    return _inside(waits, _loops(view))
 
 
 def _inside(events: pl.DataFrame, loops: pl.DataFrame) -> pl.Series:
