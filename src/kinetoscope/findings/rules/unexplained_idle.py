@@ -36,6 +36,8 @@ def find(view: RankView) -> Findings:
     gaps = _unexplained(view)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
+    after_reading = intervals.covered(intervals.union(spans(silences(view))), silent)
+    silent = silent.filter(2 * after_reading < silent["idle_ns"])
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
             title=f"The device waits {numbers.time(us)} per {view.unit} for code that was not recorded: "
@@ -62,8 +64,6 @@ def _unexplained(view: RankView) -> pl.DataFrame:
     """Unexplained idle time before work whose launch was recorded: with its ``op`` and ``launched_ns``."""
     device, host = view.trace.device_events, view.trace.host_events
     gaps = view.idle("unexplained").filter(pl.col("start_ns") > view.first_work_ns)
-    after_reading = intervals.covered(intervals.union(spans(silences(view))), gaps)
-    gaps = gaps.filter(2 * after_reading < gaps["idle_ns"])
     ended = device.select("op", "launch")[gaps["next"]]
     return gaps.with_columns(
         ended.select(pl.coalesce("op", "launch").alias("op")).to_series(),
