@@ -59,6 +59,12 @@ def trains(view: RankView) -> bool:
     return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
 
 
+def capturable(view: RankView) -> bool:
+    """Whether a CUDA graph could replay most of the step: a server's model, whatever waits around it; a step
+    of training only if nothing waits in it."""
+    return not trains(view) or not _waits(view)
+
+
 def blocked(view: RankView) -> tuple[Failure, ...]:
     """The functions that torch.compile gave up, so that they run eagerly; not those beyond its limit of
     recompilations."""

@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
@@ -17,6 +17,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
 from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
+from kinetoscope.analysis.replay.host import is_op
 from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -294,6 +295,15 @@ class RankView:
             start = min(start, whole(marks["host_start_ns"].min()))
             end = max(end, whole(marks["host_end_ns"].max()))
         return table.filter(pl.col("start_ns").is_between(start, end))
+
+    @cached_property
+    def called(self) -> pl.DataFrame:
+        """The ops and calls of the runtime that no other one is around, of the threads that launch, by
+        ``lane`` and start: rows of ``host_events`` with ``end_ns``."""
+        host = self.trace.host_events
+        lanes = host["lane"].gather(self.trace.device_events["launch"].drop_nulls()).unique()
+        own = host.filter(is_op(self.trace) & host["lane"].is_in(lanes.implode()))
+        return intervals.outermost(self.inside(own).with_columns(END), ["lane"])
 
     @cached_property
     def compiler_events(self) -> pl.DataFrame:
