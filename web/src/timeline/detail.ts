@@ -38,8 +38,10 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       [work >= 0 || isCompared ? "duration" : "duration on the CPU", numbers.exact(store.duration[row]!)],
       ["starts at", numbers.exact(store.began[row]!)],
       [
-        "by the GPU's clock",
-        step && step.duration_us > 0 && `${numbers.time(step.duration_us)}: the step that other parts mean`,
+        "the step on the GPU",
+        step &&
+          step.duration_us > 0 &&
+          `${numbers.time(step.duration_us)}, as other parts of the page count it`,
       ],
       ["call", work >= 0 && isCompared ? store.belongs(work, "graph") : null],
       ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
@@ -98,7 +100,10 @@ function hostFacts(store: Store, row: number): [string, Child][] {
   const launched = store.launchedInside(row);
   const time = launched.reduce((sum, work) => sum + store.duration[store.work[work]!]!, 0);
   return [
-    ["device work launched", launched.length ? `${numbers.count(launched.length)}, ${us(time)}` : "none"],
+    [
+      "device work launched",
+      launched.length ? `${numbers.count(launched.length)} from this thread, ${us(time)}` : "none",
+    ],
     ["shapes", store.text("shapes", row) ? h("code", {}, shorten(store.text("shapes", row), 300)) : null],
   ];
 }
