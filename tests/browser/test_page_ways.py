@@ -84,6 +84,7 @@ def test_tracks_are_filtered_pinned_and_hidden_and_the_address_keeps_that(page: 
     go(page, "timeline")
     before = heads()
     page.click(".tracks summary")
+    page.wait_for_selector(".tracks li")
     rows = page.locator(".tracks li")
     assert rows.count() == len(before)
     rows.last.locator("text=pin").click()
