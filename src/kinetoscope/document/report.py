@@ -18,7 +18,15 @@ from kinetoscope.document.page import Page
 from kinetoscope.document.ranks import Ranks
 from kinetoscope.document.replay import ReplayRow
 from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
-from kinetoscope.document.steps import AsItRunsRow, PhaseRow, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.document.steps import (
+    AsItRunsRow,
+    PhaseRow,
+    ServingRow,
+    StepOutlierRow,
+    StepRow,
+    StepTimesRow,
+    TimingRow,
+)
 
 SCHEMA = "kinetoscope.report/1"
 
@@ -40,6 +48,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
     phases: list[PhaseRow] = []
+    serving: list[ServingRow] = []
+    """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []

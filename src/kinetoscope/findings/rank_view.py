@@ -16,7 +16,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
-from kinetoscope.analysis.replay.change import ReplayChange
+from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
 from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -32,6 +32,7 @@ UNUSED = [
     "blocks_per_sm", "warps_per_sm", "occupancy_percent",
 ]  # fmt: skip
 FAILED = "out of memory"
+USABLE = 0.9  # of a device's memory: the rest is the driver's, the libraries', and holes
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +129,12 @@ class RankView:
         """By how much the program's own step gets shorter, µs, by its replay."""
         before = self.replay.step_us
         return 0.0 if before <= 0 else (1 - self.replay.after(change) / before) * self.own_step_us
+
+    def would_save(self, change: ReplayChange) -> float:
+        """The same once no step waits for its data loader any more."""
+        if not self.replay.waits_for_batches:
+            return self.saves(change)
+        return self.saves(change | NO_LATE_BATCHES) - self.saves(NO_LATE_BATCHES)
 
     def per_step(self, count: float) -> float:
         return count / self.steps
@@ -240,6 +247,14 @@ class RankView:
     def _histories(self) -> tuple[RankHistory, ...]:
         return tuple(one for one in histories(self.run).found if one.rank == self.rank)
 
+    @cached_property
+    def peak_and_room(self) -> tuple[int, int] | None:
+        """The bytes that the program had allocated at its peak, and those that the device has for it; None
+        where one of them was not recorded."""
+        total = self.device.total_memory_bytes if self.device else None
+        peak = self.record.peak_memory_bytes if self.record else None
+        return (peak, round(USABLE * total)) if peak and total else None
+
     @property
     def ran_out(self) -> bool:
         """Whether an allocation of this rank failed."""
@@ -254,6 +269,23 @@ class RankView:
     def kernels(self, pattern: str) -> pl.DataFrame:
         """The device work of the recorded steps whose name contains the regular expression."""
         return self.work[rows(self.work, "name", pattern)]
+
+    def launched_during(self, intervals: pl.DataFrame) -> pl.DataFrame:
+        """The device work of the recorded steps that host threads launched in these intervals of theirs
+        (``lane``, ``start_ns``, ``duration_ns``, disjoint), with the number of its ``interval``."""
+        calls = self.trace.host_events.select("lane", "start_ns")[self.work["launch"]]
+        bounds = intervals.select("lane", began="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+        found = (
+            calls.with_row_index("row")
+            .sort("start_ns")
+            .join_asof(
+                bounds.with_row_index("interval").sort("began"),
+                left_on="start_ns", right_on="began", by="lane", check_sortedness=False,
+            )
+            .filter(pl.col("start_ns") < pl.col("end_ns"))
+            .sort("row")
+        )  # fmt: skip
+        return self.work[found["row"]].with_columns(found["interval"])
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin in the steps, by the device's clock or the host's."""

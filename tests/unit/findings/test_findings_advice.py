@@ -21,6 +21,7 @@ from kinetoscope.findings.rules import (
     cold_start_step,
     copies_inside_ops,
     dtype_casts,
+    eager_remainder,
     host_op_stall,
     index_backward,
     layout_conversion,
@@ -162,7 +163,7 @@ def test_making_the_device_s_context_is_a_cold_start() -> None:
 def test_what_is_captured_is_not_told_to_capture() -> None:
     graph = [traces.call("cudaGraphLaunch", 20, 5, 99), traces.kernel("gemm", 40, 5, 99)]
     remedy = in_force.fewer_launches(view(*graph, *launched("aten::add", "add", 1, 2)))
-    assert remedy.advice == "Graphs are replayed already; launched one by one: aten::add."
+    assert "Launched one by one are 50% of the work, most by aten::add: capture that as well" in remedy.advice
     assert remedy.mode is None
 
 
@@ -517,3 +518,11 @@ def test_a_fused_chain_spares_its_launches_where_the_host_sets_the_pace() -> Non
     )
     assert savings.device(slow, chain, "shorter").us == 0
     assert savings.fused(slow, chain, "one").us > 50
+
+
+@pytest.mark.parametrize(("took_us", "named"), [(2, False), (50, True)])
+def test_a_large_eager_part_is_named_without_anything_to_fuse(took_us: float, named: bool) -> None:
+    region = traces.host("Torch-Compiled Region: 0/0", 90, 60)
+    compiled = launched("aten::add", "triton_poi", 1, 100)
+    eager = launched("aten::mm", "gemm", 5, took_us)
+    assert bool(list(eager_remainder.find(view(region, *compiled, *eager)))) is named
