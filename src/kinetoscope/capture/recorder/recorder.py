@@ -18,21 +18,28 @@ from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
-from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
+from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, Stack
+from kinetoscope.capture.steps.detector import (
+    ACTING,
+    CALLED,
+    ITERATION,
+    SIGNALS,
+    Boundary,
+    Evaluation,
+    Signal,
+    Source,
+    StepDetector,
+)
 from kinetoscope.capture.steps.ledgers import NoLedgers
+from kinetoscope.capture.steps.levels import Candidates, levels
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.recording.manifest import StepTimings
 
-# What a step is, by the kind of source that it is taken from.
-ONE_STEP: dict[Kind, str] = {
-    "user": "what the program's own step() ends",
-    "optimizer": "one {}.step()",
-    "request": "one {}.generate()",
-    "module": "one call of {}",
-    "compiled": "one call of a compiled function",
-    "range": "one range {!r}",
-}
+# An iteration may launch 100,000 ops a second, of 1 kB each in memory and on disk: what --budget allows for.
+MB_PER_SECOND = 100.0
+# Whole iterations that a recording holds at least.
+FEWEST_ITERATIONS = 2
 
 
 class Recorder:
@@ -46,6 +53,7 @@ class Recorder:
         ledgers: what the host waits for while steps are timed.
         memory: the allocator's history.
         compilations: a number that grows while something compiles.
+        stack: the program's, at a tick.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
@@ -62,6 +70,7 @@ class Recorder:
         ledgers: NoLedgers | None = None,
         memory: NoMemoryHistory | None = None,
         compilations: Callable[[], int] = lambda: 0,
+        stack: Stack = UNKNOWN_STACK,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
@@ -74,8 +83,11 @@ class Recorder:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.following, self.clock = options, following, clock
-        self.detector = StepDetector(may_lead=not options.whole)
+        self.detector = StepDetector(may_lead=not options.whole, wanted=options.step)
+        self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
+        self.optimizer: Source | None = None  # that led last
+        self.acting: Source | None = None  # the module that was called last without gradients
         decisions = decisions or Decisions()
         self.provisional = Provisional(device, trace, saved, whole=options.whole, decisions=decisions)
         self.main_thread = MainThread(self._in_main_thread)
@@ -149,7 +161,7 @@ class Recorder:
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """One of the sources of steps ticked."""
-        if not (self.inside or self.done or self.detector.passes(signal, key)):
+        if not (self.inside or self.done or self.detector.passes(signal, key, self.stack)):
             self._guarded(lambda: self._tick(signal, key, name))
 
     def part(self, name: str) -> None:
@@ -205,7 +217,9 @@ class Recorder:
         occupied = self.context.device.occupied()
         if occupied == "here":
             return  # what is captured runs later, and what is called in a backward pass is a part of a step
-        boundary = self.detector.tick(signal, key, threading.get_ident())
+        boundary = self.detector.tick(signal, key, threading.get_ident(), name, self.stack)
+        if not self.detector.fixed:
+            self._ticked(signal, key, name)
         if boundary is None:
             return
         if occupied is None:
@@ -213,11 +227,7 @@ class Recorder:
         if boundary.role == "candidate":
             self.phase.candidate(boundary)
         elif boundary.role == "leads":
-            self.measured.found_by, self.measured.step_name = boundary.source[0], name
-            self.measured.warmup_s.clear()
-            self.following(boundary.source)
-            self.context.tell(f"a step is {ONE_STEP[boundary.source[0]].format(name)}")
-            self._go(self.phase.leads(boundary))
+            self._leads(boundary, name)
         elif self.evaluation.stepped():
             self._evaluated()  # no call showed where training went on: no step of training alone ends here
         elif occupied is not None:
@@ -225,6 +235,37 @@ class Recorder:
         elif not self.foreign:
             ended = boundary.role == "end"
             self._go(self.phase.range_left() if ended else self.phase.boundary(boundary))
+
+    def _ticked(self, signal: Signal, key: Hashable, name: str) -> None:
+        if signal != "range end":
+            source = SIGNALS[signal].kind, key
+            self.candidates.ticked(source, name, self.clock())
+            if signal in ACTING:
+                self.acting = source
+
+    def _leads(self, boundary: Boundary, name: str) -> None:
+        measured, source = self.measured, boundary.source
+        place = self.stack.place() if source[0] in CALLED else ""
+        found = levels(self.detector, self.candidates, name, self.acting, place)
+        if source == ITERATION:
+            seconds = sum(part.calls * (part.seconds or 0.0) for part in found[1:])
+            most = int(self.options.budget_mb / MB_PER_SECOND / seconds) if seconds else None
+            if most is not None and most < FEWEST_ITERATIONS:
+                measured.note(
+                    f"{found[0].name}, takes about {seconds:.1f} s, more than --budget lets "
+                    f"{FEWEST_ITERATIONS} of them be recorded: a step is {measured.levels[0].name}"
+                )
+                self.detector.decline(self.optimizer)
+                return
+            measured.most_recorded = most
+        if source[0] == "optimizer":
+            self.optimizer = source
+        self.evaluation = Evaluation()
+        measured.found_by, measured.step_name, measured.levels = source[0], name, found
+        measured.warmup_s.clear()
+        self.following(source)
+        self.context.tell(f"a step is {found[0].name}")
+        self._go(self.phase.leads(boundary))
 
     def _go(self, phase: Phase) -> None:
         if phase is not self.phase:
@@ -281,6 +322,7 @@ class Recorder:
 
     def timings(self) -> StepTimings:
         """How the steps were found and timed, as far as is known now."""
+        self.measured.candidates = self.candidates.listed()
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
