@@ -16,7 +16,7 @@ MOST_STEPS = 2_000
 
 
 class Iteration(NamedTuple):
-    """A run of calls without gradients, of the module that is called most, and the steps of optimizers that
+    """A run of calls without gradients, of the module that is called first, and the steps of optimizers that
     follow it."""
 
     acts: int
@@ -55,7 +55,7 @@ class Iterations:
             fed: a data loader has given a batch since the call before.
         """
         if self.looking and self._updates:
-            now = Iteration(max(self._acts.values()), self._updates)
+            now = Iteration(next(iter(self._acts.values())), self._updates)
             self._acts.clear()
             self._fed = self._updates = 0
             if now.updates < FEWEST:
