@@ -18,7 +18,15 @@ from kinetoscope.document.page import Page
 from kinetoscope.document.ranks import Ranks
 from kinetoscope.document.replay import ReplayRow
 from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
-from kinetoscope.document.steps import AsItRunsRow, PhaseRow, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.document.steps import (
+    AsItRunsRow,
+    PhaseRow,
+    StepLevels,
+    StepOutlierRow,
+    StepRow,
+    StepTimesRow,
+    TimingRow,
+)
 
 SCHEMA = "kinetoscope.report/1"
 
@@ -39,6 +47,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     as_it_runs: AsItRunsRow | None = None
     """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
+    step_levels: StepLevels | None = None
+    """Null of a bare trace, and of recordings made before steps had levels."""
     phases: list[PhaseRow] = []
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []

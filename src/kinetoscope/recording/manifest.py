@@ -94,6 +94,7 @@ class StepLevel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kind: the source that it is taken from, as ``found_by`` of :class:`StepTimings`.
         name: in words: ``2 calls of UNet.forward under sample (guided.py:80)``.
         calls: how many a step has.
+        option: the NAME of ``run --step NAME`` that makes it the step; empty of one that is found unasked.
         seconds: from one to the next, at the median, by the host's clock, while steps were looked for; None:
             not timed, or the step itself, whose times are those of the timed steps.
     """
@@ -101,6 +102,7 @@ class StepLevel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
     name: str
     calls: float = 1
+    option: str = ""
     seconds: float | None = None
 
 

@@ -218,7 +218,7 @@ class Recorder:
         if occupied == "here":
             return  # what is captured runs later, and what is called in a backward pass is a part of a step
         boundary = self.detector.tick(signal, key, threading.get_ident(), name, self.stack)
-        if not self.detector.fixed:
+        if not self.detector.fixed and self.detector.loop.round is None:
             self._ticked(signal, key, name)
         if boundary is None:
             return

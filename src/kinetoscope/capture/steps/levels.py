@@ -94,17 +94,23 @@ def levels(
         seconds = [candidates.seconds(source) for source in optimizers]
         act = f"calls of {name} without gradients"
         return (
-            StepLevel(kind=kind, name=f"one iteration of {found.acts} {act}, then {found.updates} {update}"),
+            StepLevel(
+                kind=kind,
+                name=f"one iteration of {found.acts} {act}, then {found.updates} {update}",
+                option=kind,
+            ),
             StepLevel(
                 kind="optimizer",
                 name=update,
                 calls=found.updates,
+                option="optimizer",
                 seconds=min((one for one in seconds if one is not None), default=None),
             ),
             StepLevel(
                 kind="module",
                 name=act.replace("calls", "call"),
                 calls=found.acts,
+                option=name,
                 seconds=candidates.seconds(acting) if acting is not None else None,
             ),
         )
@@ -116,6 +122,7 @@ def levels(
                     kind=kind,
                     name=f"{candidates.name(source)}.step()",
                     calls=count,
+                    option=candidates.name(source),
                     seconds=candidates.seconds(source),
                 )
                 for source, count in turns.most_common()
@@ -129,7 +136,7 @@ def levels(
         seconds = candidates.seconds(leader)
         return (
             StepLevel(kind=kind, name=whole),
-            StepLevel(kind=kind, name=f"call of {what}", calls=calls, seconds=seconds),
+            StepLevel(kind=kind, name=f"call of {what}", calls=calls, option=name, seconds=seconds),
         )
     where = f" {place}" if place and detector.loop.regular else ""
     return (StepLevel(kind=kind, name=ONE_STEP[kind].format(name) + where),)
