@@ -189,9 +189,9 @@ class Settle(Phase):
         detector, measured = self.context.detector, self.context.measured
         if not detector.undecided:
             return False
-        iterations = detector.iterations.looking
+        iterations, endless = detector.iterations.looking, detector.wanted is not None
         patience_s = ITERATION_PATIENCE_S if iterations else QUEUE_PATIENCE_S
-        if self.context.lockstep or self.context.stopwatch.now_s - self.began_s < patience_s:
+        if endless or self.context.lockstep or self.context.stopwatch.now_s - self.began_s < patience_s:
             return True
         if iterations:
             detector.decline(None)

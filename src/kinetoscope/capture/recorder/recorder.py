@@ -86,6 +86,7 @@ class Recorder:
         self.detector = StepDetector(may_lead=not options.whole, wanted=options.step)
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
+        self.name = ""  # of the leader
         self.optimizer: Source | None = None  # that led last
         self.acting: Source | None = None  # the module that was called last without gradients
         decisions = decisions or Decisions()
@@ -261,7 +262,8 @@ class Recorder:
         if source[0] == "optimizer":
             self.optimizer = source
         self.evaluation = Evaluation()
-        measured.found_by, measured.step_name, measured.levels = source[0], name, found
+        self.name = measured.step_name = name
+        measured.found_by, measured.levels = source[0], found
         measured.warmup_s.clear()
         self.following(source)
         self.context.tell(f"a step is {found[0].name}")
@@ -320,9 +322,22 @@ class Recorder:
                 self.context.memory.write()
             self._go(Done(self.context))
 
+    def _describe(self) -> None:
+        """What is known by now of the steps and of what else they could have been."""
+        measured, leader, wanted = self.measured, self.detector.leader, self.options.step
+        measured.candidates = self.candidates.listed()
+        if leader is not None and leader[0] in CALLED and not self.detector.loop.regular:
+            whole = self.detector.loop.round is not None  # else its calls come from several places
+            measured.levels = measured.levels if whole else levels(self.detector, self.candidates, self.name)
+        if wanted is not None and leader is None:
+            seen = ", ".join(dict.fromkeys(one.name for one in measured.candidates)) or "nothing"
+            measured.note(f"--step {wanted}: no such steps were seen; what could have been one: {seen}")
+        elif wanted == "iteration" and leader is not None and leader[0] == "optimizer":
+            measured.note("--step iteration: no two iterations of acting and training were seen")
+
     def timings(self) -> StepTimings:
         """How the steps were found and timed, as far as is known now."""
-        self.measured.candidates = self.candidates.listed()
+        self._describe()
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:

@@ -114,6 +114,7 @@ class StepDetector:
         self.leader: Source | None = None
         self.index = 0
         self.iterations = Iterations()
+        self.iterations.looking = wanted in (None, "iteration")
         self.loop = CallLoop()
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
         self._thread = 0
