@@ -1,9 +1,11 @@
 """Small programs whose authors count steps in different ways: what the recorder must call a step of each.
 
-Each prints ``steps: N`` (how many steps it made, by its own count) and ``clock: S`` (the median seconds of one).
+Each prints ``steps: N`` (how many it made, by its own count) and ``clock: S`` (the median seconds of one).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 HEAD = """
 import time
@@ -57,7 +59,8 @@ for iteration in range(70):
     with torch.no_grad():
         next_value = agent.get_value(next_obs).flatten()
         returns = torch.stack(rewards) + 0.9 * torch.stack([*values[1:], next_value])
-    obs, actions, logprobs, returns = torch.cat(obs), torch.cat(actions), torch.cat(logprobs), returns.flatten()
+    obs, actions, logprobs = torch.cat(obs), torch.cat(actions), torch.cat(logprobs)
+    returns = returns.flatten()
     for epoch in range(2):
         for part in np.array_split(np.random.permutation(32), 2):
             _, newlogprob, entropy, newvalue = agent.get_action_and_value(obs[part], actions[part])
@@ -152,7 +155,8 @@ class MLPActorCritic(nn.Module):
             a = pi.sample()
             return a.numpy(), self.v(obs).numpy(), pi.log_prob(a).numpy()
 ac, env = MLPActorCritic(), Envs(1)
-pi_optimizer, vf_optimizer = torch.optim.Adam(ac.pi.parameters(), lr=3e-4), torch.optim.Adam(ac.v.parameters())
+pi_optimizer = torch.optim.Adam(ac.pi.parameters(), lr=3e-4)
+vf_optimizer = torch.optim.Adam(ac.v.parameters(), lr=1e-3)
 o = env.state
 for epoch in range(60):
     began = time.perf_counter()
@@ -163,7 +167,7 @@ for epoch in range(60):
         buffer.append((o, a, r, logp))
         o = next_o
     obs, act, ret, old = (torch.as_tensor(np.concatenate(kind), dtype=torch.float32) for kind in zip(*buffer))
-    for i in range(8 if epoch % 3 else 6):
+    for i in range(8 if epoch % 20 else 6):
         pi_optimizer.zero_grad()
         pi, logp = ac.pi(obs, act)
         (-(torch.exp(logp - old) * ret).mean()).backward()
@@ -461,34 +465,62 @@ for step in range(90):
     times.append(time.perf_counter() - began)
 """
 
-# Each program, what finds its steps, and what the recorder calls one of them.
-ITERATION = "one iteration of {} calls of {} without gradients, then {} {}"
-EXPECTED: dict[str, tuple[str, str, str]] = {
-    "cleanrl": (CLEANRL, "iteration", ITERATION.format(8, "Sequential", 4, r"Adam.step\(\)")),
-    "sb3": (SB3, "iteration", ITERATION.format(10, "ActorCriticPolicy", 12, r"Adam.step\(\)")),
-    "spinup": (SPINUP, "iteration", ITERATION.format(20, "Sequential", "(14|16)", "steps of optimizers")),
-    "rl_games": (RL_GAMES, "iteration", ITERATION.format(6, "Model", 12, r"Adam.step\(\)")),
-    "flip_test": (FLIP_TEST, "module", r"2 calls of Sequential.forward at flip_test.py:\d+"),
-    "heun": (HEUN, "module", r"4 calls of Sequential.forward under denoise \(heun.py:\d+\)"),
-    "inner_loop": (INNER_LOOP, "module", r"3 calls of Sequential.forward at inner_loop.py:\d+"),
-    "epochs": (EPOCHS, "optimizer", r"one SGD.step\(\)"),
-    "epochs_by_hand": (EPOCHS_BY_HAND, "optimizer", r"one SGD.step\(\)"),
-    "wgan": (
-        WGAN,
-        "optimizer",
-        r"one iteration of 5 Adam.step\(\) and 1 RMSprop.step\(\) of another optimizer",
+
+class Expected(NamedTuple):
+    """What the recorder makes of a program.
+
+    Attributes:
+        found_by: the kind of source.
+        step: what it calls a step, as a regular expression.
+        of: an event of the trace, and how many of them each recorded step has.
+    """
+
+    source: str
+    found_by: str
+    step: str
+    of: tuple[str, int]
+
+
+def _iterates(source: str, acts: int, module: str, updates: str, optimizer: str, each: int) -> Expected:
+    words = f"one iteration of {acts} calls of {module} without gradients, then {updates}"
+    return Expected(source, "iteration", words, (f"Optimizer.step#{optimizer}.step", each))
+
+
+def _steps(source: str, optimizer: str) -> Expected:
+    return Expected(
+        source, "optimizer", rf"one {optimizer}.step\(\)", (f"Optimizer.step#{optimizer}.step", 1)
+    )
+
+
+WHOLE = r"one iteration of 5 Adam.step\(\) and 1 RMSprop.step\(\) of another optimizer"
+EXPECTED: dict[str, Expected] = {
+    "cleanrl": _iterates(CLEANRL, 8, "Sequential", r"4 Adam.step\(\)", "Adam", 4),
+    "sb3": _iterates(SB3, 10, "ActorCriticPolicy", r"12 Adam.step\(\)", "Adam", 12),
+    "spinup": _iterates(SPINUP, 20, "Sequential", "(14|16) steps of optimizers", "Adam", 16),
+    "rl_games": _iterates(RL_GAMES, 6, "Model", r"12 Adam.step\(\)", "Adam", 12),
+    "flip_test": Expected(
+        FLIP_TEST, "module", r"2 calls of Sequential.forward at flip_test.py:\d+", ("aten::conv2d", 4)
     ),
-    "gan": (GAN, "optimizer", r"one Adam.step\(\)"),
-    "dqn": (DQN, "optimizer", r"one Adam.step\(\)"),
-    "accumulation": (ACCUMULATION, "optimizer", r"one AdamW.step\(\)"),
-    "recalibration": (RECALIBRATION, "optimizer", r"one SGD.step\(\)"),
-    "ema_teacher": (EMA_TEACHER, "optimizer", r"one SGD.step\(\)"),
-    "dagger": (DAGGER, "optimizer", r"one Adam.step\(\)"),
-    "lbfgs": (LBFGS, "optimizer", r"one LBFGS.step\(\)"),
-    "distillation": (DISTILLATION, "optimizer", r"one Adam.step\(\)"),
+    "heun": Expected(
+        HEUN, "module", r"4 calls of Sequential.forward under denoise \(heun.py:\d+\)", ("aten::linear", 8)
+    ),
+    "inner_loop": Expected(
+        INNER_LOOP, "module", r"3 calls of Sequential.forward at inner_loop.py:\d+", ("aten::linear", 6)
+    ),
+    "epochs": _steps(EPOCHS, "SGD"),
+    "epochs_by_hand": _steps(EPOCHS_BY_HAND, "SGD"),
+    "wgan": Expected(WGAN, "optimizer", WHOLE, ("Optimizer.step#Adam.step", 5)),
+    "gan": _steps(GAN, "Adam"),
+    "dqn": _steps(DQN, "Adam"),
+    "accumulation": _steps(ACCUMULATION, "AdamW"),
+    "recalibration": _steps(RECALIBRATION, "SGD"),
+    "ema_teacher": _steps(EMA_TEACHER, "SGD"),
+    "dagger": _steps(DAGGER, "Adam"),
+    "lbfgs": _steps(LBFGS, "LBFGS"),
+    "distillation": _steps(DISTILLATION, "Adam"),
 }
 
 
-def source(name: str) -> str:
+def script(name: str) -> str:
     """The program, as a script."""
-    return f"{HEAD}{EXPECTED[name][0]}finish()\n"
+    return f"{HEAD}{EXPECTED[name].source}finish()\n"
