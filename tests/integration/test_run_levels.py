@@ -11,7 +11,13 @@ from programs import Programs, Run
 from step_programs import EXPECTED, script
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+# Of each kind the others are tried where time does not matter.
+QUICK = ("cleanrl", "sb3", "flip_test", "heun", "epochs", "wgan", "dqn")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED]
+)
 def test_a_step_is_what_the_author_calls_one(programs: Programs, name: str):
     expected = EXPECTED[name]
     run = programs.record(str(programs.write(script(name), f"{name}.py")))
@@ -63,5 +69,5 @@ def test_the_levels_of_a_step_and_its_rivals_are_listed(programs: Programs):
     assert "--step iteration" in listed
     assert "--step optimizer" in listed
     assert re.search(r"Adam\.step\(\) +4", listed)
-    said = kinetoscope("report", str(run.folder), "-o", "-.txt").stdout
+    said = " ".join(kinetoscope("report", str(run.folder)).stdout.split())
     assert "A step is one iteration of 8 calls of Sequential without gradients" in said

@@ -83,7 +83,9 @@ class Recorder:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.following, self.clock = options, following, clock
-        self.detector = StepDetector(may_lead=not options.whole, wanted=options.step)
+        self.detector = StepDetector(
+            may_lead=not options.whole, rounds=options.range is None, wanted=options.step
+        )
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
         self.name = ""  # of the leader

@@ -98,6 +98,7 @@ class StepDetector:
 
     Args:
         may_lead: False where all sources stay candidates.
+        rounds: several calls of a source may make one step.
         wanted: a kind of sources, or the name of one; no other is to lead but the program's own.
 
     Attributes:
@@ -109,8 +110,8 @@ class StepDetector:
         iterations: those of the leading optimizer.
     """
 
-    def __init__(self, *, may_lead: bool = True, wanted: str | None = None) -> None:
-        self.may_lead, self.wanted, self.fixed = may_lead, wanted, False
+    def __init__(self, *, may_lead: bool = True, rounds: bool = True, wanted: str | None = None) -> None:
+        self.may_lead, self.rounds, self.wanted, self.fixed = may_lead, rounds, wanted, False
         self.leader: Source | None = None
         self.index = 0
         self.iterations = Iterations()
@@ -221,7 +222,7 @@ class StepDetector:
     def _looks(self) -> bool:
         """Whether the places of the leader's calls are still looked at."""
         called = self.leader is not None and self.leader[0] in CALLED
-        return called and self.wanted is None and not self.fixed and self.loop.looking
+        return called and self.rounds and self.wanted is None and not self.fixed and self.loop.looking
 
     def count(self, source: Source) -> int:
         """How often a source has ticked."""

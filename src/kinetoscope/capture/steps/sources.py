@@ -175,7 +175,12 @@ class Sources:
         if not kinds and self.optimizer_hook is not None:  # it had to stay
             self._hook_optimizers(False)
 
-    def follow(self, source: Source, iterations: Callable[[], bool], loads: Callable[[], int]) -> None:
+    def follow(
+        self,
+        source: Source,
+        iterations: Callable[[], bool] = lambda: False,
+        loads: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers.
 
         Args:
