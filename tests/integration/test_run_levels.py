@@ -10,7 +10,6 @@ from command import kinetoscope
 from programs import Programs, Run
 from step_programs import EXPECTED, script
 
-
 # Of each kind the others are tried where time does not matter.
 QUICK = ("cleanrl", "sb3", "flip_test", "heun", "epochs", "wgan", "dqn")
 

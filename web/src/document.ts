@@ -502,7 +502,7 @@ export interface StepDifference {
 export interface StepLevelRow {
   kind: string; name: string; calls: number; each_us: number | null; option: string;
 }
-/** What a step of the program is, what it is made of, and what else it could have been. */
+/** The step of the program, its parts, and the other sources that could have been it. */
 export interface StepLevels { levels: StepLevelRow[]; candidates: StepCandidateRow[]; }
 /** One step that took longer than the others of its phase; ``differences`` are the largest first. */
 export interface StepOutlierRow {

@@ -104,7 +104,7 @@ class StepCandidateRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step of the program is, what it is made of, and what else it could have been."""
+    """The step of the program, its parts, and the other sources that could have been it."""
 
     levels: list[StepLevelRow] = []
     candidates: list[StepCandidateRow] = []

@@ -36,7 +36,7 @@ TIMES = 2.0
 
 
 def defined(report: Report) -> str:
-    """A sentence that says what a step of the program is; empty where nobody knows."""
+    """A sentence that says what a step of the program is; empty where it is not known."""
     found = report.step_levels
     return f"A step is {names.plain(found.levels[0].name)}." if found and found.levels else ""
 
@@ -62,7 +62,7 @@ def levels(found: StepLevels, most: int) -> Iterable[Block]:
         field("seen", "count", "ticks"),
         field("every", "time", "each_us"),
         field("to make it the step", "words", _chosen),
-        most=most or None,
+        most=most,
         noun="source",
     )
 

@@ -13,9 +13,9 @@ from kinetoscope.capture.steps.call_sites import (
     LOST,
     ROUNDS,
     CallLoop,
+    CallStack,
     ProgramStack,
     Site,
-    Stack,
     first_call,
     period,
 )
@@ -51,7 +51,7 @@ def test_a_loop_is_found_whatever_came_before_it(loop: list[str], before: list[s
     assert period([*before, *loop * (ROUNDS + 1)]) == shortest
 
 
-class At(Stack):
+class At(CallStack):
     """A stack that is where it is said to be."""
 
     def __init__(self, site: Site) -> None:

@@ -18,7 +18,7 @@ from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
-from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, Stack
+from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, CallStack
 from kinetoscope.capture.steps.detector import (
     ACTING,
     CALLED,
@@ -70,7 +70,7 @@ class Recorder:
         ledgers: NoLedgers | None = None,
         memory: NoMemoryHistory | None = None,
         compilations: Callable[[], int] = lambda: 0,
-        stack: Stack = UNKNOWN_STACK,
+        stack: CallStack = UNKNOWN_STACK,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
@@ -325,7 +325,7 @@ class Recorder:
             self._go(Done(self.context))
 
     def _describe(self) -> None:
-        """What is known by now of the steps and of what else they could have been."""
+        """Describe the steps, and what else they could have been, as far as is known now."""
         measured, leader, wanted = self.measured, self.detector.leader, self.options.step
         measured.candidates = self.candidates.listed()
         if leader is not None and leader[0] in CALLED and not self.detector.loop.regular:

@@ -31,7 +31,7 @@ LOST = 4
 _OURS = os.path.dirname(kinetoscope.__file__) + os.sep
 
 
-class Stack:
+class CallStack:
     """The program's functions on the stack, as far as they are known: here, not at all."""
 
     def site(self) -> Site:
@@ -47,10 +47,10 @@ class Stack:
         return ""
 
 
-UNKNOWN_STACK = Stack()
+UNKNOWN_STACK = CallStack()
 
 
-class ProgramStack(Stack):
+class ProgramStack(CallStack):
     """The stack of the thread that asks, without the frames of torch and of kinetoscope; keeps no frame."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def period(calls: Sequence[Hashable], longest: int = LONGEST_ROUND, rounds: int 
     return best
 
 
-class Round(NamedTuple):
+class LoopRound(NamedTuple):
     """One round of a loop.
 
     Attributes:
@@ -152,7 +152,7 @@ class CallLoop:
     def __init__(self) -> None:
         self.sites: deque[Site] = deque(maxlen=KEPT)
         self.calls = 0
-        self.round: Round | None = None
+        self.round: LoopRound | None = None
         self.since = 0  # calls since the first of the latest round
 
     @property
@@ -183,7 +183,7 @@ class CallLoop:
         self.since = length - first - 2  # before this call
         return True
 
-    def at_first(self, stack: Stack) -> bool:
+    def at_first(self, stack: CallStack) -> bool:
         """Whether the next call, with this stack, is the first of a round."""
         found = self.round
         return found is None or found.begins(stack.position(found.depth), self.since + 1)
@@ -196,9 +196,9 @@ class CallLoop:
         return period(self.sites)
 
 
-def _round(sites: Sequence[Site]) -> Round:
+def _round(sites: Sequence[Site]) -> LoopRound:
     """The round of these calls, the first of them first."""
     level = min(_parting(sites), len(sites[0]) - 1)
     depth, position = len(sites[0]) - 1 - level, sites[0][level]
     same = [site for site in sites if len(site) > depth and site[-1 - depth] == position]
-    return Round(len(sites), depth, position, unique=len(same) == 1)
+    return LoopRound(len(sites), depth, position, unique=len(same) == 1)

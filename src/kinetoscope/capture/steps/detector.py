@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Hashable
 from typing import Literal, NamedTuple, get_args
 
-from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, Stack, period
+from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, CallStack, period
 from kinetoscope.capture.steps.iterations import Iterations
 
 # The kinds of sources, the surest sign of a step first.
@@ -121,10 +121,11 @@ class StepDetector:
         self._thread = 0
         self._passing = 0
         self._counts: dict[Source, int] = {}
+        self._whole = False  # the leading optimizer ends a round of several
         self._anew = False  # the leader's steps are other ones from the next on
 
     def tick(
-        self, signal: Signal, key: Hashable, thread: int, name: str = "", stack: Stack = UNKNOWN_STACK
+        self, signal: Signal, key: Hashable, thread: int, name: str = "", stack: CallStack = UNKNOWN_STACK
     ) -> Boundary | None:
         """The boundary at a source's tick; None: there is none."""
         meaning = SIGNALS[signal]
@@ -140,7 +141,9 @@ class StepDetector:
             return None
         return self._count(source, self._needed(meaning, name), thread, stack)
 
-    def _leader_ticked(self, signal: Signal, source: Source, thread: int, stack: Stack) -> Boundary | None:
+    def _leader_ticked(
+        self, signal: Signal, source: Source, thread: int, stack: CallStack
+    ) -> Boundary | None:
         if thread != self._thread:
             return None
         if signal == "range end":
@@ -170,8 +173,8 @@ class StepDetector:
         elif signal == "optimizer":
             self.iterations.stepped()
             self.turns.append(source)
-            if self.wanted is None and source == self._rarest() != self.leader:
-                self.leader, self.index, self._passing = source, 0, 0
+            if self.wanted is None and not self._whole and source == self._rarest() != self.leader:
+                self.leader, self.index, self._passing, self._whole = source, 0, 0, True
                 return Boundary(source, "leads", self._counts.get(source, 0) + len(self.turns))
         return None
 
@@ -190,8 +193,10 @@ class StepDetector:
         if self.leader is None or self.wanted not in (None, "iteration"):
             return False
         if self.leader[0] == "optimizer":
-            turns = len(set(self.turns)) > 1 and len(self.turns) < KEPT and period(self.turns) is None
-            return self.iterations.looking or turns
+            in_turn = len(set(self.turns)) > 1 and not self._whole
+            return self.iterations.looking or (
+                in_turn and len(self.turns) < KEPT and period(self.turns) is None
+            )
         return self.leader[0] in CALLED and self.loop.undecided
 
     def decline(self, leader: Source | None) -> None:
@@ -204,7 +209,7 @@ class StepDetector:
         """Let so many of the leader's next boundaries pass: they are not needed."""
         self._passing = steps
 
-    def passes(self, signal: Signal, key: Hashable, stack: Stack = UNKNOWN_STACK) -> bool:
+    def passes(self, signal: Signal, key: Hashable, stack: CallStack = UNKNOWN_STACK) -> bool:
         """Whether this is a boundary that is passed over, or a call within a step: cheaper than `tick`."""
         if self._passing <= 0 and self.loop.round is None:
             return False
@@ -254,7 +259,7 @@ class StepDetector:
             return 1 if meaning.kind == "optimizer" else None
         return 1 if self.wanted in (meaning.kind, name) else None
 
-    def _count(self, source: Source, needed: int | None, thread: int, stack: Stack) -> Boundary | None:
+    def _count(self, source: Source, needed: int | None, thread: int, stack: CallStack) -> Boundary | None:
         if source not in self._counts and len(self._counts) >= SOURCES_WATCHED:
             return None
         count = self._counts[source] = self._counts.get(source, 0) + 1

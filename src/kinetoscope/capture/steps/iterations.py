@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 # An iteration has so many calls without gradients, and so many steps, at least.
 FEWEST = 2
-# Runs that are alike differ in length by this factor at most: an episode ends when it ends.
-ALIKE = 2
+# Similar runs differ in length by this factor at most: an episode ends when it ends.
+SIMILAR = 2
 # An iteration of more optimizer steps than that is not waited for.
 MOST_STEPS = 2_000
 
@@ -24,7 +24,7 @@ class Iteration(NamedTuple):
 
     def like(self, other: Iteration) -> bool:
         pairs = zip(self, other, strict=True)
-        return all(max(pair) <= ALIKE * min(pair) and min(pair) >= FEWEST for pair in pairs)
+        return all(max(pair) <= SIMILAR * min(pair) and min(pair) >= FEWEST for pair in pairs)
 
 
 class Iterations:
@@ -36,7 +36,7 @@ class Iterations:
 
     Attributes:
         looking: an iteration may still be found.
-        found: the latest iteration, once two in a row were alike.
+        found: the latest iteration, once two in a row were similar.
     """
 
     looking: bool
@@ -49,7 +49,7 @@ class Iterations:
         self._last: Iteration | None = None
 
     def acted(self, module: Hashable = 0, *, fed: bool = False) -> bool:
-        """The model is called without gradients: whether a third iteration begins after two that are alike.
+        """The model is called without gradients: whether a third iteration begins after two similar ones.
 
         Args:
             fed: a data loader has given a batch since the call before.

@@ -82,7 +82,7 @@ def timings(run: LoadedRun) -> list[document.TimingRow]:
 
 
 def levels(run: LoadedRun) -> document.StepLevels | None:
-    """What a step is on the first rank that says so."""
+    """The step, its parts and its rivals on the first rank that says so."""
     record = next((one for one in _records(run) if one.steps.levels or one.steps.candidates), None)
     if record is None:
         return None
