@@ -21,6 +21,7 @@ from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
 from kinetoscope.document.steps import (
     AsItRunsRow,
     PhaseRow,
+    ServingRow,
     StepLevels,
     StepOutlierRow,
     StepRow,
@@ -50,6 +51,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     step_levels: StepLevels | None = None
     """Null of a bare trace, and of recordings made before steps had levels."""
     phases: list[PhaseRow] = []
+    serving: list[ServingRow] = []
+    """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []

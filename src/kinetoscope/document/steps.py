@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
+from kinetoscope.analysis.serving.table import ServingIdle as ServingIdle
+from kinetoscope.analysis.serving.table import ServingPart as ServingPart
+from kinetoscope.analysis.serving.table import ServingRow as ServingRow
 from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
 from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
 from kinetoscope.analysis.step_outliers import StepTimesRow as StepTimesRow

@@ -19,6 +19,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment, source
 from kinetoscope.capture.process.environment import Clocks
 from kinetoscope.capture.process.ranks import leader
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import AllocatorHistory
 from kinetoscope.capture.recorder.profiler import ForeignProfilers, TorchDevice
 from kinetoscope.capture.recorder.provisional import Budget, Decisions
@@ -75,6 +76,7 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
+        self.graphs = GraphCaptures(self.device, self.trace)
         decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,
@@ -83,6 +85,7 @@ class ProcessRecording:
             inputs=self.inputs,
             ledgers=self.ledgers,
             memory=self.memory,
+            graphs=self.graphs,
             compilations=self._compilations,
             stack=ProgramStack(),
             following=self._follow,
@@ -97,6 +100,8 @@ class ProcessRecording:
             lock=self.device.captures.lock,
             decisions=decisions,
         )
+        captures = self.device.captures
+        captures.before, captures.after = self.recorder.capture_begins, self.recorder.capture_ended
         self.tick = self.recorder.tick
         self.sources = Sources(
             self.tick, self.imports, self.recorder.part, self.recorder.model_called, options.step
@@ -232,6 +237,7 @@ class ProcessRecording:
             host=os.uname().nodename if hasattr(os, "uname") else "",
             trace=trace,
             device_trace=self._relative(light) if two_passes else None,
+            captures=tuple(map(self._relative, self.graphs.paths)),
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
             recording_ended=self.recorder.done,

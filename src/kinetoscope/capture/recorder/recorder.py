@@ -8,14 +8,25 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import (
+    Done,
+    Phase,
+    Prepare,
+    RecordSteps,
+    Recover,
+    Settle,
+    Time,
+    Watch,
+)
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, CallStack
@@ -52,6 +63,7 @@ class Recorder:
         inputs: keeps what kernels are called with in the step after the recorded ones.
         ledgers: what the host waits for while steps are timed.
         memory: the allocator's history.
+        graphs: records how CUDA graphs are captured.
         compilations: a number that grows while something compiles.
         stack: the program's, at a tick.
         following: called with the source that leads, once that is decided.
@@ -69,6 +81,7 @@ class Recorder:
         inputs: KernelInputs | None = None,
         ledgers: NoLedgers | None = None,
         memory: NoMemoryHistory | None = None,
+        graphs: GraphCaptures | None = None,
         compilations: Callable[[], int] = lambda: 0,
         stack: CallStack = UNKNOWN_STACK,
         following: Callable[[Source], None] = lambda source: None,
@@ -82,7 +95,7 @@ class Recorder:
         lock: threading.RLock | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.options, self.following, self.clock = options, following, clock
+        self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
         self.detector = StepDetector(
             may_lead=not options.whole, rounds=options.range is None, wanted=options.step
         )
@@ -118,6 +131,7 @@ class Recorder:
         self.phase: Phase = Watch(self.context)
         self.lock = lock or threading.RLock()
         self.inside = False  # what we do ourselves ticks, too
+        self.interrupted = False  # the provisional recording is, by a capture
         self.foreign = 0  # profilers of the program's own that are running
 
     @property
@@ -139,6 +153,34 @@ class Recorder:
     def _restart(self) -> None:
         self.provisional.stop()
         self.provisional.start()
+
+    def capture_begins(self, graph: Any) -> None:
+        """A graph is about to be captured in this thread, and no other is: record how, unless a session runs
+        that sees it anyway, or steps are being timed."""
+        busy, graphs = self.inside or self.foreign or self.options.careful or self.options.whole, self.graphs
+        if graphs is not None and not busy and isinstance(self.phase, (Watch, Settle)):
+            self._guarded(lambda: self._capture_begins(graphs, graph))
+
+    def _capture_begins(self, graphs: GraphCaptures, graph: Any) -> None:
+        if graphs.wanted():
+            self.interrupted = self.provisional.running
+            self.provisional.stop()
+            graphs.begin(graph)
+
+    def capture_ended(self, graph: Any) -> None:
+        """The capture has ended, and none runs."""
+        graphs = self.graphs
+        if graphs is not None and graphs.session is not None:
+            self._guarded(lambda: graphs.end(graph))
+            self._guarded(self._after_capture)
+
+    def _after_capture(self) -> None:
+        self.context.stopwatch.spoil()
+        if self.interrupted:
+            self.interrupted = False
+            self.provisional.start()
+        else:
+            self.context.device.release()
 
     def budget_spent(self, why: str) -> None:
         """The provisional recording is to end, as soon as that harms nothing; called until it has, from a
@@ -343,7 +385,8 @@ class Recorder:
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
-            return msgspec.structs.replace(timings, notes=(*timings.notes, *provisional.failures))
+            notes_ = (*timings.notes, *provisional.failures, *(self.graphs.notes() if self.graphs else ()))
+            return msgspec.structs.replace(timings, notes=notes_)
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
