@@ -85,10 +85,12 @@ class ProgramStack(CallStack):
 def period(calls: Sequence[Hashable], longest: int = LONGEST_ROUND, rounds: int = ROUNDS) -> int | None:
     """The length of the round that the latest calls repeat: the one that explains most of them, and of these
     the shortest; None where no round has come so often in a row."""
+    known: dict[Hashable, int] = {}
+    numbers = [known.setdefault(call, len(known)) for call in calls]  # compared sooner than call sites
     best, reach = None, 0
     for length in range(1, min(longest, len(calls) // rounds) + 1):
         at = len(calls) - 1
-        while at >= length and calls[at] == calls[at - length]:
+        while at >= length and numbers[at] == numbers[at - length]:
             at -= 1
         periodic = len(calls) - 1 - at + length
         if periodic >= rounds * length and periodic > reach:
@@ -147,6 +149,8 @@ class CallLoop:
 
     Attributes:
         round: the round that was found; None: each call is a round.
+        regular: all calls so far come from one place.
+        length: of the round that the latest calls repeat; None: of none.
     """
 
     def __init__(self) -> None:
@@ -154,6 +158,8 @@ class CallLoop:
         self.calls = 0
         self.round: LoopRound | None = None
         self.since = 0  # calls since the first of the latest round
+        self.regular = True
+        self.length: int | None = None
 
     @property
     def looking(self) -> bool:
@@ -163,18 +169,18 @@ class CallLoop:
     @property
     def undecided(self) -> bool:
         """Whether the calls come from several places and no round is known yet."""
-        return self.looking and self.round is None and len(set(self.sites)) > 1 and self._period() is None
+        return self.looking and self.round is None and not self.regular and self.length is None
 
-    @property
-    def regular(self) -> bool:
-        """Whether all calls so far come from one place."""
-        return len(set(self.sites)) == 1
+    def stop(self) -> None:
+        """Look no further."""
+        self.calls = KEPT
 
     def called(self, site: Site) -> bool:
         """A call from here: whether it shows another round than was known."""
+        self.regular = self.regular and (not self.sites or site == self.sites[-1])
         self.sites.append(site)
         self.calls += 1
-        length = self._period()
+        self.length = length = 1 if self.regular else period(self.sites)
         if length is None or length == (self.round.calls if self.round else 1):
             return False
         latest = list(self.sites)[-length:]
@@ -191,9 +197,6 @@ class CallLoop:
     def pass_by(self, *, first: bool) -> None:
         """The next call is made."""
         self.since = 0 if first else self.since + 1
-
-    def _period(self) -> int | None:
-        return period(self.sites)
 
 
 def _round(sites: Sequence[Site]) -> LoopRound:
