@@ -296,7 +296,7 @@ export interface Line {
 export interface LineTime {
   file: string; line: number; code: string; device_time_us: number; own_us: number; kernels: number;
   share_of_device_time: number; share_of_window: number; speed_of_light: number | null;
-  costed_us: number | null;
+  costed_us: number | null; library_us: Record<string, number>;
 }
 export interface LogSource {
   path: string; bytes: number; records: number; rank: number; damages: Record<string, number>;
@@ -336,7 +336,7 @@ export interface MemoryRow {
 /** The moment of an interval of the history when most was allocated. */
 export interface MemorySample { time_us: number; reserved_bytes: number; bytes: number[]; }
 /** A name of events. */
-export interface Name { name: string; kind: string; category: string; }
+export interface Name { name: string; kind: string; category: string; short?: string; }
 export interface NotFused { why: string; count: number; examples: string[]; }
 /** One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers. */
 export interface Note {
@@ -368,6 +368,7 @@ export interface PackedColumn {
 export interface Page {
   timeline: Timeline | null; program: SourceFile[]; clocks: DeviceClock[]; modules: GeneratedModule[];
   frame_texts: FrameText[]; roofs: Roof[]; benches: BenchedKernel[]; meanings: Record<string, string>;
+  command: string[]; peak_memory_bytes: number | null; unrecorded: string[];
 }
 /** The settings of min-cut: torch. */
 export interface PartitionerSettings {
@@ -462,7 +463,7 @@ export interface Segment { type: "Segment"; share: number; colour: string; fill:
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
-  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; cards: [string, string, string][];
+  graph_labels: string[]; devices: Bar[]; program: string; cards: [string, string, string][];
   roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
   cause_colours: Record<string, string>; sides: Record<string, string>;

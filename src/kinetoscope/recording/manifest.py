@@ -78,6 +78,7 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         host_s: by the host's clock: when the host got there, however far it runs ahead of the device.
         data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
             device, and collecting garbage.
+        ready_s: of ``data_s``, in calls that found a batch of the loader's workers ready; empty: not known.
     """
 
     step_s: tuple[float, ...] = ()
@@ -85,6 +86,7 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_s: tuple[float, ...] = ()
     sync_s: tuple[float, ...] = ()
     gc_s: tuple[float, ...] = ()
+    ready_s: tuple[float, ...] = ()
     clock: Literal["device", "host"] = "host"
 
 

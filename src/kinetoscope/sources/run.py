@@ -23,7 +23,7 @@ from kinetoscope.recording import memory as recorded_memory
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
-from kinetoscope.trace.captures import is_capture, with_captures
+from kinetoscope.trace.captures import Capture, captures, is_capture, with_captures
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
 from kinetoscope.trace.schema import whole
@@ -144,8 +144,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     recorded: list[Trace] = []
     logs: list[Path] = []
     light: list[Trace] = []
-    captures: list[Trace] = []
-    numbered: dict[int, list[Trace]] = {}
+    of_captures: list[Trace] = []
+    numbered: dict[int, list[Capture | None]] = {}
     unread: list[str] = []
     damaged: list[InputError] = []
     memory: list[MemoryFiles] = []
@@ -162,9 +162,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                 recorded += found
                 failures += why
                 if found:
-                    files = [item / path for path in rank.captures[:MOST_CAPTURES]]
-                    each = [_attempted(partial(read, path))[0] for path in files]
-                    numbered[rank.rank] = list(chain.from_iterable(each)) if all(each) else []
+                    numbered[rank.rank] = _numbered(item, rank, read)
                 if found and rank.device_trace:  # the run is known without its light pass
                     found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
                     light += found
@@ -177,7 +175,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
             traces += inside
-            captures += _captures_in(item, read)
+            of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
@@ -195,14 +193,14 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
-    traces, captures = _without_captures(traces, captures)
+    traces, of_captures = _without_captures(traces, of_captures)
     traces, front_ends = _without_front_ends(traces)
     traces, earlier = _latest(traces)
     ranks = distinct([*recorded, *traces], recorded)
     return LoadedRun(
         tuple(
             sorted(
-                (with_captures(trace, captures, numbered.get(trace.rank, ())) for trace in ranks),
+                (with_captures(trace, of_captures, numbered.get(trace.rank, ())) for trace in ranks),
                 key=lambda trace: trace.rank,
             )
         ),
@@ -227,16 +225,25 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
     return [trace for trace in found if is_capture(trace)]
 
 
+def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:
+    """The captures that a recording's replays name by their number; a file that holds several stands there as
+    often. None where one cannot be read."""
+    listed = record.captures[:MOST_CAPTURES]
+    found = {path: _attempted(partial(read, folder / path))[0] for path in dict.fromkeys(listed)}
+    each = {path: iter(captures(traces[0]) if traces else ()) for path, traces in found.items()}
+    return [next(each[path], None) for path in listed]
+
+
 def _by_name(path: Path) -> list[tuple[int, str]]:
     return natural(path.name)
 
 
-def _without_captures(traces: list[Trace], captures: list[Trace]) -> tuple[list[Trace], list[Trace]]:
+def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Trace], list[Trace]]:
     """The traces of a run apart from those of captures; those of captures alone are read as they are."""
     of_captures = [trace for trace in traces if is_capture(trace)]
     if len(of_captures) == len(traces):
-        return traces, captures
-    return [trace for trace in traces if trace not in of_captures], [*captures, *of_captures]
+        return traces, known
+    return [trace for trace in traces if trace not in of_captures], [*known, *of_captures]
 
 
 def _without_front_ends(traces: list[Trace]) -> tuple[list[Trace], list[str]]:

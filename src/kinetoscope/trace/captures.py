@@ -123,7 +123,9 @@ class _Replay(NamedTuple):
     names: list[str]
 
 
-def with_captures(trace: Trace, others: Sequence[Trace] = (), numbered: Sequence[Trace] = ()) -> Trace:
+def with_captures(
+    trace: Trace, others: Sequence[Trace] = (), numbered: Sequence[Capture | None] = ()
+) -> Trace:
     """The trace, with the ops of its graphs' kernels as far as captures tell them for certain.
 
     Captures are those of the trace itself and of ``others``, recordings of captures. A replay is joined to
@@ -138,15 +140,14 @@ def with_captures(trace: Trace, others: Sequence[Trace] = (), numbered: Sequence
     What was captured comes behind the rows of ``host_events``, under the categories of ``CAPTURED``.
     """
     known = [capture for one in (trace, *others) for capture in captures(one) if len(capture.calls)]
-    named = [next(iter(captures(one)), None) for one in numbered]
-    if not known and not named:
+    if not known and not numbered:
         return trace
     joined: list[tuple[_Replay, Capture]] = []
     unnamed: list[_Replay] = []
     number_of = _numbers(trace)
     for replay in _replays(trace):
         number = number_of.get(replay.launch)
-        capture = named[number] if number is not None and number < len(named) else None
+        capture = numbered[number] if number is not None and number < len(numbered) else None
         if capture is None:
             unnamed.append(replay)
         elif _fits(capture, replay):

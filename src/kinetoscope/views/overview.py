@@ -121,34 +121,6 @@ def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
 
 
-def cards(report: Report) -> list[tuple[str, str, str]]:
-    """The figures that stand first: each with what it is, and the place of the page that it leads to."""
-    if not report.devices:
-        return []
-    own, shown = report.as_it_runs, list[tuple[str, str, str]]()
-    if own:
-        measured = f"{steps.unit(report)} time, as it runs ({own.step_us.n} timed)"
-        shown.append((numbers.time(own.step_us.median), measured, "steps"))
-    if own and own.busy_fraction is not None:
-        shown.append((numbers.percent(own.busy_fraction), "busy, as it runs", "timeline"))
-    device = report.devices[0] if len(report.devices) == 1 else None
-    if device:
-        of = f"busy, of {numbers.time(device.window_us)}{' as recorded' if own else ''}"
-        shown.append((numbers.percent(device.busy_fraction), of, "timeline"))
-    total = sum(row.device_time_us for row in report.categories)
-    launches = sum(row.kernel_launches for row in report.devices)
-    shown += [
-        (numbers.time(total), "device time, summed", "kernels"),
-        (numbers.count(launches), "launches on the device", "kernels"),
-        (numbers.count(len(report.kernels)), "distinct kernels", "kernels"),
-    ]
-    if device and device.communication_us > 0:
-        of = f"exposed of {numbers.time(device.communication_us)} communication"
-        place = "kernels&category=communication"
-        shown.append((numbers.time(device.exposed_communication_us), of, place))
-    return shown
-
-
 def headline_findings(report: Report, extent: Extent) -> bool:
     """Whether there is a finding to show."""
     return bool(report.findings if extent == "file" else findings.worth_doing(report))

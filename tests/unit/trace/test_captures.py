@@ -103,3 +103,13 @@ def test_a_recording_of_captures_is_told_from_one_of_a_run() -> None:
     assert [one.batch for one in captures(capture)] == [4]
     assert not is_capture(trace(*replay(0, "k")))
     assert not is_capture(trace(*capture_of("aten::mm"), *replay(0, "k")))
+
+
+def test_where_the_recording_says_which_capture_is_replayed_that_one_is_meant() -> None:
+    noted = [
+        event("graph_replay", f"capture {n}", 10_000.0 + 1000 * step, 0.001) for step, n in enumerate([1, 0])
+    ]
+    run = trace(*noted, *replay(0, "k", batch=3), *replay(1, "k", batch=3))
+    numbered = [captures(trace(*capture_of(f"aten::op{n}")))[0] for n in range(2)]
+    assert ops_of(with_captures(run, [], numbered)) == ["aten::op1", "aten::op0"]
+    assert ops_of(with_captures(run, [], [None, None])) == [None, None]

@@ -9,8 +9,6 @@ import * as numbers from "../numbers.ts";
 import { bar, lanes } from "../plot.ts";
 import { figure, table } from "../table.ts";
 import { frameTexts } from "./code.ts";
-import { autotuning, compiledKernels, graphs } from "./graphs.ts";
-import { breaks, failures, recompilations } from "./troubles.ts";
 
 const PHASES: Record<string, [label: string, colour: string]> = {
   dynamo: ["Dynamo", "#4c8dd6"],
@@ -36,24 +34,19 @@ export function compile(app: App, { path }: Route): Child {
   ];
 }
 
-export function compileParts(app: App, facts: Compilation): Child {
+export function compileParts(app: App, facts: Compilation, own = ""): Child {
   return [
     facts.notes.map((note) => h("p", { class: "note" }, note)),
-    failures(app, facts),
     timeline(facts),
     frames(app, facts),
-    breaks(app, facts),
-    recompilations(app, facts),
-    graphs(app, facts),
-    compiledKernels(app, facts),
-    autotuning(facts),
+    sections(app, app.sentences.blocks[`troubles${own}`]!),
+    sections(app, app.sentences.blocks[`compiled${own}`]!),
   ];
 }
 
 /** All that is known of one compilation: the same parts, of it alone. */
 function framePage(app: App, facts: Compilation, frame: Frame): Child {
-  const its = <Row extends { frame: number | null }>(rows: Row[]) =>
-    rows.filter((row) => row.frame === frame.index);
+  const stretches = facts.stretches.filter((row) => row.frame === frame.index);
   const texts = frameTexts(app, frame.index);
   return [
     soft(h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
@@ -64,19 +57,11 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
       lineDoor(app, frame.file, frame.line),
       ` ${[how(frame), frame.status === "ok" ? "" : frame.status, frame.failure ?? ""].filter(Boolean).join(" · ")}`,
     ),
-    compileParts(app, {
-      ...facts,
-      notes: [],
-      frames: [frame],
-      compile_s: frame.compile_s,
-      stretches: its(facts.stretches),
-      failures: its(facts.failures),
-      graph_breaks: its(facts.graph_breaks),
-      recompilations: its(facts.recompilations),
-      graphs: its(facts.graphs),
-      kernels: its(facts.kernels),
-      autotune: its(facts.autotune),
-    }),
+    compileParts(
+      app,
+      { ...facts, notes: [], frames: [frame], compile_s: frame.compile_s, stretches },
+      ` ${frame.index}`,
+    ),
     texts,
   ];
 }

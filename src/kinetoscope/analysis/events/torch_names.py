@@ -44,6 +44,7 @@ CODE_LOADING = r"^(Lazy Function|Runtime Triggered Module) Loading$"
 
 # A loader's __next__, as torch annotates it and as a recording of Python's stack shows it.
 DATA_LOADER = r"^enumerate\(DataLoader\)#"
+DATA_LOADER_OF_WORKERS = r"^enumerate\(DataLoader\)#_MultiProcessing"
 DATA_LOADER_FRAME = r"torch/utils/data/dataloader\.py\(\d+\): __next__$"
 
 GARBAGE_COLLECTION = r"^Python GC$"
@@ -54,6 +55,7 @@ BARRIER = r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:"
 # What autograd, optimizers and the profiler write around or between ops.
 OPTIMIZER = r"^Optimizer\.(step|zero_grad)#|(^|/)torch/optim/\S+: (step|zero_grad)$"
 AUTOGRAD_NODE = r"^autograd::engine::evaluate_function"
+SCALER = r"^aten::_amp_(foreach_non_finite_check_and_unscale_|update_scale_)$"
 GRADIENT = r"^torch::autograd::AccumulateGrad$"
 BOOKKEEPING = r"^(profiler::_record_function_(enter|enter_new|exit)|aten::(is_leaf|output_nr|_version))$"
 

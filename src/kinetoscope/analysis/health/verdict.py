@@ -72,6 +72,7 @@ def of_the_run(run: LoadedRun) -> list[Note]:
         *_ranks_absent(run),
         *_first_collective(run),
         *_inflation(run),
+        *_timed_otherwise(run),
         *_busy_machine(run),
     ]
 
@@ -157,6 +158,16 @@ def _inflation(run: LoadedRun) -> list[Note]:
         if factor > 1.05:
             notes.append(Note("profiling-inflation", gravity(factor, 1.25, NEVER), text, rank=rank))
     return notes
+
+
+def _timed_otherwise(run: LoadedRun) -> list[Note]:
+    """The recorder's own remarks on how steps were timed: `kinetoscope run` said the same at its end."""
+    records = run.manifest.ranks if run.manifest else ()
+    return [
+        Note("timed-otherwise", DEGRADED, text, rank=record.rank)
+        for record in records
+        for text in record.steps.notes
+    ]
 
 
 def _busy_machine(run: LoadedRun) -> list[Note]:

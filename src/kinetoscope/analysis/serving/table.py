@@ -7,15 +7,14 @@ from collections.abc import Iterable
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
-from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.engines import EngineStep, engine_step
+from kinetoscope.trace.engines import FAMILIES, engine_step
 from kinetoscope.trace.model import Trace
 
 # What device work of a transformer's step is for: the first that fits its category, name or op's name.
@@ -40,13 +39,10 @@ REST = "other"
 WARMING = 1.5
 
 
-_TEXTS, _NUMBERS = ("engine", "phase"), ("batch", "requests", "query_tokens", "kv_tokens", "padded")
-_STEPS: dict[str, type[pl.DataType]] = {
-    "step": pl.UInt32,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    **dict.fromkeys(_TEXTS, pl.String),
-    **dict.fromkeys(_NUMBERS, pl.Int64),
+# What an engine says of a step.
+_SAID: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("engine", "phase"), pl.String),
+    **dict.fromkeys(("batch", "requests", "query_tokens", "kv_tokens", "padded"), pl.Int64),
 }
 
 
@@ -208,40 +204,60 @@ def _us(ns: float | None) -> float | None:
     return None if ns is None else ns / 1000
 
 
+@remembered
+def _marks(trace: Trace) -> pl.DataFrame:
+    """``step`` (its number), ``name``, and the annotation's ``start_ns`` and ``end_ns``, in order."""
+    host = trace.host_events
+    families = (matching(host, "name", family) for family in FAMILIES)
+    marked = next((host.filter(of) for of in families if of.any()), host.head(0))
+    marked = marked.select(pl.col("name").cast(pl.String), "start_ns", END).sort("start_ns")
+    known = [engine_step(name) is not None for name in marked["name"]]
+    return marked.filter(pl.Series(known, dtype=pl.Boolean)).with_row_index("step")
+
+
+@remembered
+def _own(trace: Trace) -> pl.DataFrame:
+    """Device work that was launched within an engine's step, with the number of the ``step``."""
+    table = work(trace).filter(pl.col("launch").is_not_null())
+    at = trace.host_events["start_ns"].gather(table["launch"])
+    marks = _marks(trace)
+    row = marks["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
+    row = row.set(row < 0, None)
+    inside = (at < marks["end_ns"].gather(row)).fill_null(False)
+    return table.with_columns(marks["step"].gather(row).alias("step")).filter(inside)
+
+
 def _steps(trace: Trace) -> pl.DataFrame:
     """One row per marked step that did any device work, in order, with what its engine says of it."""
-    marked = [
-        (step, start, end, said)
-        for step, name, start, end in periods(trace).select("step", "name", "start_ns", "end_ns").iter_rows()
-        if (said := engine_step(name)) is not None
-    ]
-    own = work(trace).filter(pl.col("step").is_not_null() & pl.col("launch").is_not_null())
+    own, marks = _own(trace), _marks(trace)
     busy = intervals.length(intervals.union(own, ["step"]), ["step"]).rename({"length_ns": "busy_ns"})
     is_replay = matching(trace.host_events, "name", GRAPH_LAUNCH)
-    counts = (
+    worked = (
         own.with_columns(is_replay.gather(own["launch"]).alias("replayed"))
         .group_by("step")
         .agg(
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
             kernels=pl.len(),
             launches=pl.col("launch").n_unique(),
             graphs=pl.col("launch").filter("replayed").n_unique(),
             inside=pl.col("replayed").sum(),
         )
     )
-    table = pl.DataFrame(
-        [(step, start, end, *_said(said)) for step, start, end, said in marked],
-        schema=_STEPS,
-        orient="row",
-    )
+    said = [_said(name) for name in marks["name"]]
+    table = pl.DataFrame(said, schema=_SAID, orient="row").with_columns(marks["step"])
     following = pl.col("start_ns").shift(-1)
     graph = (
-        pl.when(pl.col("graphs") == 0).then(pl.lit("none"))
-        .when(pl.col("inside") >= 0.9 * pl.col("kernels"), pl.col("graphs") == 1).then(pl.lit("full"))
+        pl.when(pl.col("graphs") == 0)
+        .then(pl.lit("none"))
+        .when(pl.col("inside") >= 0.9 * pl.col("kernels"), pl.col("graphs") == 1)
+        .then(pl.lit("full"))
         .otherwise(pl.lit("piecewise"))
-    )  # fmt: skip
+    )
     return (
-        table.join(busy, on="step", maintain_order="left")
-        .join(counts, on="step", maintain_order="left")
+        table.join(worked, on="step", maintain_order="left")
+        .join(busy, on="step", maintain_order="left")
+        .sort("start_ns")
         .with_columns(
             graph.alias("graph"),
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
@@ -251,7 +267,10 @@ def _steps(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _said(step: EngineStep) -> tuple[str, str, int | None, int | None, int | None, int | None, int | None]:
+def _said(name: str) -> tuple[str | int | None, ...]:
+    step = engine_step(name)
+    if step is None:
+        return (None,) * len(_SAID)
     size = step.requests if step.phase in ("decode", "verify", "diffusion") else step.query_tokens
     batch = None if size is None else 1 << max(0, size - 1).bit_length()
     return step.engine, step.phase, batch, step.requests, step.query_tokens, step.kv_tokens, step.padded
@@ -267,7 +286,7 @@ def _warming(table: pl.DataFrame) -> pl.Series:
 
 def _parts(trace: Trace) -> pl.DataFrame:
     """Per step and part of its work: ``exposed_ns``, ``device_ns``, ``launches``."""
-    own = work(trace).filter(pl.col("step").is_not_null())
+    own = _own(trace)
     ops = trace.host_events["name"].cast(pl.String).gather(own["op"]).fill_null("")
     own = own.select("step", "start_ns", "end_ns", "duration_ns", part=_part(own, ops))
     sums = own.group_by("step", "part").agg(

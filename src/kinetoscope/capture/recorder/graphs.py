@@ -1,12 +1,15 @@
 """CUDA graphs: how each is captured, recorded once with its ops and stacks, and which is replayed when.
 
 A replay's kernels say nothing of the ops that put them into the graph; its capture does, launch for launch
-(see ``trace.captures``). A capture is recorded in a session of the profiler of its own, which starts before the
-capture begins and ends after it has ended.
+(see ``trace.captures``). A capture is recorded in a session of the profiler of its own, which starts before
+the capture begins and ends after it has ended. One that falls into the recording of the program's first steps
+is in that, which is kept: to end a session inside the ops and backward passes that it records, where Inductor
+captures, crashes the process.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ class GraphCaptures:
         trace: the file of the recorded steps; those of captures lie next to it, numbered.
 
     Attributes:
-        paths: the written files, by the numbers of their captures.
+        paths: the files, by the numbers of their captures; one that holds several stands there several times.
         missed: captures that were not recorded.
     """
 
@@ -33,6 +36,7 @@ class GraphCaptures:
         self.device, self.trace = device, trace
         self.paths: list[Path] = []
         self.missed = 0
+        self.first = trace.with_suffix(".first.json")
         self.session: KinetoSession | None = None
         self.spent_s = 0.0
         self.numbers: WeakKeyDictionary[Any, int] = device.captures.numbers
@@ -43,6 +47,16 @@ class GraphCaptures:
             return True
         self.missed += 1
         return False
+
+    def seen(self, graph: Any) -> None:
+        """A capture that is about to begin will be in the recording of the first steps."""
+        self.numbers[graph] = len(self.paths)
+        self.paths.append(self.first)
+
+    def keep_first(self) -> None:
+        """The recording of the first steps is written: keep it, if captures are in it."""
+        if self.first in self.paths:
+            shutil.copyfile(self.trace, self.first)
 
     def begin(self, graph: Any) -> None:
         """Record the capture that is about to begin in this thread."""

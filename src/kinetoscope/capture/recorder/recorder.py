@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
@@ -105,7 +106,9 @@ class Recorder:
         self.optimizer: Source | None = None  # that led last
         self.acting: Source | None = None  # the module that was called last without gradients
         decisions = decisions or Decisions()
-        self.provisional = Provisional(device, trace, saved, whole=options.whole, decisions=decisions)
+        self.provisional = Provisional(
+            device, trace, self._first_saved, whole=options.whole, decisions=decisions
+        )
         self.main_thread = MainThread(self._in_main_thread)
         ledgers = ledgers or NoLedgers()
         self.context = Context(
@@ -131,7 +134,6 @@ class Recorder:
         self.phase: Phase = Watch(self.context)
         self.lock = lock or threading.RLock()
         self.inside = False  # what we do ourselves ticks, too
-        self.interrupted = False  # the provisional recording is, by a capture
         self.foreign = 0  # profilers of the program's own that are running
 
     @property
@@ -155,17 +157,15 @@ class Recorder:
         self.provisional.start()
 
     def capture_begins(self, graph: Any) -> None:
-        """A graph is about to be captured in this thread, and no other is: record how, unless a session runs
-        that sees it anyway, or steps are being timed."""
-        busy, graphs = self.inside or self.foreign or self.options.careful or self.options.whole, self.graphs
-        if graphs is not None and not busy and isinstance(self.phase, (Watch, Settle)):
-            self._guarded(lambda: self._capture_begins(graphs, graph))
-
-    def _capture_begins(self, graphs: GraphCaptures, graph: Any) -> None:
-        if graphs.wanted():
-            self.interrupted = self.provisional.running
-            self.provisional.stop()
-            graphs.begin(graph)
+        """A graph is about to be captured in this thread, and no other is: record how, unless steps are being
+        timed, or a backward pass is running."""
+        busy, graphs = self.inside or self.foreign or self.options.careful, self.graphs
+        if graphs is None or busy or not isinstance(self.phase, (Watch, Settle)):
+            return
+        if self.provisional.running:
+            graphs.seen(graph)
+        elif not torch_private.in_backward() and graphs.wanted():
+            self._guarded(lambda: graphs.begin(graph))
 
     def capture_ended(self, graph: Any) -> None:
         """The capture has ended, and none runs."""
@@ -176,11 +176,12 @@ class Recorder:
 
     def _after_capture(self) -> None:
         self.context.stopwatch.spoil()
-        if self.interrupted:
-            self.interrupted = False
-            self.provisional.start()
-        else:
-            self.context.device.release()
+        self.context.device.release()
+
+    def _first_saved(self) -> None:
+        if self.graphs is not None:
+            self.graphs.keep_first()
+        self.context.saved()
 
     def budget_spent(self, why: str) -> None:
         """The provisional recording is to end, as soon as that harms nothing; called until it has, from a

@@ -33,7 +33,8 @@ def find(view: RankView) -> Findings:
     times = view.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))
     if view.working_share < BUSY or times < LEAST_TIMES or view.us_of(late, "idle_ns") < LOW * view.step_us:
         return
-    saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
+    basis = "the idle time that ends with a late launch, all of it"
+    saving = (savings.captured if capturable(view) else savings.idle)(view, late, basis)
     if saving.share < MEDIUM:
         return
     remedy = fewer_launches(view)
