@@ -444,10 +444,10 @@ export interface Report {
   schema: string; kinetoscope: string; sources: SourceRow[]; environment: EnvironmentRow;
   devices: DeviceRow[]; categories: CategoryRow[]; kernels: KernelRow[]; steps: StepRow[]; ops: OpRow[];
   findings: FindingRow[]; health: Health; idle: IdleRow[]; as_it_runs: AsItRunsRow | null;
-  timings: TimingRow[]; phases: PhaseRow[]; serving: ServingRow[]; step_times: StepTimesRow[];
-  step_outliers: StepOutlierRow[]; launching: LaunchRow[]; memory: MemoryRow[]; allocator: AllocatorRow[];
-  memory_peaks: MemoryPeak[]; graphs: GraphRow[]; replay: ReplayRow | null; ranks: Ranks | null;
-  compilation: Compilation | null; unread: string[]; page: Page;
+  timings: TimingRow[]; step_levels: StepLevels | null; phases: PhaseRow[]; serving: ServingRow[];
+  step_times: StepTimesRow[]; step_outliers: StepOutlierRow[]; launching: LaunchRow[]; memory: MemoryRow[];
+  allocator: AllocatorRow[]; memory_peaks: MemoryPeak[]; graphs: GraphRow[]; replay: ReplayRow | null;
+  ranks: Ranks | null; compilation: Compilation | null; unread: string[]; page: Page;
 }
 /** The peak rates of a recorded device, per second; ``peaks`` by dtype. */
 export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
@@ -504,10 +504,20 @@ export interface SpreadRow {
 export interface StackLine { file: string; line: number; function: string; code: string | null; }
 /** A sentence behind a mark: all is well, or it is not. */
 export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
+/** A source of steps that was seen while they were looked for: so many ``ticks``, one every ``each_us`` at the median. */
+export interface StepCandidateRow {
+  kind: string; name: string; ticks: number; each_us: number | null; option: string;
+}
 /** One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
 }
+/** A step of the program, or a part that it is made of; the first of them is the step. */
+export interface StepLevelRow {
+  kind: string; name: string; calls: number; each_us: number | null; option: string;
+}
+/** The step of the program, its parts, and the other sources that could have been it. */
+export interface StepLevels { levels: StepLevelRow[]; candidates: StepCandidateRow[]; }
 /** One step that took longer than the others of its phase; ``differences`` are the largest first. */
 export interface StepOutlierRow {
   rank: number; name: string; duration_us: number; median_us: number; differences: StepDifference[];

@@ -316,6 +316,14 @@ def trains(module: Any) -> bool:
     return False
 
 
+def submodule(module: Any, path: str) -> Any:
+    """The module at ``path`` (``encoder.layers.0``) of another, None where there is none; calls nothing of
+    the program's, unlike ``get_submodule``."""
+    for name in path.split("."):
+        module = getattr(module, "__dict__", {}).get("_modules", {}).get(name)
+    return module
+
+
 @contextlib.contextmanager
 def profiler_variables_kept_in() -> Generator[None, None, None]:
     """torch.profiler sets variables for CUPTI in the environment, where the program's children would find

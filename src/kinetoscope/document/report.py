@@ -22,6 +22,7 @@ from kinetoscope.document.steps import (
     AsItRunsRow,
     PhaseRow,
     ServingRow,
+    StepLevels,
     StepOutlierRow,
     StepRow,
     StepTimesRow,
@@ -47,6 +48,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     as_it_runs: AsItRunsRow | None = None
     """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
+    step_levels: StepLevels | None = None
+    """Null of a bare trace, and of recordings made before steps had levels."""
     phases: list[PhaseRow] = []
     serving: list[ServingRow] = []
     """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""

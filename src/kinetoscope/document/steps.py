@@ -78,3 +78,36 @@ class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_min_us: float
     unprofiled_max_us: float
     profiled_us: float | None
+
+
+class StepLevelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of the program, or a part that it is made of; the first of them is the step.
+
+    ``calls`` is how many a step has; ``each_us`` the time of one, at the median: of the step as it runs, of
+    its parts by the host's clock while steps were looked for; null where it was not timed. ``option`` is the
+    NAME of ``run --step NAME`` that makes it the step, empty of what is found unasked.
+    """
+
+    kind: str
+    name: str
+    calls: float
+    each_us: float | None
+    option: str
+
+
+class StepCandidateRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A source of steps that was seen while they were looked for: so many ``ticks``, one every ``each_us`` at
+    the median."""
+
+    kind: str
+    name: str
+    ticks: int
+    each_us: float | None
+    option: str
+
+
+class StepLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of the program, its parts, and the other sources that could have been it."""
+
+    levels: list[StepLevelRow] = []
+    candidates: list[StepCandidateRow] = []

@@ -90,6 +90,39 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock: Literal["device", "host"] = "host"
 
 
+class StepLevel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step, or a part that it is made of: an update of an iteration, a pass of a denoising step.
+
+    Attributes:
+        kind: the source that it is taken from, as ``found_by`` of :class:`StepTimings`.
+        name: in words: ``2 calls of UNet.forward under sample (guided.py:80)``.
+        calls: how many a step has.
+        option: the NAME of ``run --step NAME`` that makes it the step; empty of one that is found unasked.
+        seconds: from one to the next, at the median, by the host's clock, while steps were looked for; None:
+            not timed, or the step itself, whose times are those of the timed steps.
+    """
+
+    kind: str
+    name: str
+    calls: float = 1
+    option: str = ""
+    seconds: float | None = None
+
+
+class StepCandidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A source that ticked while steps were looked for, whether steps are taken from it or not.
+
+    Attributes:
+        ticks: how often it was seen; not all its calls of the whole run.
+        seconds: from one to the next, at the median, by the host's clock; None where it ticked once.
+    """
+
+    kind: str
+    name: str
+    ticks: int
+    seconds: float | None = None
+
+
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How steps were found and what they cost without and with the profiler.
 
@@ -100,7 +133,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     found_by: str = "whole"
-    """user | optimizer | request | module | compiled | range | whole | program (its profiler's)"""
+    """user | iteration | optimizer | request | module | compiled | range | whole, or program: of the one that
+    its own profiler recorded"""
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0
@@ -117,6 +151,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
+    levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
+    candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first
     notes: tuple[str, ...] = ()
 
     @property

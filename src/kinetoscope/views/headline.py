@@ -46,11 +46,13 @@ def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
     remarks = " ".join(part for part in (_lacking(report), memory.ran_out(report)) if part)
     if not report.devices:
-        return " ".join(part for part in (remarks, steps.own_step(report), _host_headline(report)) if part)
+        parts = remarks, steps.defined(report), steps.own_step(report), _host_headline(report)
+        return " ".join(part for part in parts if part)
     first = steps.own_step(report)
     if first is None:
         first = f"As recorded, under the profiler, {_busy_sentence(report)}"
-    return " ".join(part for part in (remarks, first, _work_sentence(report), _waiting(report)) if part)
+    parts = remarks, steps.defined(report), first, _work_sentence(report), _waiting(report)
+    return " ".join(part for part in parts if part)
 
 
 def _lacking(report: Report) -> str:

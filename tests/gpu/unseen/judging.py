@@ -1,4 +1,4 @@
-"""What recordings of the unseen programs say, against expected.json: a few lines for each program."""
+"""Recordings of programs compared with the expert's answers to them: a few lines for each program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import proving  # noqa: E402
 
-EXPECTED: dict[str, Any] = json.loads((HERE / "expected.json").read_text())
 SAVES = 0.05  # of the step: what "saves" in expected.json means
 
 
@@ -42,12 +41,18 @@ def reports(out: Path, names: list[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def judge(out: Path) -> None:
-    """Print the table of a folder of results, and write it there."""
-    results: dict[str, Any] = {}
+def results(out: Path) -> dict[str, Any]:
+    """Read the results of all calls that wrote into a folder."""
+    found: dict[str, Any] = {}
     for file in sorted(out.glob("results-*.json")):
-        results |= json.loads(file.read_text())
-    documents = reports(out, list(results))
+        found |= json.loads(file.read_text())
+    return found
+
+
+def judge(out: Path, answers: dict[str, Any]) -> None:
+    """Print the table of a folder of results, and write it there."""
+    measured = results(out)
+    documents = reports(out, list(measured))
     lines: list[str] = []
     counts = {
         "step": 0,
@@ -59,12 +64,12 @@ def judge(out: Path) -> None:
         "near": 0,
         "foreseen": 0,
     }
-    for name, result in results.items():
-        lines += judged(name, result, documents.get(name), counts)
+    for name, result in measured.items():
+        lines += judged(name, answers[name], result, documents.get(name), counts)
     lines += [
         "",
-        f"{len(results)} programs: {counts['step']} times the step is one of the program's own, and its time "
-        "within a tenth of the program's clock;",
+        f"{len(measured)} programs: {counts['step']} times the step is one of the program's own, "
+        "and its time within a tenth of the program's clock;",
         f"the first finding is the expert's first advice {counts['first']} times, the second "
         f"{counts['second']} times, one that saves nothing {counts['useless']} times.",
         f"{counts['fixes']} fixes surely saved something; {counts['promised']} were promised something, "
@@ -74,10 +79,14 @@ def judge(out: Path) -> None:
 
 
 def judged(
-    name: str, result: dict[str, Any], document: dict[str, Any] | None, counts: dict[str, int]
+    name: str,
+    expected: dict[str, Any],
+    result: dict[str, Any],
+    document: dict[str, Any] | None,
+    counts: dict[str, int],
 ) -> list[str]:
-    """The lines of a program."""
-    expected, runs = EXPECTED[name], result["runs"]
+    """Write the lines of a program, and count what was right."""
+    runs = result["runs"]
     own = [row["ms"] for row in runs if not row["fix"] and row["ms"]]
     if not own:
         return [f"\n{name}: it did not run: {result['first'].get('tail', '')[-200:]}"]
@@ -90,7 +99,7 @@ def judged(
     ]
     if document is None:
         status = (result["record"] or {}).get("status")
-        return [*lines, f"  no recording (status {status})", *fixes(name, runs, [], 1, counts)]
+        return [*lines, f"  no recording (status {status})", *fixes(expected, runs, [], 1, counts)]
     runs_as = document.get("as_it_runs") or {}
     timings = next(iter(document.get("timings") or []), {})
     said_us = (runs_as.get("step_us") or {}).get("median")
@@ -130,7 +139,7 @@ def judged(
         counts["useless"] += not is_first and belongs(findings[0], rules["no_use"])
     place = next((i for i, one in enumerate(findings, 1) if belongs(one, rules["first"])), None)
     lines.append(f"  expert, first   {expected['first']['do']} (finding {place or '–'})")
-    return lines + fixes(name, runs, findings, factor, counts)
+    return lines + fixes(expected, runs, findings, factor, counts)
 
 
 def belongs(finding: dict[str, Any], rules: list[str]) -> bool:
@@ -140,7 +149,7 @@ def belongs(finding: dict[str, Any], rules: list[str]) -> bool:
 
 
 def fixes(
-    name: str,
+    expected: dict[str, Any],
     runs: list[dict[str, Any]],
     findings: list[dict[str, Any]],
     factor: float,
@@ -148,9 +157,9 @@ def fixes(
 ) -> list[str]:
     """A line for each fix: promised a step of the program, and saved."""
     lines = []
-    unit = "score" if EXPECTED[name]["score"] else "ms"
+    unit = "score" if expected["score"] else "ms"
     before = [row[unit] for row in runs if not row["fix"] and row[unit]]
-    for fix, written in EXPECTED[name]["fixes"].items():
+    for fix, written in expected["fixes"].items():
         after = [row[unit] for row in runs if row["fix"] == fix and row[unit]]
         if not after or not before:
             continue

@@ -24,6 +24,7 @@ from kinetoscope.capture.recorder.memory import AllocatorHistory
 from kinetoscope.capture.recorder.profiler import ForeignProfilers, TorchDevice
 from kinetoscope.capture.recorder.provisional import Budget, Decisions
 from kinetoscope.capture.recorder.recorder import Recorder
+from kinetoscope.capture.steps.call_sites import ProgramStack
 from kinetoscope.capture.steps.detector import Source
 from kinetoscope.capture.steps.ledgers import Ledgers
 from kinetoscope.capture.steps.sources import Sources
@@ -86,6 +87,7 @@ class ProcessRecording:
             memory=self.memory,
             graphs=self.graphs,
             compilations=self._compilations,
+            stack=ProgramStack(),
             following=self._follow,
             moment=self.clocks.sample,
             saved=self._saved,
@@ -101,7 +103,9 @@ class ProcessRecording:
         captures = self.device.captures
         captures.before, captures.after = self.recorder.capture_begins, self.recorder.capture_ended
         self.tick = self.recorder.tick
-        self.sources = Sources(self.tick, self.imports, self.recorder.part, self.recorder.model_called)
+        self.sources = Sources(
+            self.tick, self.imports, self.recorder.part, self.recorder.model_called, options.step
+        )
         self.foreign = ForeignProfilers(
             self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
         )
@@ -152,7 +156,8 @@ class ProcessRecording:
 
     def _follow(self, source: Source) -> None:
         if self.options.range is None:
-            self.sources.follow(source)
+            iterations = self.recorder.detector.iterations
+            self.sources.follow(source, lambda: iterations.looking, lambda: self.ledgers.read().data_ns)
 
     def _saved(self) -> None:
         """Something is on disk. Once that is all, leave the program alone but for its compile log."""

@@ -103,6 +103,11 @@ class Stopwatch:
         return self._ended is not None
 
     @property
+    def now_s(self) -> float:
+        """The host's clock."""
+        return self._clock()
+
+    @property
     def running_s(self) -> float:
         """Seconds since the step began."""
         return self._clock() - self._began.seconds

@@ -61,6 +61,7 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         idle=devices.idle(run),
         as_it_runs=steps.as_it_runs(run),
         timings=steps.timings(run),
+        step_levels=steps.levels(run),
         phases=steps.phases(run),
         serving=serving(run),
         step_times=steps.step_times(run),

@@ -44,7 +44,7 @@ def find(view: RankView) -> Findings:
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
     longest = copies.sort("duration_ns", descending=True)
     saving = _saving(view, copies, beyond, basis)
-    if saving.share < LOW:  # they go on beside work that takes longer
+    if saving.share < LOW:  # they go on next to work that takes longer
         return
     yield Finding(
         title=f"{view.per_step(len(copies)):.0f} copies per {view.unit} from or to pageable memory: "
