@@ -54,6 +54,7 @@ from kinetoscope.document.steps import (
     CauseRow,
     PhaseKernel,
     PhaseRow,
+    RunPhase,
     Spread,
     StepDifference,
     StepOutlierRow,
@@ -61,6 +62,7 @@ from kinetoscope.document.steps import (
     StepTimesRow,
     TimingRow,
     Waiting,
+    WholeRunRow,
 )
 
 __all__ = [
@@ -120,6 +122,7 @@ __all__ = [
     "RanksListing",
     "ReplayRow",
     "Report",
+    "RunPhase",
     "SecondRecording",
     "SimilarRanksRow",
     "SourceRow",
@@ -132,4 +135,5 @@ __all__ = [
     "TimingRow",
     "Waiting",
     "WhatIfRow",
+    "WholeRunRow",
 ]  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
+from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
+from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
 from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
 from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
 from kinetoscope.analysis.step_outliers import StepTimesRow as StepTimesRow

@@ -2,8 +2,8 @@
 thread's stack found it.
 
 The samples are kept as a tree. A node is a function that its parent called, a line at which its parent stood,
-or something that torch or Python does there and that has a name, such as ``importing``: the functions in which
-they do it are no nodes. Where a sample was taken is a node, its stack the path to it from the root.
+or something that torch or Python does there and that has a name, such as ``importing``: the functions in
+which they do it are no nodes. Where a sample was taken is a node, its stack the path to it from the root.
 """
 
 from __future__ import annotations

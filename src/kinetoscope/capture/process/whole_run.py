@@ -316,7 +316,7 @@ class Sampler:
         self._resume()
 
     def ticked(self) -> None:
-        """A source of steps took the lead, with a tick of this thread: this is where a step begins or ends."""
+        """A source of steps took the lead, with a tick of this thread: a step begins or ends here."""
         with self.standing_still():
             self.thread, self.steps_seen = threading.get_ident(), 0
             self.tree.forget_steps()

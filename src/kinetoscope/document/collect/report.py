@@ -9,6 +9,7 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
+from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
 from kinetoscope.findings.ledger import Job
@@ -60,6 +61,7 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         idle=devices.idle(run),
         as_it_runs=steps.as_it_runs(run),
         timings=steps.timings(run),
+        whole_run=whole_run(run),
         phases=steps.phases(run),
         step_times=steps.step_times(run),
         step_outliers=steps.outliers(run),
