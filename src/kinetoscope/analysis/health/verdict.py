@@ -129,11 +129,11 @@ def _phases_not_recorded(run: LoadedRun) -> list[Note]:
             function = "" if row.first_line is not None else row.name.rpartition(".")[2]
             name = NOT_A_NAME.sub("_", function)[:40] or "part"
             text = (
-                f"{share:.0%} of the run after its setup is in {_cut(row.title)}, which was not recorded: put "
-                f'it into torch.profiler.record_function("{name}") and record it with '
+                f"{share:.0%} of the run after its setup is in {_cut(row.title)}, which was not recorded: "
+                f'put it into torch.profiler.record_function("{name}") and record it with '
                 f"`kinetoscope run --range {name} …`"
             )
-            # The recorded steps' figures stand; what they promise is promised to the lesser part of the run.
+            # The recorded steps' figures stand; what they promise is promised to a lesser part of the run.
             notes.append(Note("phase-not-recorded", DEGRADED if lesser else INFO, text, rank=found.rank))
     if found.first_optimizer_after is not None:
         text = (

@@ -1,10 +1,10 @@
 """The phases of the whole run: how much of it steps like the recorded ones make up, and what the rest is.
 
 The main thread was sampled from the process' start to its end (``recording.whole_run``). While steps were
-timed, all samples lay below one function, in which the loop of the steps is: the deepest that all of them share,
-and that the tick shares by which steps were found. What was seen there is the steps, wherever in the run it
-is seen again. All else is another phase: named by the function that it is in where its stack leaves that of
-the steps, by lines where there is none, or by what torch or Python does there.
+timed, all samples lay below one function, in which the loop of the steps is: the deepest that all of them
+share, and that the tick shares by which steps were found. What was seen there is the steps, wherever in the
+run it is seen again. All else is another phase: named by the function that it is in where its stack leaves
+that of the steps, by lines where there is none, or by what torch or Python does there.
 """
 
 from __future__ import annotations
@@ -260,7 +260,8 @@ def _loop(tree: _Tree, tick: int | None, periods: tuple[Period, ...]) -> list[in
     return path
 
 
-# A function by its name, file and first line; lines before or after the loop by their function, negative.
+# A function by its name, file and first line; lines by their function, and where they are.
+AMONG_STEPS, BEFORE_STEPS, AFTER_STEPS = -1, -2, -3
 _Key = tuple[str, str, int]
 
 
@@ -375,7 +376,7 @@ class _Phases:
         if place is None:
             function = self.tree.nodes[node].parent
             line = self.tree.nodes[node].line
-            self._add_lines(function, (0, 0), line, part.samples, part, in_loop=in_loop)
+            self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
             return
         key = (_function(place), place.file, place.line)
         if does:
@@ -394,15 +395,15 @@ class _Phases:
         *,
         in_loop: bool = False,
     ) -> None:
-        """Lines of a function: before the ``extent`` of those of the steps, or after it."""
+        """A line of a function: before the ``extent`` of those of the steps, among them or after them."""
         node = self.tree.function_of(function)
         place = self.tree.place(node) if node >= 0 else None
         if place is None or not samples:
             return
-        after = -2 if line > extent[1] else -1
+        side = BEFORE_STEPS if line < extent[0] else AFTER_STEPS if line > extent[1] else AMONG_STEPS
         part = self.tree.part(function, alone=True) if part is None else part
         part.lines.append(line)
-        self._into((_function(place), place.file, after), part, in_loop=in_loop)
+        self._into((_function(place), place.file, side), part, in_loop=in_loop)
 
     def _into(self, key: _Key, part: _Part, *, in_loop: bool) -> None:
         known = self.parts.setdefault(key, _Part(in_loop=in_loop))
