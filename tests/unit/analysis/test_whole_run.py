@@ -133,7 +133,8 @@ def test_a_script_without_functions_is_divided_by_its_lines():
     run = Run().sample("before", "<module> 4", times=5).ticked("<module> 30 Net.forward 91")
     run.sample("timed", "<module> 30 Net.forward 91", "<module> 31", "<module> 33", times=8)
     for _ in range(6):
-        run.sample("after", "<module> 30 Net.forward 91", "<module> 32", times=10)
+        run.sample("after", "<module> 30 Net.forward 91", times=18)
+        run.sample("after", "<module> 32", "<module> 30 Net.forward 91")
         # The same model, called from lines that are none of the steps'.
         run.sample("after", "<module> 50 Net.forward 91", "<module> 52 {backward}", times=25)
         run.sample("after", "<module> 60 evaluate 62", times=10)
