@@ -171,6 +171,14 @@ def test_a_small_part_that_the_samples_of_steps_missed_is_theirs():
     assert kinds(run.divided()) == {"steps": EVERY_S * 240}
 
 
+def test_a_function_that_runs_what_it_is_given_names_no_phase():
+    run = Run().ticked("<module> 5 timed 7 train 36 {optimizer}")
+    run.sample("timed", *(path.replace("main 12", "timed 7") for path in STEP), times=10)
+    run.sample("after", "<module> 6 timed 7 evaluate 62", "<module> 6 timed 7 evaluate 63", times=50)
+    rows = named(run.divided())
+    assert rows["evaluate"].time_us / 1e6 == pytest.approx(EVERY_S * 100)
+
+
 def test_compiling_and_saving_are_named_wherever_they_are():
     run = epochs()
     run.sample("after", "<module> 5 main 12 train 34 {compiling}", times=60)

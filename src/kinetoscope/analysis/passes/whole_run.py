@@ -275,6 +275,7 @@ class _Phases:
         self.evidence, self.step_s = evidence, step_s
         self.steps = _Part()
         self.parts: dict[_Key, _Part] = {(IMPORTING, "", 0): _Part(), (COMPILING, "", 0): _Part()}
+        self.on_path = {tree.nodes[node].place for node in path if tree.is_function(node)}
         seen = (node for node in range(len(tree.nodes)) if tree.samples_of([node], periods))
         self.seen = {tree.nodes[node].place for node in seen if tree.is_function(node)}
 
@@ -345,6 +346,12 @@ class _Phases:
         """Divide what is no part of the steps; below the function of the loop it is called from other lines
         than those of the steps."""
         if self._apart(node):
+            return
+        if self.tree.is_function(node) and self.tree.nodes[node].place in self.on_path:
+            # It runs whatever it is given: a timer, a retry; what it was given names the phase.
+            for child in self.tree.children[node]:
+                line = self.tree.nodes[child].line
+                self._outside(child, (line, line), in_loop=in_loop)
             return
         if self.tree.place(node) is not None:
             self._add(node, self.tree.part(node), in_loop=in_loop)
