@@ -140,11 +140,11 @@ import gc, multiprocessing, subprocess, threading, warnings
 warnings.simplefilter("error", DeprecationWarning)
 def double(x):
     return 2 * x
-def beside():
+def nap():
     for _ in range(200):
         time.sleep(0.005)
 if __name__ == "__main__":
-    thread = threading.Thread(target=beside)
+    thread = threading.Thread(target=nap)
     thread.start()
     for at in range(6):
         train(40, 0.003)

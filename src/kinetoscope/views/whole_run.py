@@ -22,7 +22,7 @@ def is_lesser_part(report: Report) -> bool:
 
 
 def sentence(report: Report) -> str:
-    """What share of the run the recorded steps stand for, and what the rest is; empty where that is
+    """The share of the run that the recorded steps stand for, and what the rest is; empty where that is
     unknown."""
     found = report.whole_run
     if found is None:

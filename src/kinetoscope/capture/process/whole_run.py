@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
-from kinetoscope.recording.whole_run import MOST_ENTRIES, MOST_NODES, PERIODS, Node, Period, Place, WholeRun
+from kinetoscope.recording.whole_run import MOST_ENTRIES, MOST_NODES, PERIODS, Node, Period, Code, WholeRun
 
 # Between two samples, in seconds: at first, and where only a few are wanted soon.
 USUAL_S, SOON_S, LONGEST_S = 0.02, 0.002, 1.0
@@ -161,7 +161,7 @@ class Tree:
     """The samples so far, as :class:`WholeRun` has them; of bounded size."""
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.places: list[Code] = []
         self.numbers: dict[Key, int] = {}
         self.parents: list[tuple[int, int, int]] = []
         self.children: dict[tuple[int, Key], int] = {}
@@ -209,7 +209,7 @@ class Tree:
         if key[1]:
             place = self.numbers.setdefault(key, len(self.places))
             if place == len(self.places):
-                self.places.append(Place(*key))
+                self.places.append(Code(*key))
         for column in (*self.seconds.values(), self.longest_s, self.since):
             column.append(0.0)
         for column in (*self.samples.values(), self.stays):
@@ -238,7 +238,7 @@ class Tree:
                 before[1][node] += self.samples[period][node]
                 self.seconds[period][node], self.samples[period][node] = 0.0, 0
 
-    def written(self) -> tuple[tuple[Place, ...], tuple[Node, ...], tuple[tuple[float, int], ...]]:
+    def written(self) -> tuple[tuple[Code, ...], tuple[Node, ...], tuple[tuple[float, int], ...]]:
         """Places, nodes and history as they are now, though another thread may be adding to them."""
         history, parents = list(self.history), list(self.parents)
         places = tuple(self.places)
@@ -331,7 +331,7 @@ class Sampler:
                 self.running[0].release()
 
     def written(self) -> WholeRun:
-        """What was seen so far."""
+        """Everything seen so far."""
         places, nodes, history = self.tree.written()
         return WholeRun(
             earlier_s=self.earlier_s,
