@@ -39,8 +39,9 @@ launches, host time that goes away, waits that disappear. The saving is what [th
 the steps gains, with the host as fast as it is without the profiler where the recording timed that. Each
 saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
 save together, never more than the step; `saving_alone_us` is its saving without the others, and `also` names
-the finding above that has most of it. Causes are listed before their symptoms. Advice that once slowed a
-program down is ranked below equally large advice. `saving_low_us` and `saving_high_us` are
+the finding above that has most of it. Causes are listed before their symptoms. Where steps wait for
+their data loader, it stands first, and what hides behind it saves nothing by itself. Advice that once slowed
+a program down is ranked below equally large advice. `saving_low_us` and `saving_high_us` are
 that saving times the least and the most that was measured of the rule's predictions
 (`findings/experience.py`), and up to all device time that the fix frees, which shows where the host turns
 out to be quicker than it seemed. Where a fix may as well save nothing, nothing is promised: the finding says

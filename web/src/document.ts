@@ -443,10 +443,10 @@ export interface Report {
   schema: string; kinetoscope: string; sources: SourceRow[]; environment: EnvironmentRow;
   devices: DeviceRow[]; categories: CategoryRow[]; kernels: KernelRow[]; steps: StepRow[]; ops: OpRow[];
   findings: FindingRow[]; health: Health; idle: IdleRow[]; as_it_runs: AsItRunsRow | null;
-  timings: TimingRow[]; whole_run: WholeRunRow | null; phases: PhaseRow[]; step_times: StepTimesRow[];
-  step_outliers: StepOutlierRow[]; launching: LaunchRow[]; memory: MemoryRow[]; allocator: AllocatorRow[];
-  memory_peaks: MemoryPeak[]; graphs: GraphRow[]; replay: ReplayRow | null; ranks: Ranks | null;
-  compilation: Compilation | null; unread: string[]; page: Page;
+  timings: TimingRow[]; whole_run: WholeRunRow | null; phases: PhaseRow[]; serving: ServingRow[];
+  step_times: StepTimesRow[]; step_outliers: StepOutlierRow[]; launching: LaunchRow[]; memory: MemoryRow[];
+  allocator: AllocatorRow[]; memory_peaks: MemoryPeak[]; graphs: GraphRow[]; replay: ReplayRow | null;
+  ranks: Ranks | null; compilation: Compilation | null; unread: string[]; page: Page;
 }
 /** The peak rates of a recorded device, per second; ``peaks`` by dtype. */
 export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
@@ -473,6 +473,18 @@ export interface Sentences {
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
   cause_colours: Record<string, string>; sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
+}
+/** Idle time per step of one cause, within the step's work (``between`` is false) or before the next's. */
+export interface ServingIdle { cause: string; between: boolean; idle_us: number; }
+/** One part of a step's device time. */
+export interface ServingPart { part: string; exposed_us: number; device_us: number; launches: number; }
+/** Steps of one phase, batch and graph mode; means per step unless it says otherwise. */
+export interface ServingRow {
+  rank: number; engine: string; phase: string; batch: number | null; graph: string; steps: number;
+  warmup: number; requests: number | null; query_tokens: number | null; kv_tokens: number | null;
+  padded: number | null; period_us: number | null; period_p90_us: number | null; span_us: number;
+  busy_us: number; between_us: number | null; kernels: number; launches: number; tokens_per_s: number | null;
+  idle: ServingIdle[]; parts: ServingPart[];
 }
 export type Shown = [Report, Sentences];
 /** Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their windows. */

@@ -21,6 +21,7 @@ from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
 from kinetoscope.document.steps import (
     AsItRunsRow,
     PhaseRow,
+    ServingRow,
     StepOutlierRow,
     StepRow,
     StepTimesRow,
@@ -50,6 +51,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     whole_run: WholeRunRow | None = None
     """Null where the whole run was not watched, as of a bare trace, or no steps were seen in it."""
     phases: list[PhaseRow] = []
+    serving: list[ServingRow] = []
+    """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []

@@ -16,7 +16,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
-from kinetoscope.analysis.replay.change import ReplayChange
+from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
 from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -128,6 +128,12 @@ class RankView:
         """By how much the program's own step gets shorter, µs, by its replay."""
         before = self.replay.step_us
         return 0.0 if before <= 0 else (1 - self.replay.after(change) / before) * self.own_step_us
+
+    def would_save(self, change: ReplayChange) -> float:
+        """The same once no step waits for its data loader any more."""
+        if not self.replay.waits_for_batches:
+            return self.saves(change)
+        return self.saves(change | NO_LATE_BATCHES) - self.saves(NO_LATE_BATCHES)
 
     def per_step(self, count: float) -> float:
         return count / self.steps

@@ -12,6 +12,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.replay.change import (
     ReplayChange,
+    faster_loader,
     in_a_row,
     no_wait,
     shorten,
@@ -47,6 +48,7 @@ __all__ = [
     "commands",
     "compiles",
     "evidence",
+    "faster_loader",
     "fewer_launches",
     "finding_of_calls",
     "in_a_row",

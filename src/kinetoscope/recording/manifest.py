@@ -6,6 +6,7 @@ A recording is a folder:
     ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
     trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
     trace/rank0.device.json       the same of the light pass, which records the device and little else
+    trace/rank0.capture0.json     how a CUDA graph was captured, one file a capture
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
@@ -78,6 +79,7 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         host_s: by the host's clock: when the host got there, however far it runs ahead of the device.
         data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
             device, and collecting garbage.
+        ready_s: of ``data_s``, in calls that found a batch of the loader's workers ready; empty: not known.
     """
 
     step_s: tuple[float, ...] = ()
@@ -85,6 +87,7 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_s: tuple[float, ...] = ()
     sync_s: tuple[float, ...] = ()
     gc_s: tuple[float, ...] = ()
+    ready_s: tuple[float, ...] = ()
     clock: Literal["device", "host"] = "host"
 
 
@@ -130,6 +133,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     trace: str | None = None
     device_trace: str | None = None  # of the light pass: device, runtime calls and steps, no ops
+    captures: tuple[str, ...] = ()  # of how CUDA graphs were captured, by the numbers of their replays
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
@@ -247,8 +251,7 @@ def check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
         raise InputError("the manifest is damaged: its ranks are not numbered from 0", where=where)
     home = os.path.realpath(folder)
     for record in ranks:
-        for field in PATHS:
-            path = getattr(record, field)
+        for path in (*(getattr(record, field) for field in PATHS), *record.captures):
             if path is not None and not _is_inside(home, path):
                 raise InputError(
                     f"the manifest names a file outside of its recording, {path!r}, which is not opened",

@@ -27,7 +27,7 @@ MOST_NODES, MOST_ENTRIES = 4000, 4000
 LONGEST_S = 1e9
 
 
-class Code(msgspec.Struct, frozen=True, array_like=True):
+class SampledPlace(msgspec.Struct, frozen=True, array_like=True):
     """A function, by its file, its name and the line on which it begins; ``file`` is empty where torch or
     Python does what ``name`` says."""
 
@@ -77,7 +77,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     ours_s: float = 0.0
     unseen_s: float = 0.0
     cpu_s: float = 0.0
-    places: tuple[Code, ...] = ()
+    places: tuple[SampledPlace, ...] = ()
     nodes: tuple[Node, ...] = ()
     tick: int | None = None
     history: tuple[tuple[float, int], ...] = ()

@@ -123,7 +123,7 @@ def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, l
         ]
         differs = abs(row.saving_alone_us - row.saving_us) > SIMILAR * row.saving_us
         if not row.also and row.paced_by is None and differs:
-            saves.append(Text(f", {numbers.time(row.saving_alone_us)} by itself", style))
+            saves.append(Text(f", {_alone(row)} by itself", style))
         yield "saves", [*saves, basis]
     elif row.saving_bytes:
         yield "frees", [Text(freed(row), "green"), basis]
@@ -193,7 +193,7 @@ def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
     if row.saving_us <= 0 and not row.also and row.paced_by is None:
         return ()
     of = " per step" if report.steps else ""
-    alone = numbers.time(row.saving_alone_us)
+    alone = _alone(row)
     if row.paced_by is not None:
         more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
         return (f"saves {more}{alone} {of_its_own(row)}",)
@@ -207,10 +207,20 @@ def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
     return (f"frees about {numbers.time(row.saving_us)} of device time{of}",)
 
 
+def _alone(row: FindingRow) -> str:
+    return numbers.time(row.saving_alone_us) if row.saving_alone_us else "nothing"
+
+
 def alone(report: Report, row: FindingRow) -> str:
     """The saving without the others, where that is another time and ``saving`` does not give it."""
-    own = numbers.time(row.saving_alone_us)
-    return "" if own == numbers.time(row.saving_us) or own in saving(report, row) else f"{own} by itself"
+    own = _alone(row)
+    return (
+        ""
+        if row.saving_alone_us == row.saving_us
+        or own == numbers.time(row.saving_us)
+        or own in saving(report, row)
+        else f"{own} by itself"
+    )
 
 
 def freed(row: FindingRow) -> str:

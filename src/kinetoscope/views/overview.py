@@ -33,20 +33,20 @@ from kinetoscope.render.blocks import (
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 from kinetoscope.render.terminal import Screen
-from kinetoscope.views import findings, graph_names, headline, ranks, steps, whole_run
+from kinetoscope.views import findings, graph_names, headline, ranks, serving, steps, whole_run
 
 Section = Callable[[int], Iterable[Block]]
 
 # Rows of each section: of the whole report; of a first screen; where that is too much; what it grows by.
 WHOLE = {
-    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "run": 8, "phases": 12, "pace": 99, "categories": 8,
-    "graphs": 3, "kernels": 10, "ops": 12, "next": 9,
+    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "serving": 8, "run": 8, "phases": 12, "pace": 99,
+    "categories": 8, "graphs": 3, "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
 # A file holds all of what is not named here.
 FILE = {"kernels": 20, "ops": 20, "ranks": 8}
 ALL = 1_000_000
 SCREEN = Screen(
-    least={"lead": 2, "findings": 1, "busy": 1, "next": 3},
+    least={"lead": 2, "findings": 1, "busy": 1, "serving": 4, "next": 3},
     less=(("lead", 1), ("next", 2), ("next", 1), ("busy", 0)),
     more=(
         ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("run", 4), ("phases", 4),
@@ -102,6 +102,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
+            "serving": partial(serving.section, report),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
@@ -120,8 +121,9 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
-    rows = steps.phases(report, ALL), steps.pace(report, ALL)
-    return [*_categories(report, ALL), *rows[0], *rows[1], *_next(report, inputs, "file", ALL)]
+    of_steps = serving.section(report, ALL), steps.phases(report, ALL), steps.pace(report, ALL)
+    shown = [block for blocks in of_steps for block in blocks]
+    return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
 
 
 def cards(report: Report) -> list[tuple[str, str, str]]:

@@ -28,7 +28,7 @@ from kinetoscope.recording.whole_run import (
     PERIODS,
     Node,
     Period,
-    Code,
+    SampledPlace,
     WholeRun,
     read,
 )
@@ -244,7 +244,9 @@ NODE = Node(parent=-1, place=0, line=0, seconds=(1.0,) * 4, samples=(1,) * 4, st
 )
 def test_a_file_that_is_no_tree_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
     path = tmp_path / "rank0.json"
-    damaged = WholeRun(places=(Code("a.py", "f", 1),), nodes=(msgspec.structs.replace(NODE, **changes),))
+    damaged = WholeRun(
+        places=(SampledPlace("a.py", "f", 1),), nodes=(msgspec.structs.replace(NODE, **changes),)
+    )
     path.write_bytes(msgspec.json.encode(damaged))
     with pytest.raises(InputError):
         read(path)

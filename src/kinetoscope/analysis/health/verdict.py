@@ -30,6 +30,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
 from kinetoscope.trace.schema import whole
@@ -61,6 +62,7 @@ def share_of(trace: Trace, rows: pl.DataFrame) -> float:
 
 
 DIED = "died-while-recording"
+CAPTURE = "capture"
 # Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.
 UNEVEN = 1.5
 
@@ -502,7 +504,18 @@ def _no_steps(trace: Trace) -> list[Note]:
     ]
 
 
+def _of_a_capture(trace: Trace) -> list[Note]:
+    if not is_capture(trace):
+        return []
+    text = (
+        "this is a recording of CUDA graphs being captured: what was launched went into graphs and did not "
+        "run. Read it together with a recording of the run: it names what runs inside the graphs there"
+    )
+    return [Note(CAPTURE, UNRELIABLE, text)]
+
+
 CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
+    _of_a_capture,
     _damages,
     _nothing_on_device,
     _no_host,

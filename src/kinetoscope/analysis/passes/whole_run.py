@@ -19,7 +19,7 @@ import msgspec
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.unprofiled import unprofiled
 from kinetoscope.recording.manifest import StepTimings
-from kinetoscope.recording.whole_run import PERIODS, Period, Code, WholeRun
+from kinetoscope.recording.whole_run import PERIODS, Period, SampledPlace, WholeRun
 from kinetoscope.sources.run import LoadedRun
 
 # So many samples of timed steps are enough to know them by; with fewer, those count while their time settled.
@@ -193,7 +193,7 @@ class _Tree:
                     seconds[at] += self.seconds[number][at]
                     samples[at] += self.samples[number][at]
 
-    def place(self, node: int) -> Code | None:
+    def place(self, node: int) -> SampledPlace | None:
         """The function that a node is, or what is done there; None of a line."""
         number = self.nodes[node].place
         return None if number < 0 else self.places[number]
@@ -439,12 +439,12 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
             joined.add(part)
             continue
         kind: Kind = "setup" if part.seconds["before"] > part.later_s else "phase"
-        where = _where(Code(file, name, line)) if file else None
+        where = _where(SampledPlace(file, name, line)) if file else None
         if name in (IMPORTING, COMPILING) and not file:
             kind = "importing" if name == IMPORTING else "compiling"
         if part.lines:
             first, last = min(part.lines), max(part.lines)
-            lines = row(_of_lines(name, first, last), kind, part, _where(Code(file, name, first)))
+            lines = row(_of_lines(name, first, last), kind, part, _where(SampledPlace(file, name, first)))
             rows.append(msgspec.structs.replace(lines, first_line=first, last_line=last))
             continue
         rows.append(row(name, kind, part, where))
@@ -464,7 +464,7 @@ def _first_optimizer_after(tree: _Tree) -> str | None:
     return next((tree.name_of(node) for node in functions if node >= 0), None)
 
 
-def _function(place: Code) -> str:
+def _function(place: SampledPlace) -> str:
     """A function's name as its author knows it; of a module's own code, the file's."""
     name = place.name.rpartition("<locals>.")[2]
     return PurePath(place.file).name if name == "<module>" else name
@@ -474,5 +474,5 @@ def _of_lines(function: str, first: int, last: int) -> str:
     return f"{f'line {first}' if first == last else f'lines {first}–{last}'} of {function}"
 
 
-def _where(place: Code) -> str:
+def _where(place: SampledPlace) -> str:
     return f"{PurePath(place.file).name}:{place.line}"

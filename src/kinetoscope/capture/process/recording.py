@@ -20,6 +20,7 @@ from kinetoscope.capture.process import environment, source
 from kinetoscope.capture.process.environment import Clocks
 from kinetoscope.capture.process.ranks import leader
 from kinetoscope.capture.process.whole_run import Sampler, watches
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import AllocatorHistory
 from kinetoscope.capture.recorder.profiler import ForeignProfilers, TorchDevice
 from kinetoscope.capture.recorder.provisional import Budget, Decisions
@@ -88,6 +89,7 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
+        self.graphs = GraphCaptures(self.device, self.trace)
         decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,
@@ -96,6 +98,7 @@ class ProcessRecording:
             inputs=self.inputs,
             ledgers=self.ledgers,
             memory=self.memory,
+            graphs=self.graphs,
             compilations=self._compilations,
             following=self._follow,
             moment=self.clocks.sample,
@@ -109,6 +112,8 @@ class ProcessRecording:
             lock=self.device.captures.lock,
             decisions=decisions,
         )
+        captures = self.device.captures
+        captures.before, captures.after = self.recorder.capture_begins, self.recorder.capture_ended
         self.tick = self.recorder.tick
         self.sources = Sources(self.tick, self.imports, self.recorder.part, self.recorder.model_called)
         self.foreign = ForeignProfilers(self._foreign_began, self._foreign_ended, self.own_trace)
@@ -274,6 +279,7 @@ class ProcessRecording:
             host=os.uname().nodename if hasattr(os, "uname") else "",
             trace=trace,
             device_trace=self._relative(light) if two_passes else None,
+            captures=tuple(map(self._relative, self.graphs.paths)),
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
             recording_ended=self.recorder.done,

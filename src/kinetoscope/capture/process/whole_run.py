@@ -23,7 +23,15 @@ from types import CodeType, FrameType
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
-from kinetoscope.recording.whole_run import MOST_ENTRIES, MOST_NODES, PERIODS, Node, Period, Code, WholeRun
+from kinetoscope.recording.whole_run import (
+    MOST_ENTRIES,
+    MOST_NODES,
+    PERIODS,
+    Node,
+    Period,
+    SampledPlace,
+    WholeRun,
+)
 
 # Between two samples, in seconds: at first, and where only a few are wanted soon.
 USUAL_S, SOON_S, LONGEST_S = 0.02, 0.002, 1.0
@@ -161,7 +169,7 @@ class Tree:
     """The samples so far, as :class:`WholeRun` has them; of bounded size."""
 
     def __init__(self) -> None:
-        self.places: list[Code] = []
+        self.places: list[SampledPlace] = []
         self.numbers: dict[Key, int] = {}
         self.parents: list[tuple[int, int, int]] = []
         self.children: dict[tuple[int, Key], int] = {}
@@ -209,7 +217,7 @@ class Tree:
         if key[1]:
             place = self.numbers.setdefault(key, len(self.places))
             if place == len(self.places):
-                self.places.append(Code(*key))
+                self.places.append(SampledPlace(*key))
         for column in (*self.seconds.values(), self.longest_s, self.since):
             column.append(0.0)
         for column in (*self.samples.values(), self.stays):
@@ -238,7 +246,7 @@ class Tree:
                 before[1][node] += self.samples[period][node]
                 self.seconds[period][node], self.samples[period][node] = 0.0, 0
 
-    def written(self) -> tuple[tuple[Code, ...], tuple[Node, ...], tuple[tuple[float, int], ...]]:
+    def written(self) -> tuple[tuple[SampledPlace, ...], tuple[Node, ...], tuple[tuple[float, int], ...]]:
         """Places, nodes and history as they are now, though another thread may be adding to them."""
         history, parents = list(self.history), list(self.parents)
         places = tuple(self.places)

@@ -8,14 +8,26 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
-from kinetoscope.capture.recorder.phases import Done, Phase, Prepare, RecordSteps, Recover, Time, Watch
+from kinetoscope.capture.recorder.phases import (
+    Done,
+    Phase,
+    Prepare,
+    RecordSteps,
+    Recover,
+    Settle,
+    Time,
+    Watch,
+)
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
@@ -45,6 +57,7 @@ class Recorder:
         inputs: keeps what kernels are called with in the step after the recorded ones.
         ledgers: what the host waits for while steps are timed.
         memory: the allocator's history.
+        graphs: records how CUDA graphs are captured.
         compilations: a number that grows while something compiles.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
@@ -61,6 +74,7 @@ class Recorder:
         inputs: KernelInputs | None = None,
         ledgers: NoLedgers | None = None,
         memory: NoMemoryHistory | None = None,
+        graphs: GraphCaptures | None = None,
         compilations: Callable[[], int] = lambda: 0,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
@@ -73,11 +87,13 @@ class Recorder:
         lock: threading.RLock | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.options, self.following, self.clock = options, following, clock
+        self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
         self.detector = StepDetector(may_lead=not options.whole)
         self.evaluation = Evaluation()
         decisions = decisions or Decisions()
-        self.provisional = Provisional(device, trace, saved, whole=options.whole, decisions=decisions)
+        self.provisional = Provisional(
+            device, trace, self._first_saved, whole=options.whole, decisions=decisions
+        )
         self.main_thread = MainThread(self._in_main_thread)
         ledgers = ledgers or NoLedgers()
         self.context = Context(
@@ -124,6 +140,33 @@ class Recorder:
     def _restart(self) -> None:
         self.provisional.stop()
         self.provisional.start()
+
+    def capture_begins(self, graph: Any) -> None:
+        """A graph is about to be captured in this thread, and no other is: record how, unless steps are being
+        timed, or a backward pass is running."""
+        busy, graphs = self.inside or self.foreign or self.options.careful, self.graphs
+        if graphs is None or busy or not isinstance(self.phase, (Watch, Settle)):
+            return
+        if self.provisional.running:
+            graphs.seen(graph)
+        elif not torch_private.in_backward() and graphs.wanted():
+            self._guarded(lambda: graphs.begin(graph))
+
+    def capture_ended(self, graph: Any) -> None:
+        """The capture has ended, and none runs."""
+        graphs = self.graphs
+        if graphs is not None and graphs.session is not None:
+            self._guarded(lambda: graphs.end(graph))
+            self._guarded(self._after_capture)
+
+    def _after_capture(self) -> None:
+        self.context.stopwatch.spoil()
+        self.context.device.release()
+
+    def _first_saved(self) -> None:
+        if self.graphs is not None:
+            self.graphs.keep_first()
+        self.context.saved()
 
     def budget_spent(self, why: str) -> None:
         """The provisional recording is to end, as soon as that harms nothing; called until it has, from a
@@ -284,7 +327,8 @@ class Recorder:
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
-            return msgspec.structs.replace(timings, notes=(*timings.notes, *provisional.failures))
+            notes_ = (*timings.notes, *provisional.failures, *(self.graphs.notes() if self.graphs else ()))
+            return msgspec.structs.replace(timings, notes=notes_)
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
