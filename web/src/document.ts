@@ -444,15 +444,22 @@ export interface Report {
   schema: string; kinetoscope: string; sources: SourceRow[]; environment: EnvironmentRow;
   devices: DeviceRow[]; categories: CategoryRow[]; kernels: KernelRow[]; steps: StepRow[]; ops: OpRow[];
   findings: FindingRow[]; health: Health; idle: IdleRow[]; as_it_runs: AsItRunsRow | null;
-  timings: TimingRow[]; step_levels: StepLevels | null; phases: PhaseRow[]; serving: ServingRow[];
-  step_times: StepTimesRow[]; step_outliers: StepOutlierRow[]; launching: LaunchRow[]; memory: MemoryRow[];
-  allocator: AllocatorRow[]; memory_peaks: MemoryPeak[]; graphs: GraphRow[]; replay: ReplayRow | null;
-  ranks: Ranks | null; compilation: Compilation | null; unread: string[]; page: Page;
+  timings: TimingRow[]; step_levels: StepLevels | null; whole_run: WholeRunRow | null; phases: PhaseRow[];
+  serving: ServingRow[]; step_times: StepTimesRow[]; step_outliers: StepOutlierRow[]; launching: LaunchRow[];
+  memory: MemoryRow[]; allocator: AllocatorRow[]; memory_peaks: MemoryPeak[]; graphs: GraphRow[];
+  replay: ReplayRow | null; ranks: Ranks | null; compilation: Compilation | null; unread: string[];
+  page: Page;
 }
 /** The peak rates of a recorded device, per second; ``peaks`` by dtype. */
 export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
 /** The kernels whose FLOPs and bytes are known, and the share of device time that they are. */
 export interface Roofline { dots: Dot[]; share_of_device_time: number; }
+/** One phase of the run; phases of one run sum to ``WholeRunRow. */
+export interface RunPhase {
+  name: string; kind: "compiling" | "importing" | "other" | "phase" | "setup" | "steps"; time_us: number;
+  share: number; where: string | null; times: number; longest_us: number; first_line: number | null;
+  last_line: number | null;
+}
 /** ``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which nothing else aliases; None where the log does not say. */
 export interface SavedForBackward {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
@@ -566,3 +573,9 @@ export interface UnknownGraph { hash: string; device_time_us: number; launches: 
 export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
 /** The host's measured waiting in a step: µs at the median. */
 export interface Waiting { data_us: number; sync_us: number; gc_us: number; }
+/** The whole run of one rank's process, from its start to its end. */
+export interface WholeRunRow {
+  rank: number; time_us: number; ours_us: number; unseen_us: number; sampling_us: number; samples: number;
+  steps_in: string; steps_share: number; steps_share_after_setup: number; about_steps: number | null;
+  timed_steps: number; recorded_steps: number; phases: RunPhase[]; first_optimizer_after: string | null;
+}

@@ -47,6 +47,32 @@ RESET_PEAKS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 # What the allocator counts bytes of.
 COUNTED = ("requested", "allocated", "reserved")
 
+# What torch is doing while one of these functions runs: files of its folder, and of triton's, with functions
+# in them (None: any). Those that compile run for nothing else; ``run`` of the same files launches.
+DOES: dict[str, tuple[str, frozenset[str] | None]] = {
+    "torch/_dynamo/convert_frame.py": ("compiling", None),
+    "torch/_inductor/async_compile.py": ("compiling", None),
+    "torch/_inductor/compile_fx.py": (
+        "compiling",
+        frozenset({"compile_fx", "compile_fx_inner", "_compile_fx_inner", "bw_compiler", "compile_fx_aot"}),
+    ),
+    "torch/_inductor/runtime/triton_heuristics.py": (
+        "compiling",
+        frozenset({"precompile", "autotune_to_one_config", "coordinate_descent_tuning"}),
+    ),
+    "torch/export/_trace.py": ("compiling", None),
+    "torch/jit/_trace.py": ("compiling", frozenset({"trace", "trace_module", "_trace_impl"})),
+    "triton/compiler/compiler.py": ("compiling", frozenset({"compile"})),
+    "triton/runtime/autotuner.py": ("compiling", frozenset({"_bench"})),
+    "torch/utils/data/dataloader.py": ("loading data", None),
+    "torch/serialization.py": ("saving", frozenset({"save", "_save", "_legacy_save"})),
+    "torch/distributed/checkpoint/state_dict_saver.py": ("saving", None),
+    "torch/_tensor.py": ("backward", frozenset({"backward"})),
+    "torch/autograd/__init__.py": ("backward", frozenset({"backward", "grad"})),
+}
+# The folder of torch's optimizers, whose ``step`` is the one in each of its files.
+OPTIMIZERS = "torch/optim/"
+
 
 def structured_formatter() -> logging.Formatter:
     """The formatter that writes the lines and payloads of a TORCH_TRACE file."""

@@ -54,6 +54,7 @@ from kinetoscope.document.steps import (
     CauseRow,
     PhaseKernel,
     PhaseRow,
+    RunPhase,
     ServingIdle,
     ServingPart,
     ServingRow,
@@ -67,6 +68,7 @@ from kinetoscope.document.steps import (
     StepTimesRow,
     TimingRow,
     Waiting,
+    WholeRunRow,
 )
 
 __all__ = [
@@ -126,6 +128,7 @@ __all__ = [
     "RanksListing",
     "ReplayRow",
     "Report",
+    "RunPhase",
     "SecondRecording",
     "ServingIdle",
     "ServingPart",
@@ -144,4 +147,5 @@ __all__ = [
     "TimingRow",
     "Waiting",
     "WhatIfRow",
+    "WholeRunRow",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ from kinetoscope.document.steps import (
     StepRow,
     StepTimesRow,
     TimingRow,
+    WholeRunRow,
 )
 
 SCHEMA = "kinetoscope.report/1"
@@ -50,6 +51,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     timings: list[TimingRow] = []
     step_levels: StepLevels | None = None
     """Null of a bare trace, and of recordings made before steps had levels."""
+    whole_run: WholeRunRow | None = None
+    """Null where the whole run was not watched, as of a bare trace, or no steps were seen in it."""
     phases: list[PhaseRow] = []
     serving: list[ServingRow] = []
     """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
+from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
+from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
 from kinetoscope.analysis.serving.table import ServingIdle as ServingIdle
 from kinetoscope.analysis.serving.table import ServingPart as ServingPart
 from kinetoscope.analysis.serving.table import ServingRow as ServingRow

@@ -13,6 +13,7 @@ A recording is a folder:
     compile/rank0.kernels.jsonl   registers, spills and shared memory of each Triton kernel's configurations
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
+    whole_run/rank0.json          where the main thread was, from the import of torch to the end
     program/rank0.json            the source of the program's modules, and of what was compiled
     output/                       what the program's failure left behind: its traceback
     memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
@@ -185,6 +186,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom: str | None = None  # the snapshot where the first allocation failed
     oom_held: str | None = None
     program: str | None = None
+    whole_run: str | None = None  # what the program did from its start to its end
     wall_s: float | None = None  # from the import of torch to the end
     phase: str | None = None  # what the recorder was doing when the process died of a fault; else None
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
@@ -203,7 +205,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # Fields of a RankRecord that name files, relative to the recording.
 PATHS = (
     "trace", "device_trace", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels", "counters",
-    "memory", "memory_held", "oom", "oom_held", "program",
+    "memory", "memory_held", "oom", "oom_held", "program", "whole_run",
 )  # fmt: skip
 
 

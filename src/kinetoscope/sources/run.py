@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
+from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
@@ -76,7 +77,7 @@ class LoadedRun:
     have one. ``unread`` names the files of a folder that are no trace, with the reason; ``lost`` those of
     them that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
-    ``inputs`` are the paths as they were given.
+    ``inputs`` are the paths as they were given. ``watched`` are the samples of whole runs, by rank.
     """
 
     traces: tuple[Trace, ...]
@@ -89,6 +90,7 @@ class LoadedRun:
     timelines: tuple[Path, ...] = ()
     lost: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
 
     @property
     def remarks(self) -> list[str]:
@@ -152,11 +154,17 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     timelines: list[Path] = []
     failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
+    watched: dict[int, whole_run.WholeRun] = {}
     for item in chain.from_iterable(map(recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = folders.opened(item)
             memory += [one for rank in manifest.ranks for one in _memory_files(item, rank)]
             traced = [rank for rank in manifest.ranks if rank.trace is not None]
+            first = next((rank for rank in traced if rank.whole_run), None)
+            if first is not None and first.whole_run and not watched:  # one rank stands for all
+                seen, why = _attempted(partial(whole_run.read, item / first.whole_run))
+                watched.update((first.rank, one) for one in seen)
+                unread += map(_left_out, why)
             for rank in spread(traced)[: _most()]:
                 found, why = _attempted(partial(read, item / (rank.trace or ""), rank.rank))
                 recorded += found
@@ -212,6 +220,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         tuple(memory),
         tuple(timelines),
         tuple(map(_left_out, (*failures, *damaged))),
+        watched=watched,
     )
 
 
@@ -294,8 +303,8 @@ def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
     ]
 
 
-def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
-    """A trace, or what is wrong with it."""
+def _attempted(read: Callable[[], T]) -> tuple[list[T], list[InputError]]:
+    """The thing that is read, or what is wrong with it."""
     try:
         return [read()], []
     except InputError as error:

@@ -33,14 +33,14 @@ from kinetoscope.render.blocks import (
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 from kinetoscope.render.terminal import Screen
-from kinetoscope.views import findings, graph_names, headline, ranks, serving, steps
+from kinetoscope.views import findings, graph_names, headline, ranks, serving, steps, whole_run
 
 Section = Callable[[int], Iterable[Block]]
 
 # Rows of each section: of the whole report; of a first screen; where that is too much; what it grows by.
 WHOLE = {
-    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "serving": 8, "phases": 12, "pace": 99, "categories": 8,
-    "graphs": 3, "kernels": 10, "ops": 12, "next": 9,
+    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "serving": 8, "run": 8, "phases": 12, "pace": 99,
+    "categories": 8, "graphs": 3, "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
 # A file holds all of what is not named here.
 FILE = {"kernels": 20, "ops": 20, "ranks": 8}
@@ -49,7 +49,7 @@ SCREEN = Screen(
     least={"lead": 2, "findings": 1, "busy": 1, "serving": 4, "next": 3},
     less=(("lead", 1), ("next", 2), ("next", 1), ("busy", 0)),
     more=(
-        ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4),
+        ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("run", 4), ("phases", 4),
         ("kernels", 3), ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12),
         ("busy", 8), ("kernels", 8), ("categories", 8),
     ),
@@ -103,6 +103,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
             "serving": partial(serving.section, report),
+            "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
             "categories": partial(_categories, report),
@@ -110,7 +111,11 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
             "kernels": partial(_kernels, report),
         }
     else:
-        sections |= {"phases": partial(steps.phases, report), "ops": partial(_ops, report)}
+        sections |= {
+            "run": partial(whole_run.section, report),
+            "phases": partial(steps.phases, report),
+            "ops": partial(_ops, report),
+        }
     return sections | {"next": partial(_next, report, inputs, extent)}
 
 

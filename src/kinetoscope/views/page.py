@@ -41,6 +41,7 @@ from kinetoscope.views import (
     ranks,
     sources,
     steps,
+    whole_run,
 )
 
 PARTS = 12  # of the critical path
@@ -144,7 +145,7 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
         "overview": overview.page(report, inputs),
         "graphs": list(overview.graphs(report)),
         "ops": list(overview.ops(report)),
-        "steps": list(steps.listing(report)),
+        "steps": [*whole_run.section(report, overview.ALL), *steps.listing(report)],
         "devices": list(steps.devices(report)),
         "allocator": list(memory.allocator(report)),
         "ranks": ranks.page(report.ranks) if report.ranks else [],

@@ -8,6 +8,7 @@ next to it with their reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
+from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.analysis.time.window import window
@@ -36,6 +38,7 @@ from kinetoscope.trace.schema import whole
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
+NOT_A_NAME = re.compile(r"[^0-9A-Za-z_]+")
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -74,6 +77,7 @@ def of_the_run(run: LoadedRun) -> list[Note]:
         *_inflation(run),
         *_timed_otherwise(run),
         *_busy_machine(run),
+        *_phases_not_recorded(run),
     ]
 
 
@@ -105,6 +109,46 @@ def _ended(run: LoadedRun) -> list[Note]:
             text = f"the program ended before its time{how}, after these steps had been recorded"
             notes.append(Note("ended", INFO, text, rank=record.rank))
     return notes
+
+
+# Of the run after its setup: a phase that takes so much is as worth a look as most findings.
+LARGE_PHASE = 0.2
+LESSER_PART = 0.5
+LONGEST_NAME = 80
+
+
+def _phases_not_recorded(run: LoadedRun) -> list[Note]:
+    """Parts of the whole run that the recorded steps say nothing of."""
+    found = whole_run(run)
+    if found is None:
+        return []
+    setup = ("importing", "compiling", "setup")
+    after_setup = 1 - sum(row.share for row in found.phases if row.kind in setup)
+    lesser = found.steps_share_after_setup < LESSER_PART
+    notes: list[Note] = []
+    for row in found.phases:
+        share = row.share / after_setup if after_setup > 0 else 0.0
+        if row.kind == "phase" and share >= LARGE_PHASE:
+            function = "" if row.first_line is not None else row.name.rpartition(".")[2]
+            name = NOT_A_NAME.sub("_", function)[:40] or "part"
+            text = (
+                f"{share:.0%} of the run after its setup is in {_cut(row.title)}, which was not recorded: "
+                f'put it into torch.profiler.record_function("{name}") and record it with '
+                f"`kinetoscope run --range {name} …`"
+            )
+            # The recorded steps' figures stand; what they promise is promised to a lesser part of the run.
+            notes.append(Note("phase-not-recorded", DEGRADED if lesser else INFO, text, rank=found.rank))
+    if found.first_optimizer_after is not None:
+        text = (
+            f"an optimizer first stepped in {_cut(found.first_optimizer_after)}, after all was recorded: the "
+            "recorded steps are none of training (`--warmup N` records later ones)"
+        )
+        notes.append(Note("optimizer-not-recorded", DEGRADED, text, rank=found.rank))
+    return notes
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def _ranks_absent(run: LoadedRun) -> list[Note]:

@@ -23,6 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
@@ -368,6 +369,8 @@ class TorchDevice:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
         self.captures = Captures()
+        # No thread of ours runs within it.
+        self.undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def session(self, *, kind: SessionKind, any_thread: bool) -> KinetoSession:
         """A session of the host and the device together (``full``), or of the device alone.
@@ -421,7 +424,10 @@ class TorchDevice:
 
         if not torch.cuda.is_initialized():
             return True
-        return not self.options.careful and self.occupied() is None and cupti.detach()
+        if self.options.careful or self.occupied() is not None:
+            return False
+        with self.undisturbed():
+            return cupti.detach()
 
     def has_clock(self) -> bool:
         """Whether the device times its own work."""
