@@ -103,7 +103,12 @@ def judged(
     runs_as = document.get("as_it_runs") or {}
     timings = next(iter(document.get("timings") or []), {})
     said_us = (runs_as.get("step_us") or {}).get("median")
-    step = runs_as.get("step") or {"name": timings.get("step_name"), "found_by": timings.get("found_by")}
+    known = (document.get("step_levels") or {}).get("levels") or []
+    step = {
+        "name": known[0]["name"] if known else timings.get("step_name"),
+        "found_by": timings.get("found_by"),
+        "levels": known[1:],
+    }
     factor = 1.0  # the program's steps in one of the report's
     if said_us:
         level = min(
