@@ -119,7 +119,7 @@ def judged(
         ratio = said_us / 1e3 / own_ms / factor
         counts["step"] += 0.9 <= ratio <= 1.1
         levels = ", ".join(
-            f"{one['name']} {number(one['per_step'], 0, 1)}" for one in step.get("levels") or []
+            f"{one['name']} {number(one['calls'], 0, 1)}" for one in step.get("levels") or []
         )
         lines += [
             f"  step said       {step.get('name')} (by {step.get('found_by')}; {levels or 'no levels'})",
