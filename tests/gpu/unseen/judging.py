@@ -118,9 +118,7 @@ def judged(
         factor = expected["levels"][level]
         ratio = said_us / 1e3 / own_ms / factor
         counts["step"] += 0.9 <= ratio <= 1.1
-        levels = ", ".join(
-            f"{one['name']} {number(one['calls'], 0, 1)}" for one in step.get("levels") or []
-        )
+        levels = ", ".join(f"{one['name']} {number(one['calls'], 0, 1)}" for one in step.get("levels") or [])
         lines += [
             f"  step said       {step.get('name')} (by {step.get('found_by')}; {levels or 'no levels'})",
             f"  as it runs      {said_us / 1e3:.3f} ms, {ratio:.2f} of the own clock taken as: {level}",
