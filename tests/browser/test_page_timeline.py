@@ -100,7 +100,7 @@ def test_an_event_shows_how_it_came_about(run: LoadedRun, page: Any, origin: int
     go(page, f"timeline&k={at}")
     shown = facts(page)
     launch = trace.host_events.row(row["launch"], named=True)
-    assert shown["duration"] == numbers.time(row["duration_ns"] / 1000)
+    assert shown["duration"] == f"{row['duration_ns'] / 1000:,.3f} µs"
     assert shown["waited"].startswith(numbers.time((row["start_ns"] - launch["start_ns"]) / 1000))
     assert shown["grid × block"] == f"{row['grid']} × {row['block']}"
     assert shown["registers a thread"] == str(row["registers"])
@@ -111,7 +111,7 @@ def test_an_event_shows_how_it_came_about(run: LoadedRun, page: Any, origin: int
 
 def test_the_address_keeps_the_place(page: Any) -> None:
     go(page, "timeline&t=1000-2000&k=5")
-    page.focus("canvas")
+    page.focus(".canvas canvas")
     page.keyboard.press("d")
     page.wait_for_timeout(250)
     moved = page.evaluate("location.hash")
@@ -130,13 +130,13 @@ def test_keys_mouse_and_wheel_move_it(page: Any) -> None:
 
     go(page, "timeline&t=10000-20000")
     start, end = view()
-    page.focus("canvas")
+    page.focus(".canvas canvas")
     page.keyboard.press("w")
     assert view()[1] - view()[0] == pytest.approx(0.7 * (end - start))
     page.keyboard.press("s")
     page.keyboard.press("a")
     assert view()[0] < start
-    box = page.locator("canvas").bounding_box()
+    box = page.locator(".canvas canvas").bounding_box()
     page.mouse.move(box["x"] + 400, box["y"] + 300)
     page.mouse.down()
     page.mouse.move(box["x"] + 300, box["y"] + 300, steps=3)
@@ -155,7 +155,7 @@ def test_keys_mouse_and_wheel_move_it(page: Any) -> None:
     page.mouse.up()
     page.keyboard.up("Shift")
     assert "A range of" in page.inner_text(".panel h2")
-    page.focus("canvas")
+    page.focus(".canvas canvas")
     page.keyboard.press("Escape")
     assert not page.is_visible(".panel")
     page.keyboard.press("ArrowRight")
@@ -182,7 +182,7 @@ def test_evidence_is_lit_in_the_timeline(page: Any) -> None:
     page.wait_for_selector("canvas")
     lit = page.evaluate("[...kinetoscope.timeline.marked.rows]")
     assert lit
-    page.focus("canvas")
+    page.focus(".canvas canvas")
     page.keyboard.press("d")
     page.wait_for_timeout(250)  # the address follows a little later
     page.reload()

@@ -44,7 +44,11 @@ def recorded(case: str, side: str) -> LoadedRun | None:
     if not files:
         return None
     ranks = [
-        RankRecord(rank=rank, steps=StepTimings(unprofiled_s=tuple(us / 1e6 for us in ran.unprofiled_us)))
+        RankRecord(
+            rank=rank,
+            steps=StepTimings(unprofiled_s=tuple(us / 1e6 for us in ran.unprofiled_us)),
+            peak_memory_bytes=(ran.peak or {}).get("allocated"),
+        )
         for rank, ran in enumerate(_ranks(case, side))
         if ran.unprofiled_us
     ]

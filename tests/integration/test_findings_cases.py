@@ -23,6 +23,8 @@ from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find, rules
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
 
+# By rule the subjects of what can still be done once its case's fix is made.
+NEXT = {"no-tensor-cores": {"bfloat16"}}
 SHOWN = [case for case in cases() if case in rules()]
 
 
@@ -32,7 +34,7 @@ def test_a_rule_fires_before_the_fix_and_is_silent_after(case: str) -> None:
         pytest.skip("its programs have not been run on a GPU yet")
     assert found(case, "before")
     assert recorded(case, "after") is not None
-    assert not found(case, "after")
+    assert {finding.subject for finding in found(case, "after")} <= NEXT.get(case, set())
 
 
 def test_predicted_savings_are_what_the_fixes_saved() -> None:

@@ -102,7 +102,7 @@ class FakeLedgers:
 
     def wait(self, data_s: float = 0.0, sync_s: float = 0.0, gc_s: float = 0.0) -> None:
         more = (round(seconds * 1e9) for seconds in (data_s, sync_s, gc_s))
-        self.waited = Waited(*(before + now for before, now in zip(self.waited, more, strict=True)))
+        self.waited = Waited(*(before + now for before, now in zip(self.waited[:3], more, strict=True)))
 
 
 class Program:

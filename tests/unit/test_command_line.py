@@ -68,7 +68,7 @@ def test_other_verbs_that_run_a_program_leave_it_its_words(verb: str, before: li
     [
         ("report", ["x", "--every"], "--every-rank"),
         ("kernels", ["x", "--jso"], "--json"),
-        ("run", ["--ste", "3", "t.py"], "--steps"),
+        ("run", ["--warm", "3", "t.py"], "--warmup"),
         ("whatif", ["x", "--no-syn"], "--no-sync"),
     ],
 )
@@ -83,5 +83,5 @@ def test_no_option_is_abbreviated(
 
 def test_an_option_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
-        parse("run", ["--stepz", "3", "train.py"])
-    assert "there is no option --stepz; did you mean --steps" in capsys.readouterr().err
+        parse("run", ["--warmupz", "3", "train.py"])
+    assert "there is no option --warmupz; did you mean --warmup" in capsys.readouterr().err

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from command import ENVIRONMENT
 from kinetoscope.findings.registry import rules
 
 GPU = Path(__file__).parents[1] / "gpu"
@@ -44,3 +49,71 @@ def test_fixes_are_those_of_programs_and_the_advice_of_rules_that_exist(
     advised = {rule for fixes in programs.FIXES.values() for named in fixes.values() for rule in named}
     assert advised
     assert advised <= set(rules())
+
+
+UNSEEN = GPU / "unseen"
+# Rules that answers name and that are not there yet.
+PLANNED = {
+    "data-on-device", "dense-embedding-gradient", "files-written", "many-small-tables",
+    "needless-recomputation", "needless-scaler", "new-shape-planning", "recurrent-host-work",
+    "repeated-module-calls", "small-batch",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", [UNSEEN, UNSEEN / "blind"], ids=["first", "blind"])
+def test_answers_are_of_programs_and_name_their_fixes_and_rules_that_exist(folder: Path) -> None:
+    answers: dict[str, Any] = json.loads((folder / "expected.json").read_text())
+    programs = {path.stem for path in folder.glob("*.py")} - {"evaluate", "judging"}
+    assert set(answers) == programs
+    for name, answer in answers.items():
+        source = (folder / f"{name}.py").read_text()
+        fixes = set(re.findall(r'"([a-z0-9-]+)" (?:not )?in FIX', source))
+        assert {one for named in answer["fixes"] for one in named.split(",")} <= fixes, name
+        assert {"STEPS", "TINY"} <= set(re.findall(r'"([A-Z]+)"', source)), name
+        parts = [answer[what] for what in ("first", "second", "no_use")] + list(answer["fixes"].values())
+        named = {rule for part in parts for rule in part["rules"] if "-" in rule}
+        assert named <= set(rules()) | PLANNED, name
+        assert {fix["expect"] for fix in answer["fixes"].values()} <= {"saves", "little", "unsure"}
+        assert 1 in answer["levels"].values(), name
+
+
+PROGRAM = """
+import os, time
+for _ in range(int(os.environ["STEPS"])):
+    began = time.perf_counter()
+    sum(range(100_000 if "fast" in os.environ["FIX"] else 1_000_000))
+print(f"{(time.perf_counter() - began) * 1e3} ms a step")
+"""
+ANSWER = {
+    "step": "a sum", "levels": {"sum": 1}, "clock": {"regex": r"([\d.]+) ms", "ms": 1}, "score": None,
+    "steps": {"first": 1, "clocks": 1, "lead": 0, "least": 1},
+    "first": {"do": "sum less", "rules": []}, "second": {"rules": []}, "no_use": {"rules": []},
+    "fixes": {"fast": {"expect": "saves", "rules": []}},
+}  # fmt: skip
+
+
+@pytest.mark.slow  # two programs recorded
+def test_programs_are_measured_while_there_is_time_and_once(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    folder, out = tmp_path / "set", tmp_path / "out"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.py").write_text(PROGRAM)
+    (folder / "expected.json").write_text(json.dumps({"one": ANSWER, "two": ANSWER}))
+
+    def evaluate(what: str, *options: str) -> str:
+        words = [str(UNSEEN / "evaluate.py"), what, str(out), "--set", str(folder), *options]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=ENVIRONMENT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    brief = ("--seconds", "0.01", "--record-seconds", "0.01", "--rounds", "1", "--skip-recorded")
+    assert "no time left for two" in evaluate("record", *brief, "--minutes", "0.0001")
+    measured = json.loads((out / "results-1.json").read_text())
+    assert list(measured) == ["one"]
+    assert {row["fix"] for row in measured["one"]["runs"]} == {"", "fast"}
+    assert "one: plain" not in evaluate("record", *brief)
+    assert list(json.loads((out / "results-1.json").read_text())) == ["one", "two"]
+    with tarfile.open(out / "recordings-1-0.tar") as packed:
+        assert sorted(packed.getnames()) == ["one.tar.xz", "two.tar.xz"]
+    assert "2 programs" in evaluate("judge")

@@ -31,6 +31,7 @@ export class App {
   readonly timeline: string;
   private readonly kernelIndex: Map<string, number>;
   private worksByName: Map<string, Uint32Array> | null = null;
+  private readonly briefs: Map<string, string>;
   private readonly compiledByName = new Map<string, CompiledKernel[]>();
 
   constructor(
@@ -42,6 +43,7 @@ export class App {
     this.isComparison = Object.keys(sentences.sides).length > 0;
     this.timeline = this.isComparison ? "comparison" : "timeline";
     this.kernelIndex = new Map(report.kernels.map((row, index) => [row.name, index]));
+    this.briefs = new Map(store?.names.flatMap(({ name, short }) => (short ? [[name, short]] : [])));
     for (const kernel of report.compilation?.kernels ?? [])
       for (const name of new Set([kernel.name, kernel.symbol]))
         this.compiledByName.set(name, [...(this.compiledByName.get(name) ?? []), kernel]);
@@ -53,6 +55,9 @@ export class App {
     const at = hash === undefined ? -1 : this.report.graphs.findIndex((row) => row.hash === hash);
     return at < 0 ? name : `graph ${this.sentences.graph_labels[at]}`;
   }
+
+  /** What device work is called in every table, bar and panel. */
+  short = (name: string): string => this.kernelOf(name)?.short_name ?? this.briefs.get(name) ?? name;
 
   /** A kernel's launches, as places among device work in the order of the lanes. */
   works(name: string): Uint32Array {
@@ -94,15 +99,26 @@ export class App {
   }
 
   /** The same on the clock of the traces, in microseconds. */
-  traceTimeHref(fromUs: number, toUs: number, more: Record<string, string | number> = {}): string | null {
+  traceTimeHref(
+    fromUs: number,
+    toUs: number,
+    more: Record<string, string | number> = {},
+    room = 0.15,
+  ): string | null {
     if (!this.store) return null;
     const origin = this.store.timeline.origin_ns / 1000;
-    return this.timeHref((fromUs - origin) * 1000, (toUs - origin) * 1000, more);
+    return this.timeHref((fromUs - origin) * 1000, (toUs - origin) * 1000, more, room);
   }
 
   rowHref(row: number): string {
     const store = this.store!;
     return this.timeHref(store.start[row]!, store.endOf(row), { k: row }, 4);
+  }
+
+  /** An event that something points at, by its place in a rank's file. */
+  eventHref(rank: number, event: number): string | null {
+    const mark = this.store?.timeline.marks.find((one) => one.rank === rank && one.event === event);
+    return mark ? this.rowHref(mark.row) : null;
   }
 
   /** `model.py:12`, the whole path kept for the code page. */

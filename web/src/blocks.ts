@@ -123,6 +123,8 @@ function hrefOf(app: App, { kind, target }: Text): string | null {
   if (kind === "part") return `#${target}`;
   if (kind === "graph") return format(["kernels"], { graph: target });
   if (kind === "time") return app.traceTimeHref(...(target.split(",").map(Number) as [number, number]));
+  if (kind === "event" && target)
+    return app.eventHref(...(target.split(":").map(Number) as [number, number]));
   if (kind !== "finding") return null;
   const index = app.report.findings.findIndex((row) => row.rule === target);
   return index < 0 ? null : format(["overview"], { finding: index });
@@ -154,6 +156,7 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
           return {
             label: title,
             ...(NUMERIC.has(kind) ? { kind: "number" } : kind === "text" ? { kind: "plain" } : {}),
+            ...(UNITS[kind] && { unit: UNITS[kind] }),
             value: (row) => sortable(row[at]!, kind),
             cell: (row) => draw(at, row),
           };
@@ -179,6 +182,13 @@ const segmentsOf = (value: Cell): Segment[] =>
     : [];
 
 const NUMERIC = new Set<TableColumn["kind"]>(["time", "change", "share", "count", "bytes", "number"]);
+
+const UNITS: Partial<Record<TableColumn["kind"], string>> = {
+  time: "µs",
+  change: "µs",
+  share: "fraction",
+  bytes: "bytes",
+};
 
 /** What a cell is sorted by: its number or its words. */
 function sortable(value: Cell, kind: TableColumn["kind"]): number | string | null {

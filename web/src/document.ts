@@ -296,7 +296,7 @@ export interface Line {
 export interface LineTime {
   file: string; line: number; code: string; device_time_us: number; own_us: number; kernels: number;
   share_of_device_time: number; share_of_window: number; speed_of_light: number | null;
-  costed_us: number | null;
+  costed_us: number | null; library_us: Record<string, number>;
 }
 export interface LogSource {
   path: string; bytes: number; records: number; rank: number; damages: Record<string, number>;
@@ -336,7 +336,7 @@ export interface MemoryRow {
 /** The moment of an interval of the history when most was allocated. */
 export interface MemorySample { time_us: number; reserved_bytes: number; bytes: number[]; }
 /** A name of events. */
-export interface Name { name: string; kind: string; category: string; }
+export interface Name { name: string; kind: string; category: string; short?: string; }
 export interface NotFused { why: string; count: number; examples: string[]; }
 /** One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers. */
 export interface Note {
@@ -368,6 +368,7 @@ export interface PackedColumn {
 export interface Page {
   timeline: Timeline | null; program: SourceFile[]; clocks: DeviceClock[]; modules: GeneratedModule[];
   frame_texts: FrameText[]; roofs: Roof[]; benches: BenchedKernel[]; meanings: Record<string, string>;
+  command: string[]; peak_memory_bytes: number | null; unrecorded: string[];
 }
 /** The settings of min-cut: torch. */
 export interface PartitionerSettings {
@@ -443,15 +444,22 @@ export interface Report {
   schema: string; kinetoscope: string; sources: SourceRow[]; environment: EnvironmentRow;
   devices: DeviceRow[]; categories: CategoryRow[]; kernels: KernelRow[]; steps: StepRow[]; ops: OpRow[];
   findings: FindingRow[]; health: Health; idle: IdleRow[]; as_it_runs: AsItRunsRow | null;
-  timings: TimingRow[]; phases: PhaseRow[]; step_times: StepTimesRow[]; step_outliers: StepOutlierRow[];
-  launching: LaunchRow[]; memory: MemoryRow[]; allocator: AllocatorRow[]; memory_peaks: MemoryPeak[];
-  graphs: GraphRow[]; replay: ReplayRow | null; ranks: Ranks | null; compilation: Compilation | null;
-  unread: string[]; page: Page;
+  timings: TimingRow[]; step_levels: StepLevels | null; whole_run: WholeRunRow | null; phases: PhaseRow[];
+  serving: ServingRow[]; step_times: StepTimesRow[]; step_outliers: StepOutlierRow[]; launching: LaunchRow[];
+  memory: MemoryRow[]; allocator: AllocatorRow[]; memory_peaks: MemoryPeak[]; graphs: GraphRow[];
+  replay: ReplayRow | null; ranks: Ranks | null; compilation: Compilation | null; unread: string[];
+  page: Page;
 }
 /** The peak rates of a recorded device, per second; ``peaks`` by dtype. */
 export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
 /** The kernels whose FLOPs and bytes are known, and the share of device time that they are. */
 export interface Roofline { dots: Dot[]; share_of_device_time: number; }
+/** One phase of the run; phases of one run sum to ``WholeRunRow. */
+export interface RunPhase {
+  name: string; kind: "compiling" | "importing" | "other" | "phase" | "setup" | "steps"; time_us: number;
+  share: number; where: string | null; times: number; longest_us: number; first_line: number | null;
+  last_line: number | null;
+}
 /** ``bytes`` is None where a size is a symbol; ``donated``: the backward may write over its memory, which nothing else aliases; None where the log does not say. */
 export interface SavedForBackward {
   name: string; dtype: string; shape: string[]; device: string; bytes: number | null; donated: boolean | null;
@@ -462,11 +470,24 @@ export interface Segment { type: "Segment"; share: number; colour: string; fill:
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
   window: string; savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
-  graph_labels: string[]; idle: IdleRow[]; devices: Bar[]; cards: [string, string, string][];
+  graph_labels: string[]; devices: Bar[]; program: string; cards: [string, string, string][];
   roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
   uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
-  cause_colours: Record<string, string>; sides: Record<string, string>;
+  cause_colours: Record<string, string>; phases: Record<string, [string, string]>;
+  sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
+}
+/** Idle time per step of one cause, within the step's work (``between`` is false) or before the next's. */
+export interface ServingIdle { cause: string; between: boolean; idle_us: number; }
+/** One part of a step's device time. */
+export interface ServingPart { part: string; exposed_us: number; device_us: number; launches: number; }
+/** Steps of one phase, batch and graph mode; means per step unless it says otherwise. */
+export interface ServingRow {
+  rank: number; engine: string; phase: string; batch: number | null; graph: string; steps: number;
+  warmup: number; requests: number | null; query_tokens: number | null; kv_tokens: number | null;
+  padded: number | null; period_us: number | null; period_p90_us: number | null; span_us: number;
+  busy_us: number; between_us: number | null; kernels: number; launches: number; tokens_per_s: number | null;
+  idle: ServingIdle[]; parts: ServingPart[];
 }
 export type Shown = [Report, Sentences];
 /** Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their windows. */
@@ -490,10 +511,20 @@ export interface SpreadRow {
 export interface StackLine { file: string; line: number; function: string; code: string | null; }
 /** A sentence behind a mark: all is well, or it is not. */
 export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
+/** A source of steps that was seen while they were looked for: so many ``ticks``, one every ``each_us`` at the median. */
+export interface StepCandidateRow {
+  kind: string; name: string; ticks: number; each_us: number | null; option: string;
+}
 /** One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or idle time (of a cause), which is its ``kind``. */
 export interface StepDifference {
   kind: string; name: string; extra_us: number; count: number; usual_count: number;
 }
+/** A step of the program, or a part that it is made of; the first of them is the step. */
+export interface StepLevelRow {
+  kind: string; name: string; calls: number; each_us: number | null; option: string;
+}
+/** The step of the program, its parts, and the other sources that could have been it. */
+export interface StepLevels { levels: StepLevelRow[]; candidates: StepCandidateRow[]; }
 /** One step that took longer than the others of its phase; ``differences`` are the largest first. */
 export interface StepOutlierRow {
   rank: number; name: string; duration_us: number; median_us: number; differences: StepDifference[];
@@ -542,3 +573,9 @@ export interface UnknownGraph { hash: string; device_time_us: number; launches: 
 export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
 /** The host's measured waiting in a step: µs at the median. */
 export interface Waiting { data_us: number; sync_us: number; gc_us: number; }
+/** The whole run of one rank's process, from its start to its end. */
+export interface WholeRunRow {
+  rank: number; time_us: number; ours_us: number; unseen_us: number; sampling_us: number; samples: number;
+  steps_in: string; steps_share: number; steps_share_after_setup: number; about_steps: number | null;
+  timed_steps: number; recorded_steps: number; phases: RunPhase[]; first_optimizer_after: string | null;
+}

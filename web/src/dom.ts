@@ -76,24 +76,25 @@ export const list = (kind: string | null, rows: Child[]): HTMLElement =>
   );
 
 /** Copies on click, and says so. */
-export function copyButton(text: string, what: string): HTMLButtonElement {
+export function copyButton(text: string | (() => string), what: string, label = "copy"): HTMLButtonElement {
   const button = h(
     "button",
-    { type: "button", class: "copy", "aria-label": `copy ${what}`, onClick: () => void copy() },
-    "copy",
+    { type: "button", class: "copy", "aria-label": `${label} ${what}`, onClick: () => void copy() },
+    label,
   );
   const copy = async () => {
+    const copied = typeof text === "string" ? text : text();
     try {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(copied);
     } catch {
-      const area = h("textarea", {}, text); // pages opened as files may have no clipboard
+      const area = h("textarea", {}, copied); // pages opened as files may have no clipboard
       document.body.append(area);
       area.select();
       document.execCommand("copy");
       area.remove();
     }
     button.textContent = "copied";
-    setTimeout(() => (button.textContent = "copy"), 1200);
+    setTimeout(() => (button.textContent = label), 1200);
   };
   return button;
 }

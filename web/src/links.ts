@@ -18,7 +18,7 @@ export function parse(hash: string): Route {
   }
   const path = first
     ? first.split("/").map(decode)
-    : [parameters.has("t") || parameters.has("k") ? "timeline" : "overview"];
+    : [parameters.has("t") || parameters.has("k") ? "timeline" : ""]; // the first place
   return { path, parameters };
 }
 

@@ -1,7 +1,8 @@
 // The page: reads its data, and shows what the address asks for.
 import "./page.css";
 import { App } from "./app.ts";
-import { fill, h, type Child } from "./dom.ts";
+import { copyButton, fill, h, type Child } from "./dom.ts";
+import { keyHelp } from "./keys.ts";
 import { load } from "./load.ts";
 import * as numbers from "./numbers.ts";
 import { parse, type Route } from "./links.ts";
@@ -38,12 +39,9 @@ async function start(): Promise<void> {
     ? new TimelineView(app, new Store(report.page.timeline!, columns, true))
     : null;
   const compilation = report.compilation?.frames.length || report.graphs.length;
-  const home = app.isComparison
-    ? "comparison"
-    : report.sources.length || !report.ranks
-      ? "overview"
-      : "ranks";
-  const whole = home === "overview"; // else it compares, and has nothing more
+  const isWhole = !app.isComparison && (report.sources.length > 0 || !report.ranks); // else it compares alone
+  const isMemory = report.memory_peaks.length > 0 && !report.devices.length && !report.ops.length;
+  const home = app.isComparison ? "comparison" : !isWhole ? "ranks" : isMemory ? "memory" : "overview";
   const drawnBy = ({ parameters }: Route) =>
     aligned && parameters.get("by") === "graph" ? aligned : timeline;
   const places: Record<string, Place> = {
@@ -52,11 +50,11 @@ async function start(): Promise<void> {
       draw: (route) => comparison(app, drawnBy(route), aligned !== null),
       isThere: app.isComparison,
     },
-    overview: { label: "Overview", draw: () => overview(app), isThere: whole },
+    overview: { label: "Overview", draw: () => overview(app), isThere: isWhole },
     timeline: {
       label: "Timeline",
       draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."),
-      isThere: timeline !== null && whole,
+      isThere: timeline !== null && isWhole,
     },
     kernels: {
       label: "Kernels",
@@ -67,9 +65,9 @@ async function start(): Promise<void> {
     flame: {
       label: "Flame",
       draw: (route) => flame(app, route),
-      isThere: whole && (store?.work.length ?? 0) > 0,
+      isThere: isWhole && (store?.work.length ?? 0) > 0,
     },
-    code: { label: "Code", draw: (route) => codePage(app, route), isThere: whole },
+    code: { label: "Code", draw: (route) => codePage(app, route), isThere: isWhole },
     compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
     ops: {
       label: "Ops",
@@ -93,10 +91,11 @@ async function start(): Promise<void> {
         h("h1", {}, "What was read, and where it was recorded"),
         sections(app, sentences.blocks.about!),
       ],
-      isThere: whole,
+      isThere: isWhole,
     },
   };
-  const search = searching(app);
+  const search = searching(app),
+    keys = keyHelp();
   const main = h("main", { id: "main", tabindex: "-1" });
   const tabs = Object.entries(places)
     .filter(([, place]) => place.isThere)
@@ -114,9 +113,16 @@ async function start(): Promise<void> {
         "Search ",
         h("kbd", {}, "/"),
       ),
+      copyButton(() => location.href, "to this view", "Copy link"),
+      h(
+        "button",
+        { type: "button", class: "find", onClick: keys.open, "aria-label": "keys" },
+        h("kbd", {}, "?"),
+      ),
     ),
     main,
     search.element,
+    keys.element,
   );
 
   const show = (): void => {
@@ -126,9 +132,10 @@ async function start(): Promise<void> {
     main.className = name;
     fill(main, places[name]!.draw(route));
     if (name === app.timeline) drawnBy(route)?.open(route);
-    const finding =
-      main.querySelectorAll<HTMLElement>(".finding")[Number(route.parameters.get("finding") ?? NaN)];
+    const wanted = Number(route.parameters.get("finding") ?? NaN);
+    const finding = main.querySelector<HTMLElement>(`.finding[data-index="${wanted}"]`);
     if (finding) {
+      finding.closest("details")?.setAttribute("open", "");
       finding.classList.add("lit");
       finding.scrollIntoView({ block: "center" });
     } else scrollTo(0, 0);
@@ -137,10 +144,10 @@ async function start(): Promise<void> {
   addEventListener("hashchange", show);
   addEventListener("keydown", (event) => {
     const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
-      event.preventDefault();
-      search.open();
-    }
+    const open = { "/": search.open, "?": keys.open }[event.key];
+    if (!open || typing || event.ctrlKey || event.metaKey || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    open();
   });
   show();
   performance.mark("kinetoscope-shown");

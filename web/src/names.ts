@@ -15,14 +15,6 @@ export function shorten(text: string, width: number): string {
   return line.slice(0, width - 1 - tail) + "…" + line.slice(line.length - tail);
 }
 
-const TEMPLATE = /^(?:void |std::)*(?:[\w]+::|\(anonymous namespace\)::)*/;
-
-/** A kernel's name without what all kernels of a library share: return type, namespaces, parameters. */
-export function kernel(name: string, width = 64): string {
-  const bare = name.replace(TEMPLATE, "").replace(/\((?:[^()]|\([^()]*\))*\)$/, "");
-  return shorten(bare || name, width);
-}
-
 // Frames that are not the user's: of C, of Python's own library, of torch, of what is installed.
 const LIBRARY = new RegExp(
   "^<|^nn\\.Module: |(^|/)(torch|torchvision|torchaudio|transformers|triton)/|(site|dist)-packages/|^/usr/lib|" +

@@ -22,6 +22,9 @@ const RATES: [number, string][] = [
 const SPACE = "\u00a0"; // a number and its unit stay together
 
 export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
+/** To the nanosecond, as `115,834.120 µs`: for what a timeline points at. */
+export const exact = (ns: number): string =>
+  (ns / 1000).toLocaleString("en-US", { minimumFractionDigits: 3, maximumFractionDigits: 3 }) + `${SPACE}µs`;
 /** A difference of times with its sign. */
 export const change = (us: number): string => `${us < 0 ? "−" : "+"}${time(Math.abs(us))}`;
 export const seconds = (s: number): string => time(s * 1e6);

@@ -1,27 +1,30 @@
 // `/`: everything that has a name, and where it leads.
 import type { App } from "./app.ts";
 import { words } from "./blocks.ts";
-import { fill, h } from "./dom.ts";
-import { place, shorten } from "./names.ts";
+import { fill, h, type Child } from "./dom.ts";
+import { place, printable, shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
 import { format } from "./links.ts";
 import { programLines } from "./views/program.ts";
 
 interface Entry {
   kind: string;
+  whole: string;
+  /** The same in small letters. */
   text: string;
   shown: string;
   more: string;
   href: string;
 }
 
-const MOST = 40;
+const MOST = 40,
+  WIDE = 90; // characters
 
 function entries(app: App): Entry[] {
   const { report, store, sentences } = app;
   const found: Entry[] = [];
   const add = (kind: string, text: string, more: string, href: string | null, shown = text): void => {
-    if (href) found.push({ kind, text: text.toLowerCase(), shown, more, href });
+    if (href) found.push({ kind, whole: text, text: text.toLowerCase(), shown, more, href });
   };
   report.findings.forEach((row, index) => {
     const href = format(["overview"], { finding: index });
@@ -76,6 +79,16 @@ function entries(app: App): Entry[] {
   return found;
 }
 
+/** What an entry is called: what was searched for is among it, however long the name is. */
+function matched({ shown, whole }: Entry, wanted: string[]): Child {
+  const found = (text: string): number => text.toLowerCase().indexOf(wanted[0]!);
+  const name = found(shown) < 0 ? whole : shown;
+  const from = found(name);
+  if (name.length <= WIDE || from < 0) return shorten(name, WIDE);
+  const start = Math.min(Math.max(from - WIDE / 3, 0), name.length - WIDE);
+  return [start > 0 && "…", printable(name.slice(start, start + WIDE)), start + WIDE < name.length && "…"];
+}
+
 export function searching(app: App): { element: HTMLElement; open: () => void } {
   let all: Entry[] | null = null;
   const results = h("ol", { class: "results" });
@@ -89,6 +102,9 @@ export function searching(app: App): { element: HTMLElement; open: () => void } 
   const narrow = (): void => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = (all ?? []).filter((entry) => words.every((word) => entry.text.includes(word)));
+    const here = `#${app.timeline}`; // who searches from the timeline stays there
+    const stays = (entry: Entry) => Number(entry.href.startsWith(here));
+    if (location.hash.startsWith(here)) fits.sort((a, b) => stays(b) - stays(a));
     fill(
       results,
       words.length > 0 &&
@@ -102,7 +118,7 @@ export function searching(app: App): { element: HTMLElement; open: () => void } 
                 "a",
                 { href: entry.href, onClick: () => dialog.close() },
                 h("small", {}, entry.kind),
-                h("span", { class: "mono" }, shorten(entry.shown, 90)),
+                h("span", { class: "mono" }, matched(entry, words)),
                 h("small", {}, shorten(entry.more, 60)),
               ),
             ),

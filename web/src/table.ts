@@ -1,5 +1,5 @@
 // Tables that sort by a click on their heads and narrow while one types.
-import { fill, h, type Child } from "./dom.ts";
+import { copyButton, fill, h, type Child } from "./dom.ts";
 import * as numbers from "./numbers.ts";
 
 export interface ColumnOf<Row> {
@@ -10,7 +10,16 @@ export interface ColumnOf<Row> {
   title?: string;
   /** Where its values do not tell: words that are figures, or words that need no room. */
   kind?: "number" | "plain";
+  /** What its values count, where they are written otherwise: exported tables have them bare. */
+  unit?: string;
 }
+
+const UNITS = new Map<unknown, string>([
+  [numbers.time, "µs"],
+  [numbers.seconds, "s"],
+  [numbers.size, "bytes"],
+  [numbers.percent, "fraction"],
+]);
 
 /** A column of figures that are not known of every row. */
 export function figure<Row>(
@@ -20,7 +29,8 @@ export function figure<Row>(
   title?: string,
 ): ColumnOf<Row> {
   const cell = (row: Row): string => numbers.known(value(row), write);
-  return title === undefined ? { label, value, cell } : { label, value, cell, title };
+  const unit = UNITS.get(write);
+  return { label, value, cell, ...(title !== undefined && { title }), ...(unit !== undefined && { unit }) };
 }
 
 export interface Options<Row> {
@@ -34,6 +44,15 @@ export interface Options<Row> {
 }
 
 const MOST = 200;
+const EXPORTED = 6; // rows from which on a table can be taken along
+
+const quoted = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+/** The text of a cell; bare of what stands below its value. */
+function words(node: Node, isBare: boolean): string {
+  if (isBare && node.nodeName === "SMALL") return "";
+  const inside = [...node.childNodes].map((child) => words(child, isBare)).join(" ");
+  return (inside || (node.nodeValue ?? "")).replace(/\s+/g, " ").trim();
+}
 
 /** What is known of no row is no column. */
 export function table<Row>(
@@ -117,6 +136,30 @@ export function table<Row>(
       sort(by);
     } else draw();
   };
+  /** All rows that fit the filter, as they are sorted: as text, or with bare numbers. */
+  const exported = (isBare: boolean): string => {
+    const heads = columns.map(({ label, unit }) => (isBare && unit ? `${label} (${unit})` : label));
+    const lines = shown.map((row) =>
+      columns.map(({ value, cell }) => {
+        const bare = value(row);
+        return isBare && typeof bare === "number" ? String(bare) : words(h("div", {}, cell(row)), isBare);
+      }),
+    );
+    return [heads, ...lines]
+      .map((line) => (isBare ? line.map(quoted).join(",") : line.join("\t")))
+      .join("\n");
+  };
+  const csv: HTMLAnchorElement = h(
+    "a",
+    {
+      class: "copy",
+      href: "#",
+      download: `${options.label.replaceAll(/\W+/g, "-")}.csv`,
+      onClick: () =>
+        csv.setAttribute("href", `data:text/csv;charset=utf-8,${encodeURIComponent(exported(true))}`),
+    },
+    "CSV",
+  );
   const box =
     options.filter &&
     rows.length > 1 &&
@@ -132,7 +175,12 @@ export function table<Row>(
   return h(
     "div",
     { class: "table" },
-    box,
+    h(
+      "div",
+      { class: "above" },
+      box,
+      rows.length >= EXPORTED && [copyButton(() => exported(false), `the table of ${options.label}`), csv],
+    ),
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label },
@@ -147,8 +195,23 @@ export function table<Row>(
   );
 }
 
-/** A share with a bar under it. */
+/** A share with a bar below it. */
 export function share(fraction: number, colour: string, width = fraction): HTMLElement {
   const bar = h("i", { style: { width: `${Math.min(100, 100 * width)}%`, background: colour } });
   return h("span", { class: "share" }, numbers.percent(fraction), h("span", { class: "meter" }, bar));
+}
+
+/** A column of shares, the longest bar for `most`. */
+export function shares<Row>(
+  label: string,
+  value: (row: Row) => number,
+  colour: (row: Row) => string,
+  most = 1,
+): ColumnOf<Row> {
+  return {
+    label,
+    unit: "fraction",
+    value,
+    cell: (row) => (value(row) ? share(value(row), colour(row), value(row) / most) : "–"),
+  };
 }

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import select
 import sys
 import threading
 import warnings
@@ -45,6 +46,32 @@ EMPTY_CACHE = ("_cuda_emptyCache", "_accelerator_emptyCache")
 RESET_PEAKS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 # What the allocator counts bytes of.
 COUNTED = ("requested", "allocated", "reserved")
+
+# What torch is doing while one of these functions runs: files of its folder, and of triton's, with functions
+# in them (None: any). Those that compile run for nothing else; ``run`` of the same files launches.
+DOES: dict[str, tuple[str, frozenset[str] | None]] = {
+    "torch/_dynamo/convert_frame.py": ("compiling", None),
+    "torch/_inductor/async_compile.py": ("compiling", None),
+    "torch/_inductor/compile_fx.py": (
+        "compiling",
+        frozenset({"compile_fx", "compile_fx_inner", "_compile_fx_inner", "bw_compiler", "compile_fx_aot"}),
+    ),
+    "torch/_inductor/runtime/triton_heuristics.py": (
+        "compiling",
+        frozenset({"precompile", "autotune_to_one_config", "coordinate_descent_tuning"}),
+    ),
+    "torch/export/_trace.py": ("compiling", None),
+    "torch/jit/_trace.py": ("compiling", frozenset({"trace", "trace_module", "_trace_impl"})),
+    "triton/compiler/compiler.py": ("compiling", frozenset({"compile"})),
+    "triton/runtime/autotuner.py": ("compiling", frozenset({"_bench"})),
+    "torch/utils/data/dataloader.py": ("loading data", None),
+    "torch/serialization.py": ("saving", frozenset({"save", "_save", "_legacy_save"})),
+    "torch/distributed/checkpoint/state_dict_saver.py": ("saving", None),
+    "torch/_tensor.py": ("backward", frozenset({"backward"})),
+    "torch/autograd/__init__.py": ("backward", frozenset({"backward", "grad"})),
+}
+# The folder of torch's optimizers, whose ``step`` is the one in each of its files.
+OPTIMIZERS = "torch/optim/"
 
 
 def structured_formatter() -> logging.Formatter:
@@ -317,6 +344,14 @@ def trains(module: Any) -> bool:
     return False
 
 
+def submodule(module: Any, path: str) -> Any:
+    """The module at ``path`` (``encoder.layers.0``) of another, None where there is none; calls nothing of
+    the program's, unlike ``get_submodule``."""
+    for name in path.split("."):
+        module = getattr(module, "__dict__", {}).get("_modules", {}).get(name)
+    return module
+
+
 @contextlib.contextmanager
 def profiler_variables_kept_in() -> Generator[None, None, None]:
     """torch.profiler sets variables for CUPTI in the environment, where the program's children would find
@@ -513,6 +548,26 @@ def calls_that_load_data() -> Iterator[tuple[type, str]]:
         iterator: Any = getattr(module, name, None)
         if hasattr(iterator, method):
             yield iterator, method
+
+
+def batch_is_ready(iterator: Any) -> bool | None:
+    """Whether a batch that workers made lies ready for this loader's iterator; None: not known.
+
+    C calls and attributes alone: Dynamo, which may compile the loop around it, finds no frame here.
+    """
+    try:
+        known = iterator._task_info.get(iterator._rcvd_idx)
+        if known is not None and len(known) > 1:  # it came before its turn
+            return True
+        arrived = iterator._data_queue
+        pinned = getattr(arrived, "queue", None)  # of the thread that pins, in this process
+        if pinned is not None:
+            return len(pinned) > 0
+        pipe = select.poll()
+        pipe.register(arrived._reader._handle, select.POLLIN)
+        return len(pipe.poll(0)) > 0
+    except (AttributeError, OSError, TypeError, ValueError):
+        return None
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:

@@ -25,6 +25,7 @@ VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
     "report": "show where the time went: terminal, .html, .json, .md, .txt, .sarif",
     "view": "the report with its timeline in a browser, served on this machine alone",
+    "steps": "what a step of the program is, what it is made of, and what else it could be",
     "kernels": "the device kernels, by category, op, graph, step or stream",
     "findings": "what is slow, why, and what to change, ranked by time saved",
     "memory": "what takes a device's memory at its peak, which line allocated it, and what grows",

@@ -61,6 +61,7 @@ KINDS: dict[str, tuple[Callable[[str], object], str]] = {
     "steps": (_positive, "N"),
     "warmup": (int, "N"),
     "range": (str, "NAME"),
+    "step": (str, "NAME"),
     "ranks": (_ranks, "WHICH"),
     "budget_mb": (_positive, "MB"),
 }

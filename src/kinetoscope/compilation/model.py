@@ -385,7 +385,8 @@ class LineTime(CompileRow, frozen=True, kw_only=True):
     """Device time of the kernels, generated ones and libraries', that compute (part of) one line.
 
     A fused kernel counts for each of its lines, so the column adds up to more than the total; ``own_us`` is
-    the time of kernels that compute this line alone. ``kernels`` counts distinct ones.
+    the time of kernels that compute this line alone. ``kernels`` counts distinct ones. ``library_us`` has the
+    part of libraries' kernels, by the op that calls them: the rest is of generated ones.
     """
 
     file: str
@@ -398,6 +399,7 @@ class LineTime(CompileRow, frozen=True, kw_only=True):
     share_of_window: float
     speed_of_light: float | None = None  # of the part that costed_us of its device time is
     costed_us: float | None = None
+    library_us: dict[str, float] = {}
 
 
 class Autotune(CompileRow, frozen=True, kw_only=True):

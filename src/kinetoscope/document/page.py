@@ -88,6 +88,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         program: the program's files; none where the recording keeps no source, as a bare trace.
         benches: kernels measured alone in this recording, each by its newest measurement.
         meanings: of names that stand in the report, by the glossary.
+        command: what was run; empty where the input does not say.
+        peak_memory_bytes: of the allocator of the device, the most of any rank; of the process, without one.
+        unrecorded: what the events lack that ``kinetoscope run`` records on request: names of its options.
     """
 
     timeline: Timeline | None
@@ -98,3 +101,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     roofs: list[Roof]
     benches: list[BenchedKernel]
     meanings: dict[str, str]
+    command: list[str] = []
+    peak_memory_bytes: int | None = None
+    unrecorded: list[str] = []

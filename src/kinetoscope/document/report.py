@@ -18,7 +18,17 @@ from kinetoscope.document.page import Page
 from kinetoscope.document.ranks import Ranks
 from kinetoscope.document.replay import ReplayRow
 from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
-from kinetoscope.document.steps import AsItRunsRow, PhaseRow, StepOutlierRow, StepRow, StepTimesRow, TimingRow
+from kinetoscope.document.steps import (
+    AsItRunsRow,
+    PhaseRow,
+    ServingRow,
+    StepLevels,
+    StepOutlierRow,
+    StepRow,
+    StepTimesRow,
+    TimingRow,
+    WholeRunRow,
+)
 
 SCHEMA = "kinetoscope.report/1"
 
@@ -39,7 +49,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     as_it_runs: AsItRunsRow | None = None
     """Null where nothing was timed without the profiler, as of a bare trace."""
     timings: list[TimingRow] = []
+    step_levels: StepLevels | None = None
+    """Null of a bare trace, and of recordings made before steps had levels."""
+    whole_run: WholeRunRow | None = None
+    """Null where the whole run was not watched, as of a bare trace, or no steps were seen in it."""
     phases: list[PhaseRow] = []
+    serving: list[ServingRow] = []
+    """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []

@@ -5,6 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
+from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
+from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
+from kinetoscope.analysis.serving.table import ServingIdle as ServingIdle
+from kinetoscope.analysis.serving.table import ServingPart as ServingPart
+from kinetoscope.analysis.serving.table import ServingRow as ServingRow
 from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
 from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
 from kinetoscope.analysis.step_outliers import StepTimesRow as StepTimesRow
@@ -75,3 +80,36 @@ class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_min_us: float
     unprofiled_max_us: float
     profiled_us: float | None
+
+
+class StepLevelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of the program, or a part that it is made of; the first of them is the step.
+
+    ``calls`` is how many a step has; ``each_us`` the time of one, at the median: of the step as it runs, of
+    its parts by the host's clock while steps were looked for; null where it was not timed. ``option`` is the
+    NAME of ``run --step NAME`` that makes it the step, empty of what is found unasked.
+    """
+
+    kind: str
+    name: str
+    calls: float
+    each_us: float | None
+    option: str
+
+
+class StepCandidateRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A source of steps that was seen while they were looked for: so many ``ticks``, one every ``each_us`` at
+    the median."""
+
+    kind: str
+    name: str
+    ticks: int
+    each_us: float | None
+    option: str
+
+
+class StepLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of the program, its parts, and the other sources that could have been it."""
+
+    levels: list[StepLevelRow] = []
+    candidates: list[StepCandidateRow] = []

@@ -21,12 +21,14 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Name(msgspec.Struct, frozen=True, kw_only=True):
-    """A name of events. ``kind`` is the trace's category, ``category`` that of device work or empty."""
+class Name(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name of events. ``kind`` is the trace's category, ``category`` that of device work or empty, and
+    ``short`` what device work is called where no kernel rows say so."""
 
     name: str
     kind: str
     category: str
+    short: str = ""
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,13 +9,23 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled
+from kinetoscope.analysis.events.backward import passes, recomputed
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRAPH_LAUNCH, OPTIMIZER, SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import (
+    AUTOGRAD_NODE,
+    GRAPH_LAUNCH,
+    OPTIMIZER,
+    SCALER,
+    SYNCHRONIZATION,
+)
+from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.rank_view import RankView
+from kinetoscope.trace.schema import whole
 
 A_TENTH = 0.1
+WORTH = 0.9  # of a sample's time: what saves less is not worth another batch
 LISTED = 3  # ops that are launched one by one
 
 # Makers whose devices replay captured graphs under torch.
@@ -49,6 +59,12 @@ def trains(view: RankView) -> bool:
     return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
 
 
+def capturable(view: RankView) -> bool:
+    """Whether a CUDA graph could replay most of the step: a server's model, whatever waits around it; a step
+    of training only if nothing waits in it."""
+    return not trains(view) or not _waits(view)
+
+
 def blocked(view: RankView) -> tuple[Failure, ...]:
     """The functions that torch.compile gave up, so that they run eagerly; not those beyond its limit of
     recompilations."""
@@ -69,27 +85,86 @@ def fewer_launches(view: RankView) -> Remedy:
     yet."""
     if gave_up := blocked(view):
         return Remedy(f"torch.compile gave up on {gave_up[0].function}: remove what blocks it first.")
-    larger = "larger batches, " if trains(view) else ""
+    larger, gain = ("larger batches, ", larger_batch(view)) if trains(view) else ("", "")
     if maker(view.trace) not in WITH_GRAPHS:
-        return Remedy(f"Put more work behind each launch ({larger}torch.compile).")
+        return Remedy(f"Put more work behind each launch ({larger}torch.compile).{gain}")
     if captures(view):
-        return Remedy(f"Graphs are replayed already; launched one by one: {_outside_graphs(view)}.")
+        return Remedy(_outside_graphs(view))
     mode = "reduce-overhead"
     snippet = f'model = torch.compile(model, mode="{mode}")'
     if why := _skipped_graphs(view):
         return Remedy(f"CUDA graphs were requested and skipped: remove the reason ({why}).")
     if compiles(view):
         return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, mode)
+    if why := _on_the_host(view):
+        return Remedy(
+            f"Put more work behind each launch ({larger}torch.compile). One CUDA graph of the whole step is "
+            f"none of the means here: {why}.{gain}",
+            "model = torch.compile(model)",
+            "default",
+        )
     waits = view.per_step(_waits(view))
-    fixed = "if its shapes are fixed"
+    fixed = "once its shapes are fixed (they vary now)" if _vary(view) else "if its shapes are fixed"
     if round(waits):
         called = numbers.count(round(waits), "call")
         fixed += f" and nothing in it waits for the device ({called} per {view.unit} now)"
     advice = (
         f"Put more work behind each launch ({larger}torch.compile), or replay the whole step as a CUDA graph "
-        f"{fixed}."
+        f"{fixed}.{gain}"
     )
     return Remedy(advice, snippet, mode)
+
+
+def _on_the_host(view: RankView) -> str | None:
+    """The reason for which the host decides in the middle of a step what comes next, so that no graph can
+    hold all of it."""
+    if len(view.host(SCALER)):
+        return "its gradient scaler decides on the host whether the optimizer steps"
+    if len(view.inside(recomputed(view.trace))):
+        return "checkpointing sets the random numbers' state from the host"
+    each = passes(view.trace).drop_nulls("step").group_by("step").agg(pl.len(), pl.n_unique("shape"))
+    if len(each) and whole(each["len"].min()) > 1 and whole(each["shape"].max()) == 1:
+        return f"it accumulates the gradients of {each['len'].min()} batches"
+    return None
+
+
+def _vary(view: RankView) -> bool:
+    """Whether kernels' grids differ from step to step."""
+    kernels = view.work.filter(view.work["kind"] == "kernel")
+    times = kernels.group_by("name", "grid", "step").len("times").group_by("name", "grid")
+    counts = times.agg(same=(pl.len() == view.steps) & (pl.n_unique("times") == 1), launches=pl.sum("times"))
+    return whole(counts.filter(~pl.col("same"))["launches"].sum()) > A_TENTH * len(kernels)
+
+
+def larger_batch(view: RankView) -> str:
+    """The time that a sample would take in larger batches, in a sentence; nothing where it is not known to
+    be less.
+
+    The host does the same for a larger batch, and a kernel that does not fill the device takes no
+    longer until it does. The optimizer does not depend on the batch. All memory is taken to grow with
+    it: what fits then, surely fits.
+    """
+    device, memory = view.device, view.peak_and_room
+    if device is None or memory is None:
+        return ""
+    work = filled(view.work, device)
+    late = view.us_of(view.idle("launch-bound"), "idle_ns") / max(view.step_us, 1e-9)
+    others_us = max(0.0, view.own_step_us * (1 - late) - view.own_busy_us)
+    scale = view.own_busy_us / max(view.us_of(work), 1e-9)
+    is_fixed = matching(work, "category", "^optimizer$")
+    found: list[tuple[int, float]] = []
+    for times in (2, 4, 8):
+        longer = pl.when(is_fixed).then(1.0).otherwise(pl.max_horizontal(1.0, times * pl.col("filled")))
+        busy_us = view.us(work.select((pl.col("duration_ns") * longer).sum()).item()) * scale
+        share = max(view.own_step_us, busy_us + times * others_us) / (times * view.own_step_us)
+        if times * memory[0] <= memory[1] and share < WORTH * (found[-1][1] if found else 1.0):
+            found.append((times, share))
+    if not found:
+        return ""
+    times, share = found[0]
+    first = f"{share:.0%} of its time at {times} times the batch"
+    more = "".join(f", {share:.0%} at {times}" for times, share in found[1:])
+    return f" By the kernels' grids a sample takes {first}{more}, which the memory allows."
 
 
 def _waits(view: RankView) -> int:
@@ -101,13 +176,20 @@ def _waits(view: RankView) -> int:
 
 
 def _outside_graphs(view: RankView) -> str:
-    """The ops that launch most of the work outside of graphs."""
+    """The advice where graphs are replayed already: to take the ops that launch most of the other work into
+    them."""
     host = view.trace.host_events
     launched = view.work.drop_nulls("launch")
     by_graph = matching(host, "name", GRAPH_LAUNCH).gather(launched["launch"])
     ops = launched.filter(~by_graph).drop_nulls("op_name").group_by(pl.col("op_name").cast(pl.String)).len()
     names = ops.sort("len", "op_name", descending=[True, False])
-    return ", ".join(names["op_name"].head(LISTED)) or "little"
+    if not len(names):
+        return "CUDA graphs launch nearly all of it already: replay fewer and larger ones."
+    share = whole(names["len"].sum()) / max(1, len(launched))
+    return (
+        f"CUDA graphs are replayed already. Launched one by one are {share:.0%} of the work, most by "
+        f"{', '.join(names['op_name'].head(LISTED))}: capture that as well, or compile it."
+    )
 
 
 def _skipped_graphs(view: RankView) -> str | None:

@@ -15,7 +15,7 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
+from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, NOTHING, ReplayChange
 from kinetoscope.analysis.replay.replay import job
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
@@ -62,6 +62,12 @@ class Job:
         """Whether the ranks have collectives in common, so that they are replayed together."""
         return job(self.run) is not None
 
+    @property
+    def waits_for_batches(self) -> bool:
+        """Whether a data loader sets the pace of all."""
+        joint = job(self.run)
+        return self.slowest.replay.waits_for_batches if joint is None else joint.waits_for_batches
+
     @cached_property
     def _critical_us(self) -> dict[int, float]:
         """By rank, how much of the critical path is its own."""
@@ -93,6 +99,13 @@ class Job:
             view.saves(changes.get(view.rank, NOTHING)) + (self.usual_us - view.own_step_us)
             for view in self.views.values()
         )
+
+    def would_save(self, changes: Changes) -> float:
+        """The same once no step waits for its data loader any more."""
+        if not self.waits_for_batches:
+            return self.saves(changes)
+        keeping_up = dict.fromkeys(self.views, NO_LATE_BATCHES)
+        return self.saves(combined(changes, keeping_up)) - self.saves(keeping_up)
 
 
 def settle(
@@ -128,7 +141,9 @@ def _one_for_all_ranks(job: Job, found: Iterable[Finding]) -> list[Finding]:
         ranks = tuple(sorted({finding.rank for finding in same}))
         saving = replace(worst.saving, together=_changes(job, same))
         whole = replace(worst, saving=saving, ranks=ranks if len(ranks) > 1 else worst.ranks)
-        merged.append(_of_job(job, whole, worst.saving.together is not None) if len(job.views) > 1 else whole)
+        if len(job.views) > 1:
+            whole = _of_job(job, whole, worst.saving.together is not None)
+        merged.append(_behind_the_loader(job, whole) if job.waits_for_batches else whole)
     return merged
 
 
@@ -150,13 +165,25 @@ def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
     one, it keeps what it saves of its own rank's step, and names the rank that is waited for."""
     saving = finding.saving
     changes = saving.together or {}
-    us = min(job.saves(changes) + saving.unreplayed_us, job.step_us)
+    saves = job.saves if _hurries_a_loader(finding) else job.would_save
+    us = min(saves(changes) + saving.unreplayed_us, job.step_us)
     pacing = None if is_joint else job.pacing(changes)
     if us < OWNED * saving.us and pacing is not None:
         return replace(finding, paced_by=pacing, saving=replace(saving, most_us=0.0))
     most_us = us if is_joint and job.is_joint else saving.most_us
     critical = saving.on_critical_path or us > saving.us
     return replace(finding, saving=replace(saving, us=us, most_us=most_us, on_critical_path=critical))
+
+
+def _behind_the_loader(job: Job, finding: Finding) -> Finding:
+    """The finding with what it saves while steps wait for their data loader: what gets faster only waits
+    longer."""
+    saving = finding.saving
+    us = min(saving.us, job.saves(saving.together or {}) + saving.unreplayed_us)
+    if us >= OWNED * saving.us:
+        return finding
+    basis = f"{saving.basis}; of the step once it no longer waits for its data loader, until then hidden"
+    return replace(finding, saving=replace(saving, us=us, basis=basis, on_critical_path=False))
 
 
 class _Book:
@@ -251,8 +278,9 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         ordered.append(book.enter(chosen, gains[id(chosen)]))
         worth = [finding for finding in worth if finding is not chosen]
         freeing = [finding for finding in freeing if finding is not chosen]
-        if gains[id(chosen)] >= least:  # then all may wait for another rank
-            gains |= {id(finding): job.step_us for finding in on_some if finding is not chosen}
+        if gains[id(chosen)] >= least:  # then all may wait for another rank, or for no batch any more
+            shown = worth if _hurries_a_loader(chosen) else on_some
+            gains |= {id(finding): job.step_us for finding in shown if finding is not chosen}
         if gains[id(chosen)] > chosen.saving.freed_share * job.slowest.own_busy_us:
             # Device time counts for more once the host keeps up, all of it at most; other gains only get
             # smaller.
@@ -274,6 +302,10 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         )
     )  # fmt: skip
     return first + saves + rest
+
+
+def _hurries_a_loader(finding: Finding) -> bool:
+    return any(change.batch_share < 1 for change in (finding.saving.together or {}).values())
 
 
 def _next(

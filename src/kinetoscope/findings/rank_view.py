@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
-from kinetoscope.analysis.events.rows import matching, rows
+from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
@@ -17,7 +17,8 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.origins.lines import OpLines, op_lines
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
-from kinetoscope.analysis.replay.change import ReplayChange
+from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
+from kinetoscope.analysis.replay.host import is_op
 from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -33,6 +34,7 @@ UNUSED = [
     "blocks_per_sm", "warps_per_sm", "occupancy_percent",
 ]  # fmt: skip
 FAILED = "out of memory"
+USABLE = 0.9  # of a device's memory: the rest is the driver's, the libraries', and holes
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +136,12 @@ class RankView:
         """By how much the program's own step gets shorter, µs, by its replay."""
         before = self.replay.step_us
         return 0.0 if before <= 0 else (1 - self.replay.after(change) / before) * self.own_step_us
+
+    def would_save(self, change: ReplayChange) -> float:
+        """The same once no step waits for its data loader any more."""
+        if not self.replay.waits_for_batches:
+            return self.saves(change)
+        return self.saves(change | NO_LATE_BATCHES) - self.saves(NO_LATE_BATCHES)
 
     def per_step(self, count: float) -> float:
         return count / self.steps
@@ -246,6 +254,14 @@ class RankView:
     def _histories(self) -> tuple[RankHistory, ...]:
         return tuple(one for one in histories(self.run).found if one.rank == self.rank)
 
+    @cached_property
+    def peak_and_room(self) -> tuple[int, int] | None:
+        """The bytes that the program had allocated at its peak, and those that the device has for it; None
+        where one of them was not recorded."""
+        total = self.device.total_memory_bytes if self.device else None
+        peak = self.record.peak_memory_bytes if self.record else None
+        return (peak, round(USABLE * total)) if peak and total else None
+
     @property
     def ran_out(self) -> bool:
         """Whether an allocation of this rank failed."""
@@ -261,6 +277,23 @@ class RankView:
         """The device work of the recorded steps whose name contains the regular expression."""
         return self.work[rows(self.work, "name", pattern)]
 
+    def launched_during(self, intervals: pl.DataFrame) -> pl.DataFrame:
+        """The device work of the recorded steps that host threads launched in these intervals of theirs
+        (``lane``, ``start_ns``, ``duration_ns``, disjoint), with the number of its ``interval``."""
+        calls = self.trace.host_events.select("lane", "start_ns")[self.work["launch"]]
+        bounds = intervals.select("lane", began="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+        found = (
+            calls.with_row_index("row")
+            .sort("start_ns")
+            .join_asof(
+                bounds.with_row_index("interval").sort("began"),
+                left_on="start_ns", right_on="began", by="lane", check_sortedness=False,
+            )
+            .filter(pl.col("start_ns") < pl.col("end_ns"))
+            .sort("row")
+        )  # fmt: skip
+        return self.work[found["row"]].with_columns(found["interval"])
+
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin in the steps, by the device's clock or the host's."""
         start, end = self.bounds
@@ -268,6 +301,15 @@ class RankView:
             start = min(start, whole(marks["host_start_ns"].min()))
             end = max(end, whole(marks["host_end_ns"].max()))
         return table.filter(pl.col("start_ns").is_between(start, end))
+
+    @cached_property
+    def called(self) -> pl.DataFrame:
+        """The ops and calls of the runtime that no other one is around, of the threads that launch, by
+        ``lane`` and start: rows of ``host_events`` with ``end_ns``."""
+        host = self.trace.host_events
+        lanes = host["lane"].gather(self.trace.device_events["launch"].drop_nulls()).unique()
+        own = host.filter(is_op(self.trace) & host["lane"].is_in(lanes.implode()))
+        return intervals.outermost(self.inside(own).with_columns(END), ["lane"])
 
     @cached_property
     def compiler_events(self) -> pl.DataFrame:

@@ -17,6 +17,7 @@ from kinetoscope.findings.model import Finding, Role
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import severity
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.captures import is_capture
 
 SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
 
@@ -65,11 +66,13 @@ def _sections(document: str) -> tuple[str, dict[str, str]]:
 
 @remembered
 def find(run: LoadedRun) -> list[Finding]:
-    """All findings of all rules, in the order to act on them (see ``ledger``)."""
+    """All findings of all rules, in the order to act on them (see ``ledger``); none of a recording of
+    captures, in which nothing ran."""
     found = [
         _placed(view, replace(finding, rule=rule.slug, rank=view.rank))
         for rule in rules().values()
         for view in views(run)
+        if not is_capture(view.trace)
         for finding in rule.find(view)
         if severity(finding.saving, finding.at_least, finding.at_most) is not None
     ]

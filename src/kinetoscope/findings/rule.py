@@ -12,6 +12,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.replay.change import (
     ReplayChange,
+    faster_loader,
     in_a_row,
     no_wait,
     shorten,
@@ -20,7 +21,7 @@ from kinetoscope.analysis.replay.change import (
 )
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import commands, evidence, memory, savings
-from kinetoscope.findings.in_force import Remedy, blocked, compiles, fewer_launches
+from kinetoscope.findings.in_force import Remedy, blocked, capturable, compiles, fewer_launches
 from kinetoscope.findings.model import Changes, Evidence, Finding, Saving, Severity, combined
 from kinetoscope.findings.rank_view import RankView, spans, views
 from kinetoscope.findings.savings import HIGH, LOW, MEDIUM, finding_of_calls, slow_calls
@@ -43,10 +44,12 @@ __all__ = [
     "Saving",
     "Severity",
     "blocked",
+    "capturable",
     "combined",
     "commands",
     "compiles",
     "evidence",
+    "faster_loader",
     "fewer_launches",
     "finding_of_calls",
     "in_a_row",

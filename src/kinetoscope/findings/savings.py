@@ -62,9 +62,15 @@ OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pa
 
 def of(view: RankView, change: ReplayChange, basis: str) -> Saving:
     """The saving of a change of the recorded steps."""
-    us = view.saves(change)
+    us = view.would_save(change)
     if view.unprofiled_us is not None:
         basis += "; of the step's time without the profiler"
+    return Saving(us, basis, True, us / view.own_step_us, change=change)
+
+
+def batches(view: RankView, change: ReplayChange, basis: str) -> Saving:
+    """The saving if the data loader's workers take less time for a batch, which a step waits for."""
+    us = view.saves(change)
     return Saving(us, basis, True, us / view.own_step_us, change=change)
 
 
@@ -92,7 +98,7 @@ def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Exp
     if freed < LOW * view.step_us:  # too little for any severity: no replay is needed
         return nothing(basis)
     change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(view, shorter)
-    us = view.saves(change)
+    us = view.would_save(change)
     part = "all"
     if us < 0.95 * freed:
         part = f"{numbers.time(freed)} of device time per {view.unit}, {numbers.time(us)}"
@@ -138,7 +144,7 @@ def fused(view: RankView, chains: pl.DataFrame, basis: str) -> Saving:
 def both(view: RankView, freed: Saving, waited: Saving) -> Saving:
     """A saving of device time and one of idle time, together."""
     change = freed.change | waited.change
-    us = max(freed.us, waited.us, view.saves(change))
+    us = max(freed.us, waited.us, view.would_save(change))
     basis = f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})"
     share = us / view.own_step_us
     return Saving(us, basis, True, share, freed.freed_share, change, most_us=max(us, freed.most_us))

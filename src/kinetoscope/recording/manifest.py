@@ -7,12 +7,14 @@ A recording is a folder:
     trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
     trace/rank0.device.json       the same of the light pass, which records the device and little else
     trace/rank0.lines.json        the ops of one step more, in the lines of the program that call them
+    trace/rank0.capture0.json     how a CUDA graph was captured, one file a capture
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
     compile/rank0.bytecode.jsonl  bytecode before and after, where the compile log lacks it
     compile/rank0.kernels.jsonl   registers, spills and shared memory of each Triton kernel's configurations
     compile/rank0.counters.json   torch._dynamo counters at exit
     generated/                    every module and kernel file that Inductor wrote
+    whole_run/rank0.json          where the main thread was, from the import of torch to the end
     program/rank0.json            the source of the program's modules, and of what was compiled
     output/                       what the program's failure left behind: its traceback
     memory/rank0.pickle           the allocator's snapshot and history, on request, as torch's viewer reads it
@@ -78,6 +80,7 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         host_s: by the host's clock: when the host got there, however far it runs ahead of the device.
         data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
             device, and collecting garbage.
+        ready_s: of ``data_s``, in calls that found a batch of the loader's workers ready; empty: not known.
     """
 
     step_s: tuple[float, ...] = ()
@@ -85,7 +88,41 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data_s: tuple[float, ...] = ()
     sync_s: tuple[float, ...] = ()
     gc_s: tuple[float, ...] = ()
+    ready_s: tuple[float, ...] = ()
     clock: Literal["device", "host"] = "host"
+
+
+class StepLevel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step, or a part that it is made of: an update of an iteration, a pass of a denoising step.
+
+    Attributes:
+        kind: the source that it is taken from, as ``found_by`` of :class:`StepTimings`.
+        name: in words: ``2 calls of UNet.forward under sample (guided.py:80)``.
+        calls: how many a step has.
+        option: the NAME of ``run --step NAME`` that makes it the step; empty of one that is found unasked.
+        seconds: from one to the next, at the median, by the host's clock, while steps were looked for; None:
+            not timed, or the step itself, whose times are those of the timed steps.
+    """
+
+    kind: str
+    name: str
+    calls: float = 1
+    option: str = ""
+    seconds: float | None = None
+
+
+class StepCandidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A source that ticked while steps were looked for, whether steps are taken from it or not.
+
+    Attributes:
+        ticks: how often it was seen; not all its calls of the whole run.
+        seconds: from one to the next, at the median, by the host's clock; None where it ticked once.
+    """
+
+    kind: str
+    name: str
+    ticks: int
+    seconds: float | None = None
 
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,7 +135,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     found_by: str = "whole"
-    """user | optimizer | request | module | compiled | range | whole | program (its profiler's)"""
+    """user | iteration | optimizer | request | module | compiled | range | whole, or program: of the one that
+    its own profiler recorded"""
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0
@@ -115,6 +153,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
+    levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
+    candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first
     notes: tuple[str, ...] = ()
 
     @property
@@ -131,6 +171,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str | None = None
     device_trace: str | None = None  # of the light pass: device, runtime calls and steps, no ops
     lines: str | None = None  # the trace of one step more, with the lines of the program
+    captures: tuple[str, ...] = ()  # of how CUDA graphs were captured, by the numbers of their replays
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
@@ -147,6 +188,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom: str | None = None  # the snapshot where the first allocation failed
     oom_held: str | None = None
     program: str | None = None
+    whole_run: str | None = None  # what the program did from its start to its end
     wall_s: float | None = None  # from the import of torch to the end
     phase: str | None = None  # what the recorder was doing when the process died of a fault; else None
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device
@@ -165,7 +207,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # Fields of a RankRecord that name files, relative to the recording.
 PATHS = (
     "trace", "device_trace", "lines", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels",
-    "counters", "memory", "memory_held", "oom", "oom_held", "program",
+    "counters", "memory", "memory_held", "oom", "oom_held", "program", "whole_run",
 )  # fmt: skip
 
 
@@ -247,8 +289,7 @@ def check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
         raise InputError("the manifest is damaged: its ranks are not numbered from 0", where=where)
     home = os.path.realpath(folder)
     for record in ranks:
-        for field in PATHS:
-            path = getattr(record, field)
+        for path in (*(getattr(record, field) for field in PATHS), *record.captures):
             if path is not None and not _is_inside(home, path):
                 raise InputError(
                     f"the manifest names a file outside of its recording, {path!r}, which is not opened",

@@ -52,6 +52,17 @@ CAUSES = {
     "unexplained": "#7d8794",
 }
 
+# Phases of one compilation, by the column that has their time: what each is called, and its colour.
+PHASES = {
+    "dynamo": ("Dynamo", "#4c8dd6"),
+    "aot": ("AOTAutograd", "#8e6fd8"),
+    "inductor": ("Inductor", "#2fa39a"),
+    "codegen": ("code generation", "#6aa84f"),
+    "triton": ("generated kernels", "#e08a3c"),
+    "autotune": ("autotuning", "#c9a227"),
+    "cudagraphs": ("CUDA graphs", "#a98a1f"),
+    "backward": ("backward graph", "#c2559d"),
+}
 
 # Parts of memory; the first are those that a model must have, the last are no tensor's.
 MEMORY = {

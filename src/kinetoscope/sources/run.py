@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,9 +20,11 @@ from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
+from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
+from kinetoscope.trace.captures import Capture, captures, is_capture, with_captures
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
 from kinetoscope.trace.schema import whole
@@ -32,6 +35,11 @@ if TYPE_CHECKING:
 
 Progress = Callable[[Path, int, int], None]
 T = TypeVar("T")
+
+# Where vLLM and SGLang put the recordings of their graphs' captures, and how many of them are opened.
+CAPTURES, MOST_CAPTURES = "capture_traces", 256
+# vLLM's name of the recording of the process that takes requests.
+FRONT_END = re.compile(r"\.async_llm\.")
 
 # Ranks that are read of a folder or recording: each costs the analyses some 0.2 s, however small it is.
 MOST_RANKS = 64
@@ -69,8 +77,8 @@ class LoadedRun:
     have one. ``unread`` names the files of a folder that are no trace, with the reason; ``lost`` those of
     them that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
-    ``inputs`` are the paths as they were given. ``lines``: of each rank that has it, the trace of one
-    step more, with the lines of the program around its ops.
+    ``inputs`` are the paths as they were given. ``watched`` are the samples of whole runs, by rank; ``lines``
+    the trace, of each rank that has it, of one step more, with the lines of the program around its ops.
     """
 
     traces: tuple[Trace, ...]
@@ -84,6 +92,7 @@ class LoadedRun:
     lost: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     lines: Mapping[int, Trace] = field(default_factory=dict[int, Trace])
+    watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
 
     @property
     def remarks(self) -> list[str]:
@@ -140,21 +149,31 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     logs: list[Path] = []
     light: list[Trace] = []
     lines: dict[int, Trace] = {}
+    of_captures: list[Trace] = []
+    numbered: dict[int, list[Capture | None]] = {}
     unread: list[str] = []
     damaged: list[InputError] = []
     memory: list[MemoryFiles] = []
     timelines: list[Path] = []
     failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
+    watched: dict[int, whole_run.WholeRun] = {}
     for item in chain.from_iterable(map(recordings_in, map(Path, inputs))):
         if manifests.is_recording(item):
             manifest = recordings[item] = folders.opened(item)
             memory += [one for rank in manifest.ranks for one in _memory_files(item, rank)]
             traced = [rank for rank in manifest.ranks if rank.trace is not None]
+            first = next((rank for rank in traced if rank.whole_run), None)
+            if first is not None and first.whole_run and not watched:  # one rank stands for all
+                seen, why = _attempted(partial(whole_run.read, item / first.whole_run))
+                watched.update((first.rank, one) for one in seen)
+                unread += map(_left_out, why)
             for rank in spread(traced)[: _most()]:
                 found, why = _attempted(partial(read, item / (rank.trace or ""), rank.rank))
                 recorded += found
                 failures += why
+                if found:
+                    numbered[rank.rank] = _numbered(item, rank, read)
                 if found and rank.device_trace:  # the run is known without its light pass
                     found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
                     light += found
@@ -167,10 +186,11 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             logs += [item] if sources.has_compile_log(item) else []
         elif item.is_dir():
             logs += [item] if sources.has_compile_log(item) else []
-            inside_it = sorted(item.iterdir(), key=lambda path: natural(path.name))
+            inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
             traces += inside
+            of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
@@ -188,19 +208,72 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
+    traces, of_captures = _without_captures(traces, of_captures)
+    traces, front_ends = _without_front_ends(traces)
     traces, earlier = _latest(traces)
+    ranks = distinct([*recorded, *traces], recorded)
     return LoadedRun(
-        tuple(sorted(distinct([*recorded, *traces], recorded), key=lambda trace: trace.rank)),
+        tuple(
+            sorted(
+                (with_captures(trace, of_captures, numbered.get(trace.rank, ())) for trace in ranks),
+                key=lambda trace: trace.rank,
+            )
+        ),
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *earlier),
+        (*unread, *map(_left_out, failures), *front_ends, *earlier),
         tuple(light),
         tuple(memory),
         tuple(timelines),
         tuple(map(_left_out, (*failures, *damaged))),
         lines=lines,
+        watched=watched,
     )
+
+
+def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
+    """The recordings of captures that serving engines leave in a folder of their own."""
+    inside = folder / CAPTURES
+    if not inside.is_dir():
+        return []
+    files = sorted((path for path in inside.iterdir() if TRACE_FILE.search(path.name)), key=_by_name)
+    found = chain.from_iterable(_attempted(partial(read, path))[0] for path in files[:MOST_CAPTURES])
+    return [trace for trace in found if is_capture(trace)]
+
+
+def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:
+    """The captures that a recording's replays name by their number; a file that holds several stands there as
+    often. None where one cannot be read."""
+    listed = record.captures[:MOST_CAPTURES]
+    found = {path: _attempted(partial(read, folder / path))[0] for path in dict.fromkeys(listed)}
+    each = {path: iter(captures(traces[0]) if traces else ()) for path, traces in found.items()}
+    return [next(each[path], None) for path in listed]
+
+
+def _by_name(path: Path) -> list[tuple[int, str]]:
+    return natural(path.name)
+
+
+def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Trace], list[Trace]]:
+    """The traces of a run apart from those of captures; those of captures alone are read as they are."""
+    of_captures = [trace for trace in traces if is_capture(trace)]
+    if len(of_captures) == len(traces):
+        return traces, known
+    return [trace for trace in traces if trace not in of_captures], [*known, *of_captures]
+
+
+def _without_front_ends(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces of workers, and a sentence on those of a serving engine's front end, which has no device."""
+    fronts = [trace for trace in traces if FRONT_END.search(Path(trace.source.path).name)]
+    if not fronts or len(fronts) == len(traces):
+        return traces, []
+    said = [
+        f"{trace.source.path} was left out: it is the front end's, which does no work on a device; "
+        "name it alone to see its host"
+        for trace in fronts
+    ]
+    return [trace for trace in traces if trace not in fronts], said
 
 
 def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
@@ -238,8 +311,8 @@ def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
     ]
 
 
-def _attempted(read: Callable[[], Trace]) -> tuple[list[Trace], list[InputError]]:
-    """The trace, or what is wrong with it."""
+def _attempted(read: Callable[[], T]) -> tuple[list[T], list[InputError]]:
+    """The thing that is read, or what is wrong with it."""
     try:
         return [read()], []
     except InputError as error:

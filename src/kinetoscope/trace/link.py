@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import polars as pl
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.decoding.events import CALLS
+from kinetoscope.trace.engines import FAMILIES, engine_step
 from kinetoscope.trace.model import Trace
 
 LAUNCHING = sorted(CALLS)
@@ -20,14 +24,15 @@ def link(trace: Trace) -> Trace:
     """The trace with ``steps``, and with ``launch``, ``op`` and ``step`` of its device events filled in.
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
-    comes from. ``op``: the innermost op or annotation around the launch; where there is none, the op that the
-    launch or the device event names by External id, unless those are correlation ids throughout. ``step``: by
-    the time of the launch, or of the event itself.
+    comes from. ``op``: the innermost op or annotation around the launch, but for steps; where there is none,
+    the op that the launch or the device event names by External id, unless those are correlation ids
+    throughout. ``step``: by the time of the launch, or of the event itself.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)
-    is_call = _in_category(host, LAUNCHING)
     steps = _steps(host, is_op)
+    is_op &= ~_named_as_steps(host)  # a step is the op of nothing
+    is_call = _in_category(host, LAUNCHING)
     device = _with_launch(trace.device_events.drop("launch", "op", "step"), host, is_call, trace.flows)
     device = _with_op(device, host, is_op)
     device = device.with_columns(_step_of(device, host, steps))
@@ -44,14 +49,32 @@ def _in_category(host: pl.DataFrame, categories: list[str]) -> pl.Series:
 
 
 def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
-    names = host["name"].unique()
-    named = names.filter(names.cast(pl.String).str.contains(STEP))
+    """The profiler's steps; where there are none, those that a serving engine marks."""
+    names = host["name"].filter(is_op).unique()
+    texts = names.cast(pl.String)
+    named = next((names.filter(of) for of in _families(texts) if of.any()), names.head(0))
     rows = host.filter(is_op & host["name"].is_in(named.implode())) if len(named) else host.head(0)
     return (
         rows.sort("start_ns")
         .select("event", pl.col("name").cast(pl.String), "start_ns", "duration_ns", host_event="id")
         .with_row_index("id")
     )
+
+
+def _named_as_steps(host: pl.DataFrame) -> pl.Series:
+    names = host["name"].unique()
+    wanted = [of for of in _families(names.cast(pl.String)) if of.any()]
+    if not wanted:
+        return pl.repeat(False, len(host), dtype=pl.Boolean, eager=True)
+    return host["name"].is_in(names.filter(reduce(or_, wanted)).implode())
+
+
+def _families(names: pl.Series) -> Iterator[pl.Series]:
+    """Which of the names are steps, by each of the ways in which programs mark them."""
+    yield names.str.contains(STEP)
+    for family in FAMILIES:
+        wanted = [name for name in names.filter(names.str.contains(family)) if engine_step(name)]
+        yield names.is_in(wanted)
 
 
 def _with_launch(

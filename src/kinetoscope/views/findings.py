@@ -193,7 +193,8 @@ def saving_parts(of: Report | FindingsListing, row: FindingRow) -> tuple[Inline,
         return (f"frees {freed(row)}",)
     if row.saving_us <= 0 and not row.also and row.paced_by is None:
         return (affects.removesuffix(", "),) if affects else ()
-    left, alone = amount(row.saving_us), amount(row.saving_alone_us)
+    left = amount(row.saving_us)
+    alone = amount(row.saving_alone_us) if row.saving_alone_us else "nothing"
     if row.paced_by is not None:
         more = f"{left}{per}, " if row.share_of_step >= WORTH else ""
         return (f"{affects}saves about {more}{alone} {of_its_own(row)}",)

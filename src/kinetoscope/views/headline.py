@@ -8,7 +8,7 @@ from statistics import median
 from kinetoscope import numbers
 from kinetoscope.document import IdleRow, Note, OpRow, Report
 from kinetoscope.render import names
-from kinetoscope.views import memory, steps
+from kinetoscope.views import memory, steps, whole_run
 from kinetoscope.views import ranks as rank_lines
 
 PHASES = 4
@@ -44,13 +44,15 @@ def verdict(report: Report) -> str:
 
 def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
-    remarks = " ".join(part for part in (_lacking(report), memory.ran_out(report)) if part)
-    if not report.devices:
-        return " ".join(part for part in (remarks, steps.own_step(report), _host_headline(report)) if part)
-    first = steps.own_step(report)
-    if first is None:
-        first = f"As recorded, under the profiler, {_busy_sentence(report)}"
-    return " ".join(part for part in (remarks, first, _work_sentence(report), _waiting(report)) if part)
+    of_run = whole_run.sentence(report)
+    first, last = (of_run, "") if whole_run.is_lesser_part(report) else ("", of_run)
+    parts = [first, _lacking(report), memory.ran_out(report), steps.defined(report)]
+    if report.devices:
+        own = steps.own_step(report) or f"As recorded, under the profiler, {_busy_sentence(report)}"
+        parts += [own, _work_sentence(report), _waiting(report)]
+    else:
+        parts += [steps.own_step(report) or "", _host_headline(report)]
+    return " ".join(part for part in (*parts, last) if part)
 
 
 def _lacking(report: Report) -> str:

@@ -87,7 +87,7 @@ def fits(row: Fits, failed_bytes: int | None = None) -> str:
     times = high if low == high else f"{low} to {high}"
     batch = "recorded batch" if failed_bytes is None else "batch that failed"
     return (
-        f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of the peak grow with it, "
+        f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of its peak grow with it, "
         f"{numbers.size(row.fixed_bytes)} do not, and there is room for {numbers.size(row.room_bytes)}"
     )
 

@@ -33,23 +33,23 @@ from kinetoscope.render.blocks import (
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 from kinetoscope.render.terminal import Screen
-from kinetoscope.views import findings, graph_names, headline, ranks, steps
+from kinetoscope.views import findings, graph_names, headline, ranks, serving, steps, whole_run
 
 Section = Callable[[int], Iterable[Block]]
 
 # Rows of each section: of the whole report; of a first screen; where that is too much; what it grows by.
 WHOLE = {
-    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "phases": 12, "pace": 99, "categories": 8, "graphs": 3,
-    "kernels": 10, "ops": 12, "next": 9,
+    "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "serving": 8, "run": 8, "phases": 12, "pace": 99,
+    "categories": 8, "graphs": 3, "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
 # A file holds all of what is not named here.
 FILE = {"kernels": 20, "ops": 20, "ranks": 8}
 ALL = 1_000_000
 SCREEN = Screen(
-    least={"lead": 2, "findings": 1, "busy": 1, "next": 3},
+    least={"lead": 2, "findings": 1, "busy": 1, "serving": 4, "next": 3},
     less=(("lead", 1), ("next", 2), ("next", 1), ("busy", 0)),
     more=(
-        ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("phases", 4),
+        ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("run", 4), ("phases", 4),
         ("kernels", 3), ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12),
         ("busy", 8), ("kernels", 8), ("categories", 8),
     ),
@@ -102,6 +102,8 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
+            "serving": partial(serving.section, report),
+            "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
             "categories": partial(_categories, report),
@@ -109,42 +111,19 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
             "kernels": partial(_kernels, report),
         }
     else:
-        sections |= {"phases": partial(steps.phases, report), "ops": partial(_ops, report)}
+        sections |= {
+            "run": partial(whole_run.section, report),
+            "phases": partial(steps.phases, report),
+            "ops": partial(_ops, report),
+        }
     return sections | {"next": partial(_next, report, inputs, extent)}
 
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
-    rows = steps.phases(report, ALL), steps.pace(report, ALL)
-    return [*_categories(report, ALL), *rows[0], *rows[1], *_next(report, inputs, "file", ALL)]
-
-
-def cards(report: Report) -> list[tuple[str, str, str]]:
-    """The figures that stand first: each with what it is, and the place of the page that it leads to."""
-    if not report.devices:
-        return []
-    own, shown = report.as_it_runs, list[tuple[str, str, str]]()
-    if own:
-        measured = f"{steps.unit(report)} time, as it runs ({own.step_us.n} timed)"
-        shown.append((numbers.time(own.step_us.median), measured, "steps"))
-    if own and own.busy_fraction is not None:
-        shown.append((numbers.percent(own.busy_fraction), "busy, as it runs", "timeline"))
-    device = report.devices[0] if len(report.devices) == 1 else None
-    if device:
-        of = f"busy, of {numbers.time(device.window_us)}{' as recorded' if own else ''}"
-        shown.append((numbers.percent(device.busy_fraction), of, "timeline"))
-    total = sum(row.device_time_us for row in report.categories)
-    launches = sum(row.kernel_launches for row in report.devices)
-    shown += [
-        (numbers.time(total), "device time, summed", "kernels"),
-        (numbers.count(launches), "launches on the device", "kernels"),
-        (numbers.count(len(report.kernels)), "distinct kernels", "kernels"),
-    ]
-    if device and device.communication_us > 0:
-        of = f"exposed of {numbers.time(device.communication_us)} communication"
-        place = "kernels&category=communication"
-        shown.append((numbers.time(device.exposed_communication_us), of, place))
-    return shown
+    of_steps = serving.section(report, ALL), steps.phases(report, ALL), steps.pace(report, ALL)
+    shown = [block for blocks in of_steps for block in blocks]
+    return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
 
 
 def headline_findings(report: Report, extent: Extent) -> bool:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import PurePath
 
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import EnvironmentRow, Health, IdleRow, RanksListing, Report
+from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, RanksListing, Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import Page
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import Block, Inline, Text
+from kinetoscope.render.blocks import (
+    Block,
+    Heading,
+    Inline,
+    Line,
+    Prose,
+    Segment,
+    Target,
+    Text,
+    field,
+    kernel,
+    plain,
+    table,
+)
 from kinetoscope.views import (
+    compiled,
     difference,
     findings,
     graph_names,
@@ -24,7 +41,18 @@ from kinetoscope.views import (
     ranks,
     sources,
     steps,
+    whole_run,
 )
+
+PARTS = 12  # of the critical path
+TOP = 5  # kernels on the first screen
+ADVICE = 220  # characters
+# What a recording lacks without an option of `kinetoscope run`.
+UNRECORDED = {
+    "stacks": "the lines of your code that launch eager work",
+    "shapes": "the shapes of ops' inputs",
+    "memory": "who allocates the memory",
+}
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +61,8 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
         graph_labels: of the graphs, in their order.
+        phases: of a compilation: what each is called, and its colour.
+        program: the command that was recorded; empty where it is not known.
         cards: figures that stand first: each with what it is, and the place that it leads to.
         peaks: of the memory's peaks: the title, and of what that is.
         sides: what is compared, and how long a step of it takes; empty on a report.
@@ -51,8 +81,8 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     together: str
     measured: list[str]
     graph_labels: list[str]
-    idle: list[IdleRow]
     devices: list[overview.Bar]
+    program: str
     cards: list[tuple[str, str, str]]
     roofline: kernels.Roofline
     peaks: list[tuple[str, str]]
@@ -61,6 +91,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     use_colours: dict[str, str]
     category_colours: dict[str, str]
     cause_colours: dict[str, str]
+    phases: dict[str, tuple[str, str]]
     sides: dict[str, str] = {}
     blocks: dict[str, list[Block]] = {}
 
@@ -88,9 +119,9 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         together=together(findings.together(report)),
         measured=[findings.measured(row) for row in report.findings],
         graph_labels=graph_names.graph_labels(report),
-        idle=headline.idle_causes(report),
         devices=overview.device_bars(report),
-        cards=overview.cards(report),
+        program=_program(report),
+        cards=cards(report),
         roofline=kernels.roofline(report),
         peaks=[memory.headline(peak) for peak in report.memory_peaks],
         memory_colours=palette.MEMORY,
@@ -98,6 +129,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         use_colours=palette.USES,
         category_colours=palette.CATEGORIES,
         cause_colours=palette.CAUSES,
+        phases=palette.PHASES,
         blocks=_blocks(report, inputs),
     )
 
@@ -105,17 +137,169 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
 def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
     """The blocks of each part of the page; memory has a part for each peak, and for each device."""
     found = {
+        "first": list(_first(report)),
+        "findings": list(islice(findings.section(report, 1, everything=True), 1)),
+        "unrecorded": list(_unrecorded(report)),
+        "kernels": list(_top_kernels(report)),
+        "waits": [*_critical_path(report), *_idle(report)],
         "overview": overview.page(report, inputs),
         "graphs": list(overview.graphs(report)),
         "ops": list(overview.ops(report)),
-        "steps": list(steps.listing(report)),
+        "steps": [*whole_run.section(report, overview.ALL), *steps.listing(report)],
         "devices": list(steps.devices(report)),
         "allocator": list(memory.allocator(report)),
         "ranks": ranks.page(report.ranks) if report.ranks else [],
         "about": list(sources.listing(report)),
     }
+    found |= compiled.blocks(report)
     found |= {f"peak {at}": list(memory.peak(row)) for at, row in enumerate(report.memory_peaks)}
     return found | {f"memory {at}": list(memory.device(row)) for at, row in enumerate(report.memory)}
+
+
+def cards(report: Report) -> list[tuple[str, str, str]]:
+    """The figures that stand first: each with what it is, and the place of the page that it leads to."""
+    own, page, shown = report.as_it_runs, report.page, list[tuple[str, str, str]]()
+    if own:
+        measured = f"{steps.unit(report)} time, as it runs ({own.step_us.n} timed)"
+        shown.append((numbers.time(own.step_us.median), measured, "steps"))
+    device = report.devices[0] if len(report.devices) == 1 else None
+    if own and own.busy_fraction is not None:
+        shown.append((numbers.percent(own.busy_fraction), "GPU busy, as it runs", "timeline"))
+    elif device:
+        of = f"GPU busy, of {numbers.time(device.window_us)} as recorded"
+        shown.append((numbers.percent(device.busy_fraction), of, "timeline"))
+    elif report.devices:
+        shares = [row.busy_fraction for row in report.devices]
+        least, most = numbers.percent(min(shares)), numbers.percent(max(shares))
+        shown.append((f"{least} to {most}", "GPUs busy, as recorded", "timeline"))
+    if page and page.peak_memory_bytes:
+        sizes = [row.total_memory_bytes for row in report.environment.devices if row.total_memory_bytes]
+        of = f" of {numbers.size(max(sizes))}" if sizes else ""
+        whose = f"peak GPU memory{of}" if report.devices else "peak memory of the process"
+        place = "memory" if report.memory or report.memory_peaks else "about"
+        shown.append((numbers.size(page.peak_memory_bytes), whose, place))
+    launching = report.launching[0] if len(report.launching) == 1 else None
+    if launching and launching.launches_per_step is not None:
+        each = launching.launches_per_step
+        often = numbers.count(int(each)) if each == int(each) else numbers.rate(each)
+        shown.append((often, f"launches per {steps.unit(report)}", "steps"))
+    elif report.devices:
+        counted = report.launching or report.kernels
+        launched = sum(row.launches for row in counted)
+        shown.append((numbers.count(launched), "launches, all that were recorded", "kernels"))
+    if device and device.communication_us > 0:
+        of = f"exposed of {numbers.time(device.communication_us)} communication"
+        place = "kernels&category=communication"
+        shown.append((numbers.time(device.exposed_communication_us), of, place))
+    return shown
+
+
+def _program(report: Report) -> str:
+    """The command as one would type it: the interpreter by its name alone."""
+    command = report.page.command if report.page else []
+    return names.plain(shlex.join([PurePath(command[0]).name, *command[1:]])) if command else ""
+
+
+def _first(report: Report) -> Iterable[Block]:
+    """The change that is worth most, and what it buys; then where the time goes."""
+    best = next(iter(findings.worth_doing(report)), None)
+    saving = findings.saving_parts(report, best) if best else ()
+    said = numbers.together(headline.headline(report))
+    if best is None or not saving:
+        yield Heading(said, level=1)
+        return
+    words = plain(saving)
+    has_share = best.share_of_step > 0 and bool(report.steps)
+    share = f", {numbers.percent(best.share_of_step)} of it" if has_share else ""
+    yield Heading(names.shorten(best.advice, ADVICE), level=1)
+    yield Line((f"{words[0].upper()}{words[1:]}{share}: ", Text(best.title, "", "finding", best.rule), "."))
+    yield Prose(said)
+
+
+def _top_kernels(report: Report) -> Iterable[Block]:
+    """The kernels that take most device time."""
+    if not report.kernels:
+        return
+    largest = report.kernels[0].share_of_device_time or 1.0
+
+    def share_of_largest(row: KernelRow) -> tuple[Segment]:
+        return (Segment(row.share_of_device_time / largest, palette.category(row.category)),)
+
+    total = numbers.time(sum(row.device_time_us for row in report.kernels))
+    yield Heading("Top kernels", f"share of {total} of device time")
+    yield table(
+        report.kernels[:TOP],
+        field("kernel", "name", lambda row: kernel(row.name, row.short_name)),
+        field("share", "share", "share_of_device_time"),
+        field("", "bar", share_of_largest),
+        field("device time", "time", "device_time_us"),
+        field("launches", "count", "launches"),
+        field("median", "time", "median_us"),
+        field("category", "text", lambda row: Text(row.category, "", "category", row.category)),
+    )
+    if len(report.kernels) > TOP:
+        yield Line((Text(f"all {numbers.count(len(report.kernels), 'kernel')}", "", "part", "kernels"),))
+
+
+def _critical_path(report: Report) -> Iterable[Block]:
+    """The work that the step waits for, one piece after another; parts lead to their first events."""
+    replay = report.replay
+    if replay is None or not replay.critical_path:
+        return
+    what = "one step" if report.steps else "the recording"
+    off = f"the replay of what was recorded is off by {numbers.percent(abs(replay.error))}"
+    longest = max(part.us for part in replay.critical_path) or 1.0
+    yield Heading("Critical path", f"of {what} replayed: {numbers.time(replay.step_us)}; {off}")
+    yield table(
+        replay.critical_path,
+        field("part", "name", lambda part: Text(part.text, "", *_event(replay.rank, part.events))),
+        field(
+            "",
+            "bar",
+            lambda part: (Segment(part.us / longest, palette.USES[palette.COMPUTE], label=part.text),),
+        ),
+        field("time", "time", "us"),
+        field("times", "count", lambda part: part.count or None),
+        most=PARTS,
+        noun="smaller part",
+    )
+
+
+def _event(rank: int, events: Sequence[int]) -> tuple[Target, str]:
+    return ("event", f"{rank}:{events[0]}") if events else ("", "")
+
+
+def _idle(report: Report) -> Iterable[Block]:
+    """Causes of idle time, each with a link to the longest gap that it made."""
+    if not (causes := headline.idle_causes(report)):
+        return
+    window = headline.recorded_window(report)
+    yield Heading("Idle, and why", f"share of {window}; each leads to its longest gap")
+    yield table(
+        causes,
+        field("cause", "name", lambda row: Text(row.cause, "", "part", f"timeline&i={row.cause}")),
+        field("", "bar", _cause),
+        field("share", "share", "share_of_window"),
+        field("time", "time", "idle_us"),
+        field("mostly", "words", lambda row: row.text),
+    )
+
+
+def _cause(row: IdleRow) -> tuple[Segment]:
+    colour = palette.CAUSES.get(row.cause, palette.OTHER)
+    return (
+        Segment(row.share_of_window, colour, label=f"{row.cause}: {numbers.percent(row.share_of_window)}"),
+    )
+
+
+def _unrecorded(report: Report) -> Iterable[Block]:
+    """A line on what was not recorded, with the options of ``kinetoscope run`` that record it."""
+    missing = report.page.unrecorded if report.page else []
+    if missing:
+        parts: list[Inline] = ["Not recorded: "]
+        for option in missing:
+            parts += [f"{UNRECORDED[option]} (", Text(f"--{option}", "", "command"), "), "]
+        yield Line((*parts[:-1], "). `kinetoscope run` records each on request."))
 
 
 def _together(part: Inline) -> Inline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +15,10 @@ from kinetoscope.document import (
     LaunchRow,
     PhaseRow,
     Report,
+    StepCandidateRow,
     StepDifference,
+    StepLevelRow,
+    StepLevels,
     StepOutlierRow,
     StepRow,
     StepTimesRow,
@@ -29,6 +33,52 @@ from kinetoscope.views.graph_names import event
 FEW = 5
 # What takes more than twice as long is said as so many times, not as a percentage.
 TIMES = 2.0
+
+
+def defined(report: Report) -> str:
+    """A sentence that says what a step of the program is; empty where it is not known."""
+    found = report.step_levels
+    return f"A step is {names.plain(found.levels[0].name)}." if found and found.levels else ""
+
+
+def levels(found: StepLevels, most: int) -> Iterable[Block]:
+    """The step and what it is made of, and every source that could have been it."""
+    if found.levels:
+        yield Heading("A step", "the first row; below it what it is made of; times are medians")
+        yield table(
+            found.levels,
+            field("", "words", "name"),
+            field("per step", "number", lambda row: numbers.rate(row.calls)),
+            field("one every", "time", "each_us"),
+            field("to make it the step", "words", _chosen),
+        )
+    yield Heading(
+        "Seen while steps were looked for", "surest sign of a step first; median from one to the next"
+    )
+    yield table(
+        found.candidates,
+        field("source", "text", "kind"),
+        field("name", "name", "name"),
+        field("seen", "count", "ticks"),
+        field("every", "time", "each_us"),
+        field("to make it the step", "words", _chosen),
+        most=most,
+        noun="source",
+    )
+
+
+def _chosen(row: StepLevelRow | StepCandidateRow) -> str:
+    return f"kinetoscope run --step {shlex.quote(row.option)} …" if row.option else ""
+
+
+def _made_of(report: Report) -> str:
+    """``16 × Adam.step(), 3.34 ms each``; empty where a step has no parts that are known."""
+    parts = report.step_levels.levels[1:] if report.step_levels else []
+    return "; ".join(
+        f"{part.calls:,.3g} × {names.plain(part.name)}"
+        + ("" if part.each_us is None else f", {numbers.time(part.each_us)} each")
+        for part in parts
+    )
 
 
 def own_step(report: Report) -> str | None:
@@ -182,7 +232,8 @@ def pace_lines(report: Report) -> list[tuple[str, str]]:
     many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
     inside = [row for row in report.allocator if row.calls_in_window]
-    found = [("steps", row.rank, _steps(row)) for row in report.step_times if row.steps > 1]
+    found = [("steps", 0, f"{defined(report)} It has {made_of}")] if (made_of := _made_of(report)) else []
+    found += [("steps", row.rank, _steps(row)) for row in report.step_times if row.steps > 1]
     found += [("outlier", row.rank, _outlier(report, row)) for row in slowest[:OUTLIERS]]
     found += [("launches", row.rank, _launches(row)) for row in report.launching[:RANKS]]
     found += [("memory", row.rank, memory.traced(row)) for row in report.memory[:RANKS]]

@@ -165,6 +165,8 @@ def test_library_calls_reach_their_own_lines(
     result = joined(compilation(compiled("fone", 0)), trace_of(*call_of("fone", 0, 1)))
     lines = [(line.line, line.device_time_us, line.own_us) for line in result.source_lines]
     assert lines == [(30, 30, 30), (20, 20, 20), (10, 4, 4)]
+    by_op = [list(line.library_us.values()) for line in result.source_lines]
+    assert by_op == [[30], [20], []], "the rest of a line's time is of generated kernels"
 
 
 def test_outside_and_replayed_work_has_its_share(

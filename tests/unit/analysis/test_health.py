@@ -205,6 +205,13 @@ def test_how_much_profiling_inflated_a_step(trace_of: Make) -> None:
     assert (note.code, note.gravity, "+30%" in note.text) == ("profiling-inflation", "degraded", True)
 
 
+def test_what_run_warned_of_weakens_the_report_as_well(trace_of: Make) -> None:
+    why = "the recorded steps waited 0.4 ms each for the loader, those before 5.0 ms"
+    manifest = Manifest(ranks=(RankRecord(rank=0, steps=StepTimings(notes=(why,))),))
+    (note,) = health(LoadedRun((trace_of(*sound()),), manifest)).notes
+    assert (note.gravity, note.text) == ("degraded", why)
+
+
 @pytest.mark.parametrize(
     ("load", "slow_s", "gravity"),
     [(1.9, 0.004, None), (4.1, 0.0011, "info"), (4.1, 0.004, "degraded")],

@@ -255,7 +255,6 @@ def test_pieces_of_any_program_are_its_idle_time(
         ("h200/forum_noreturn_first", "compilation"),
         ("public/kineto_v100_resnet50_2021schema", "data-loading"),
         ("public/tl_mi300x_ddp_resnet18_train", "allocator"),
-        ("public/tl_mi300x_sglang_qwen3_decode_hipgraph", "unexplained"),  # work of before the recording
     ],
 )
 def test_known_causes(shared_data: Path, name: str, cause: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -106,6 +107,27 @@ def test_how_much_fits_is_what_grows_into_what_is_left(tmp_path: Path):
     assert room.room_bytes == (1 << 30) + 100 * MIB
     assert room.low <= room.high == (room.room_bytes - room.fixed_bytes) / room.scaling_bytes
     assert room.scaling_bytes >= parts["activation"] + parts["input"]
+
+
+def test_another_moment_than_the_recorded_peak_may_limit_the_batch(tmp_path: Path):
+    """The optimizer's step makes the peak, at which little of the batch is left."""
+    counters = DeviceMemory(device=0, reserved_bytes=300, free_bytes=700, total_bytes=1000)
+    training, _ = history(Training(), tmp_path)
+    allocations = [("parameter", None, None, 100), ("activation", 1, 3, 40), ("temporary", 5, 7, 150)]
+    allocations.append(("input", 1, None, 1))
+    columns = ["role", "start", "end", "bytes"]
+    known = pl.DataFrame(allocations, schema=columns, orient="row").with_columns(
+        optimizer=pl.col("start") == 5
+    )
+    table = pl.DataFrame(
+        {"place": [-1, 1, 3, 5, 7], "held": [100, 141, 101, 251, 101], "reserved": [300] * 5}
+    )
+    curve = replace(training.curve, table=table)
+    found = replace(training, known=known, curve=curve, place=5, span=(-1, 7), counters=counters)
+    room = fits(found)
+    assert room is not None
+    assert (room.scaling_bytes, room.fixed_bytes) == (41, 100)
+    assert room.high == pytest.approx(900 / 41)
 
 
 def test_a_batch_fits_into_what_there_was_when_an_allocation_failed(tmp_path: Path):

@@ -1,6 +1,7 @@
 """What the host waited for: measured without a frame of ours, and gone without a trace."""
 
 import gc
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -130,6 +131,42 @@ def test_how_far_a_loader_works_ahead_is_seen_at_its_batches(ledgers: Ledgers) -
     for _ in torch.utils.data.DataLoader(data, batch_size=1, num_workers=1, prefetch_factor=3):
         pass
     assert ledgers.prefetch == Prefetch(workers=1, batches=3)
+
+
+def test_calls_that_find_their_batch_ready_are_entered_apart(ledgers: Ledgers) -> None:
+    from kinetoscope.capture.torch_private import batch_is_ready
+
+    allowed = torch.multiprocessing.Event()
+
+    class Awaited(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, i: int) -> int:
+            assert allowed.wait(60)
+            return i
+
+    batches = iter(torch.utils.data.DataLoader(Awaited(), batch_size=1, num_workers=1))
+    assert batch_is_ready(batches) is False
+    before = ledgers.read()
+    threading.Timer(0.05, allowed.set).start()
+    next(batches)
+    late = ledgers.read().since(before)
+    assert late.data_ns > 0
+    assert late.ready_ns == 0
+    deadline = time.monotonic() + 60
+    while not batch_is_ready(batches) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    before = ledgers.read()
+    next(batches)
+    ready = ledgers.read().since(before)
+    assert ready.ready_ns == ready.data_ns > 0
+
+
+def test_whether_a_batch_is_ready_is_not_known_of_another_loader() -> None:
+    from kinetoscope.capture.torch_private import batch_is_ready
+
+    assert batch_is_ready(object()) is None
 
 
 def test_nothing_is_installed_while_dynamo_compiles() -> None:

@@ -203,6 +203,14 @@ def test_generated_kernels_of_a_training_step_reach_their_lines(shared_data: Pat
     for graph in (forward, backward):
         library = sum(call.device_time_us or 0 for call in graph.extern)
         assert library == pytest.approx(graph.extern_device_time_us, rel=0.01)
+    for line in joined.source_lines:
+        place = (line.file, line.line)
+        generated = sum(
+            kernel.device_time_us or 0
+            for kernel in joined.compilation.kernels
+            if place in {(one.file, one.line) for one in kernel.source}
+        )
+        assert generated + sum(line.library_us.values()) == pytest.approx(line.device_time_us)
     # The convolutions, which are most of this model's time, are one line.
     assert joined.source_lines[0].code.startswith("x_out = [c(x_split[i])")
 

@@ -1,14 +1,21 @@
-"""What waiting for data is worth, where workers need cores of their own."""
+"""What waiting for data is worth, where workers need cores of their own, and what hides behind it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
 import pytest
 
+from kinetoscope.analysis.replay.change import without_host
+from kinetoscope.findings import savings
+from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.rank_view import views
+from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.rules.data_loading_stall import find
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
+from loading import Loop, recording
 from traces import host, step, trace
 
 
@@ -21,13 +28,92 @@ def found(cores: int, workers: int) -> list[Finding]:
     return list(find(view))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(("cores", "saved_us"), [(1, None), (2, 200), (4, 300), (0, 400)])
-def test_on_a_cpu_workers_take_turns_with_the_step(cores: int, saved_us: float | None) -> None:
-    promised = [one.saving.us for one in found(cores, 0)]
+def test_on_a_cpu_workers_take_turns_with_the_step(cores: int, workers: int, saved_us: float | None) -> None:
+    promised = [one.saving.us for one in found(cores, workers)]
     assert promised == ([] if saved_us is None else [pytest.approx(saved_us)])
 
 
-@pytest.mark.parametrize(("cores", "advice"), [(4, "no cores for more"), (5, "try 5"), (16, "try 7")])
+@pytest.mark.parametrize(
+    ("cores", "advice"), [(4, "no cores for more"), (5, "try 5, as many as there are cores"), (16, "try 7,")]
+)
 def test_no_more_workers_are_advised_than_there_are_cores(cores: int, advice: str) -> None:
     (one,) = found(cores, 4)
     assert advice in one.advice
+
+
+# Two workers make a batch each 1000 µs; the step alone takes 201, the device 150 of it.
+LATE = Loop(workers=2, batch_us=lambda _: 2_000, kernel_us=150)
+
+
+def view_of(loop: Loop, cores: int = 64, slower: float = 1.0) -> RankView:
+    (view,) = views(recording(loop, replace(loop, slower=slower), cores))
+    return view
+
+
+def shortened(view: RankView, name: str) -> Finding:
+    ops = view.trace.host_events.filter(pl.col("name").cast(pl.String) == f"aten::{name}")
+    return Finding(
+        title=name,
+        saving=savings.of(view, without_host(ops), name),
+        evidence=[],
+        advice="",
+        rule=name,
+        subject=name,
+    )
+
+
+def test_the_loader_that_binds_stands_first_and_what_hides_behind_it_saves_nothing_alone() -> None:
+    view = view_of(LATE, slower=1.5)
+    (stall,) = find(view)
+    assert stall.saving.us == pytest.approx(799, rel=0.01)
+    assert "try 10," in stall.advice
+    assert "its loader sets the pace" in stall.title
+    others = [shortened(view, name) for name in ("before", "after")]
+    # On top of the loader they save what is not hidden behind the device.
+    assert [one.saving.us for one in others] == [pytest.approx(50, abs=5)] * 2
+    first, second, *_ = settle(view.run, [*others, replace(stall, rule="data-loading-stall")])
+    assert first.rule == "data-loading-stall"
+    assert first.remaining.saving_us == first.saving.us
+    assert second.saving.us == pytest.approx(0)
+    assert second.remaining.saving_us == pytest.approx(50, abs=5)
+    assert second.remaining.also is None
+    assert "until then hidden" in second.saving.basis
+
+
+def test_without_the_loaders_finding_nothing_behind_it_is_promised() -> None:
+    view = view_of(LATE)
+    settled = settle(view.run, [shortened(view, name) for name in ("before", "after")])
+    assert [one.remaining.saving_us for one in settled] == [pytest.approx(0)] * 2
+
+
+def test_more_workers_than_cores_save_what_the_cores_make() -> None:
+    (stall,) = find(view_of(LATE, cores=4))
+    # A batch and the rest of a step are 2201 µs of work, on four cores.
+    assert stall.saving.us == pytest.approx(1_000 - 2_201 / 4, rel=0.02)
+    assert "try 4, as many as there are cores (10 would), and do less work" in stall.advice
+
+
+def test_where_all_cores_have_workers_cheaper_batches_are_advised() -> None:
+    (stall,) = find(view_of(LATE, cores=2))
+    assert "no cores for more: do less work per sample" in stall.advice
+    assert stall.saving.us == pytest.approx(799, rel=0.01)
+
+
+def test_taking_over_a_batch_that_is_ready_calls_for_no_workers() -> None:
+    loop = Loop(workers=2, batch_us=lambda _: 100, handover_us=15, kernel_us=20, syncs=True)
+    for copies in (False, True):
+        (one,) = find(view_of(replace(loop, copies=copies)))
+        assert one.title.startswith("Taking over a batch that is ready takes 15")
+        assert "More workers than the 2 workers bring nothing" in one.advice
+        assert one.snippet is None
+        assert ("pin_memory=True" in one.advice) == copies
+        # Only a thread that unpacks and pins batches is known to take it off the loop.
+        assert one.saving.us == (pytest.approx(15, rel=0.05) if copies else 0)
+        assert one.saving.most_us or copies
+
+
+def test_taking_over_a_batch_behind_device_work_saves_nothing() -> None:
+    loop = Loop(workers=2, batch_us=lambda _: 100, handover_us=15, kernel_us=600)
+    assert not list(find(view_of(loop)))

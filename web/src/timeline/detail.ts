@@ -1,7 +1,7 @@
 // What the panel says of one event: what it is, how it came about, how it waited, where it leads.
 import type { App } from "../app.ts";
 import { type Child, copyButton, h, link, monoLink, soft, swatch } from "../dom.ts";
-import { kernel, shorten } from "../names.ts";
+import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format } from "../links.ts";
 import { chain } from "./chain.ts";
@@ -14,6 +14,11 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
     work = store.workOf(row),
     lane = store.lanes[store.laneOf(row)]!;
   const isCompared = app.isComparison;
+  const step =
+    work < 0 &&
+    app.report.steps.find(
+      (one) => one.name === name.name && one.rank === lane.rank && app.report.devices.length,
+    );
   const door = (to: number, text: string): HTMLElement =>
     h(
       "button",
@@ -21,7 +26,7 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       text,
     );
   return [
-    h("h2", { class: "mono", title: name.name }, work >= 0 ? kernel(name.name, 80) : shorten(name.name, 120)),
+    h("h2", { class: "mono", title: name.name }, work >= 0 ? app.short(name.name) : shorten(name.name, 120)),
     soft(
       name.category || name.kind,
       " · ",
@@ -30,8 +35,14 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       copyButton(name.name, "the whole name"),
     ),
     facts([
-      ["duration", us(store.duration[row]!)],
-      ["starts at", us(store.began[row]!)],
+      [work >= 0 || isCompared ? "duration" : "duration on the CPU", numbers.exact(store.duration[row]!)],
+      ["starts at", numbers.exact(store.began[row]!)],
+      [
+        "the step on the GPU",
+        step &&
+          step.duration_us > 0 &&
+          `${numbers.time(step.duration_us)}, as other parts of the page count it`,
+      ],
       ["call", work >= 0 && isCompared ? store.belongs(work, "graph") : null],
       ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
     ]),
@@ -69,7 +80,7 @@ function workFacts(app: App, store: Store, row: number, work: number): [string, 
       how.shared_memory_bytes === undefined ? null : `${numbers.size(how.shared_memory_bytes)} a block`,
     ],
     ["warps a multiprocessor", how.warps_per_sm === undefined ? null : +how.warps_per_sm.toPrecision(3)],
-    ["occupancy, estimated", how.occupancy_percent === undefined ? null : `${how.occupancy_percent} %`],
+    ["occupancy, estimated", how.occupancy_percent ? `${how.occupancy_percent} %` : null], // 0: not estimated
     [
       "moved",
       how.bytes === undefined
@@ -89,7 +100,10 @@ function hostFacts(store: Store, row: number): [string, Child][] {
   const launched = store.launchedInside(row);
   const time = launched.reduce((sum, work) => sum + store.duration[store.work[work]!]!, 0);
   return [
-    ["device work launched", launched.length ? `${numbers.count(launched.length)}, ${us(time)}` : "none"],
+    [
+      "device work launched",
+      launched.length ? `${numbers.count(launched.length)} from this thread, ${us(time)}` : "none",
+    ],
     ["shapes", store.text("shapes", row) ? h("code", {}, shorten(store.text("shapes", row), 300)) : null],
   ];
 }
@@ -143,7 +157,7 @@ function links(
 }
 
 /** `path/model.py(12): forward` as a door to that line. */
-function lineDoor(frame: string): Child {
+export function lineDoor(frame: string): Child {
   const [, file, line] = /^(.*?)\((\d+)\): /.exec(frame) ?? [];
   return file ? monoLink(format(["code"], { file, line }), shorten(frame, 80)) : frame;
 }
@@ -183,7 +197,7 @@ function launchedList(
             "li",
             {},
             dot(app, store.nameOf(at).category),
-            door(at, kernel(store.nameOf(at).name, 60)),
+            door(at, app.short(store.nameOf(at).name)),
             h("small", {}, ` ${us(store.duration[at]!)}`),
           ),
         ),

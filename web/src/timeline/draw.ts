@@ -1,9 +1,8 @@
 // The timeline on a canvas. What is narrower than a pixel is drawn once a pixel and then skipped over: a frame
 // costs what there is to see, not what there is.
-import { kernel, shorten } from "../names.ts";
+import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import type { Palette } from "../app.ts";
-import type { Report } from "../document.ts";
+import type { App } from "../app.ts";
 import type { Track } from "./layout.ts";
 import type { Inks } from "../canvas.ts";
 import { gallop, lowerBound, NONE, Store } from "./store.ts";
@@ -14,6 +13,8 @@ export interface View {
   from: number;
   to: number;
   scroll: number;
+  /** Pixels below the ruler that do not scroll: pinned tracks. */
+  fixed: number;
   width: number;
   height: number;
 }
@@ -22,8 +23,14 @@ export interface Marked {
   found: Set<number> | null;
   rows: Set<number>;
   range: [number, number] | null;
+  /** Idle time that is looked at: the index of its device, and its place there. */
+  gap: [device: number, at: number] | null;
   hovered: number;
 }
+
+/** Where a track is drawn: what is pinned does not scroll. */
+export const topOf = (track: Track, view: View): number =>
+  RULER + track.top - (track.top < view.fixed ? 0 : view.scroll);
 
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', sans-serif";
 const CHARACTER = 6; // narrower than most: what is too wide is shortened again
@@ -35,9 +42,7 @@ export class Drawing {
   constructor(
     private readonly context: CanvasRenderingContext2D,
     private readonly store: Store,
-    private readonly report: Report,
-    private readonly palette: Palette,
-    private readonly event: (name: string) => string,
+    private readonly app: App,
   ) {}
 
   draw(tracks: Track[], view: View, marked: Marked, inks: Inks): void {
@@ -47,45 +52,62 @@ export class Drawing {
     context.fillStyle = inks.card;
     context.fillRect(0, 0, view.width, view.height);
     this.placed.clear();
-    context.save();
-    context.beginPath();
-    context.rect(0, RULER, view.width, view.height - RULER);
-    context.clip();
-    this.grid(view, inks);
-    for (const track of tracks) {
-      const y = RULER + track.top - view.scroll;
-      if (y > view.height || y + track.height < RULER) continue;
-      if (track.kind === "head") this.head(track.label, track.isOpen, y, track.height, view, inks);
-      else if (track.kind === "steps") this.steps(track.rank, y, track.height, view, inks);
-      else if (track.kind === "idle") this.idle(track.index, y, track.height, view, inks);
-      else if (track.kind === "counter") this.counter(track, y, view, inks);
-      else this.line(track, y, view, marked);
-    }
-    this.marks(tracks, view, marked, inks);
-    this.arrows(tracks, view, marked, inks);
-    if (marked.range) this.range(marked.range, view, inks);
-    context.restore();
+    this.within(RULER + view.fixed, view, () => {
+      this.grid(view, inks);
+      for (const track of tracks) if (track.top >= view.fixed) this.track(track, view, marked, inks);
+    });
+    this.within(RULER, view, () => {
+      for (const track of tracks) if (track.top < view.fixed) this.track(track, view, marked, inks);
+      context.fillStyle = inks.accent;
+      if (view.fixed) context.fillRect(0, RULER + view.fixed - 1, view.width, 1);
+      this.marks(tracks, view, marked, inks);
+      this.arrows(tracks, view, marked, inks);
+      if (marked.range) this.band(marked.range, view, inks.accent);
+      if (marked.gap) {
+        const { start, end, cause } = this.store.idle[marked.gap[0]]!;
+        const at = marked.gap[1];
+        this.band([start[at]!, end[at]!], view, this.app.palette.cause(this.store.causes[cause[at]!]!));
+      }
+    });
     this.ruler(view, inks);
+  }
+
+  /** Draws what is below `top`, and nothing above it. */
+  private within(top: number, view: View, draw: () => void): void {
+    this.context.save();
+    this.context.beginPath();
+    this.context.rect(0, top, view.width, view.height - top);
+    this.context.clip();
+    draw();
+    this.context.restore();
+  }
+
+  private track(track: Track, view: View, marked: Marked, inks: Inks): void {
+    const y = topOf(track, view);
+    if (y > view.height || y + track.height < RULER) return;
+    if (track.kind === "head") this.head(track, y, view, inks);
+    else if (track.kind === "steps") this.steps(track.rank, y, track.height, view, inks);
+    else if (track.kind === "idle") this.idle(track.index, y, track.height, view, inks);
+    else if (track.kind === "counter") this.counter(track, y, view, inks);
+    else this.line(track, y, view, marked);
   }
 
   private x = (at: number, view: View): number => ((at - view.from) / (view.to - view.from)) * view.width;
 
-  private head(label: string, isOpen: boolean, y: number, height: number, view: View, inks: Inks): void {
+  private head(track: Track & { kind: "head" }, y: number, view: View, inks: Inks): void {
     const { context } = this;
     context.fillStyle = inks.page;
-    context.fillRect(0, y, view.width, height - 1);
+    context.fillRect(0, y, view.width, track.height - 1);
     context.fillStyle = inks.soft;
-    context.fillText(
-      `${isOpen ? "▾" : "▸"} ${shorten(label, Math.floor(view.width / CHARACTER) - 4)}`,
-      6,
-      y + height / 2,
-    );
+    const label = shorten(track.label, Math.floor(view.width / CHARACTER) - 4);
+    const text = `${track.isOpen ? "▾" : "▸"} ${label}${track.isPinned ? " · pinned" : ""}`;
+    context.fillText(text, 6, y + track.height / 2);
   }
 
   private steps(rank: number, y: number, height: number, view: View, inks: Inks): void {
     const { context } = this;
     const origin = this.store.timeline.origin_ns / 1000;
-    this.report.steps
+    this.app.report.steps
       .filter((step) => step.rank === rank)
       .forEach((step, index) => {
         const start = (step.start_us - origin) * 1000;
@@ -116,14 +138,15 @@ export class Drawing {
     while (at < start.length && start[at]! < view.to) {
       const left = this.x(start[at]!, view),
         wide = (end[at]! - start[at]!) / perPixel;
-      context.fillStyle = this.palette.cause(this.store.causes[cause[at]!]!);
+      context.fillStyle = this.app.palette.cause(this.store.causes[cause[at]!]!);
       context.fillRect(left, y, Math.max(wide, 0.6), height - 2);
       at = wide >= 1 ? at + 1 : gallop(end, view.from + (Math.floor(left) + 1) * perPixel, itself, at + 1);
     }
   }
 
   private line(track: Track & { kind: "line" }, y: number, view: View, marked: Marked): void {
-    const { context, store, palette } = this;
+    const { context, store, app } = this;
+    const { palette } = app;
     const { rows } = track.line;
     const startOf = (row: number) => store.start[row]!;
     const perPixel = (view.to - view.from) / view.width;
@@ -156,7 +179,7 @@ export class Drawing {
     for (const [row, left, wide] of labels) {
       const name = store.nameOf(row).name;
       this.label(
-        track.onDevice ? kernel(name, 400) : this.event(name),
+        track.onDevice ? app.short(name) : app.event(name),
         left,
         wide,
         y + height / 2,
@@ -209,7 +232,7 @@ export class Drawing {
       (one) => one.kind === "line" && one.line.lane === lane && one.line.number === number,
     );
     if (!track) return null;
-    const found = { y: RULER + track.top - view.scroll, height: track.height - 2 };
+    const found = { y: topOf(track, view), height: track.height - 2 };
     this.placed.set(row, found);
     return found;
   }
@@ -262,12 +285,12 @@ export class Drawing {
     context.globalAlpha = 1;
   }
 
-  private range([from, to]: [number, number], view: View, inks: Inks): void {
+  private band([from, to]: [number, number], view: View, colour: string): void {
     const { context } = this;
     const left = this.x(from, view),
       right = this.x(to, view);
-    context.fillStyle = inks.accent;
-    context.globalAlpha = 0.14;
+    context.fillStyle = colour;
+    context.globalAlpha = 0.16;
     context.fillRect(left, RULER, right - left, view.height);
     context.globalAlpha = 1;
     context.fillRect(left, RULER, 1, view.height);

@@ -3,7 +3,15 @@ import type { App } from "../app.ts";
 import { Line, Store } from "./store.ts";
 
 export type Track =
-  | { kind: "head"; top: number; height: number; label: string; key: string; isOpen: boolean }
+  | {
+      kind: "head";
+      top: number;
+      height: number;
+      label: string;
+      key: string;
+      isOpen: boolean;
+      isPinned: boolean;
+    }
   | { kind: "steps"; top: number; height: number; rank: number }
   | { kind: "idle"; top: number; height: number; index: number }
   | { kind: "line"; top: number; height: number; line: Line; onDevice: boolean }
@@ -19,29 +27,48 @@ export type Track =
 
 type Placeable = Track extends infer One ? (One extends Track ? Omit<One, "top"> : never) : never;
 
+/** Tracks under one head, which collapses, pins and hides them; without a label they have no head. */
+export interface Group {
+  key: string;
+  label: string;
+  /** The device whose head collapses it too. */
+  under: string;
+  tracks: Placeable[];
+}
+
+/** What the reader has made of the tracks, by the keys of their groups. */
+export interface Arrangement {
+  closed: Set<string>;
+  pinned: Set<string>;
+  hidden: Set<string>;
+  filter: string;
+}
+
 export const HEIGHT = { head: 18, steps: 16, idle: 12, device: 20, host: 15, counter: 34 };
 const DEEPEST = 40; // lines of one thread: Python stacks are as deep as one likes
 
-export function layout(
-  app: App,
-  store: Store,
-  closed: ReadonlySet<string>,
-): { tracks: Track[]; height: number } {
-  const tracks: Track[] = [],
+export function groupsOf(app: App, store: Store): Group[] {
+  const groups: Group[] = [],
     { report } = app;
   const origin = store.timeline.origin_ns / 1000;
-  let top = 0;
-  const push = (track: Placeable): void => {
-    tracks.push({ ...track, top });
-    top += track.height;
-  };
-  const head = (key: string, label: string): boolean => {
-    const isOpen = !closed.has(key);
-    push({ kind: "head", height: HEIGHT.head, label, key, isOpen });
-    return isOpen;
-  };
+  const add = (key: string, label: string, tracks: Placeable[], under = ""): number =>
+    groups.push({ key, label, tracks, under });
   const lines = new Map<number, Line[]>();
   for (const line of store.lines) lines.set(line.lane, [...(lines.get(line.lane) ?? []), line]);
+  const drawn = (index: number, height: number, onDevice: boolean): Placeable[] =>
+    (lines.get(index) ?? []).slice(0, DEEPEST).map((line) => ({ kind: "line", height, line, onDevice }));
+  const counter = (
+    label: string,
+    unit: "count" | "bytes",
+    points: [us: number, value: number][],
+  ): Placeable => ({
+    kind: "counter",
+    height: HEIGHT.counter,
+    label,
+    unit,
+    starts: points.map(([us]) => (us - origin) * 1000),
+    values: points.map(([, value]) => value),
+  });
 
   for (const rank of new Set(store.lanes.map((lane) => lane.rank))) {
     const name = app.rankName(rank),
@@ -49,57 +76,75 @@ export function layout(
     const lanes = store.lanes
       .map((lane, index) => ({ lane, index }))
       .filter(({ lane }) => lane.rank === rank);
-    if (report.steps.some((step) => step.rank === rank) && head(`steps${rank}`, `${ranked}steps`))
-      push({ kind: "steps", height: HEIGHT.steps, rank });
+    if (report.steps.some((step) => step.rank === rank))
+      add(`steps${rank}`, `${ranked}steps`, [{ kind: "steps", height: HEIGHT.steps, rank }]);
     for (const device of new Set(
       lanes.filter(({ lane }) => lane.kind === "stream").map(({ lane }) => lane.device),
     )) {
-      const idle = store.idle.findIndex((one) => one.rank === rank && one.device === device);
-      const what = idle < 0 ? "device work by category" : `GPU ${device} · work by category, idle by cause`;
-      if (!head(`device${rank}/${device}`, `${ranked}${what}`)) continue;
-      if (idle >= 0) push({ kind: "idle", height: HEIGHT.idle, index: idle });
+      const index = store.idle.findIndex((one) => one.rank === rank && one.device === device);
+      const what = index < 0 ? "device work by category" : `GPU ${device} · work by category, idle by cause`;
+      const key = `device${rank}/${device}`;
+      add(key, `${ranked}${what}`, index < 0 ? [] : [{ kind: "idle", height: HEIGHT.idle, index }]);
       for (const { lane, index } of lanes.filter(({ lane }) => lane.device === device)) {
-        const label = lane.label.trim();
-        if (label && !head(`lane${index}`, `${label}${lane.kind === "annotation" ? " · annotations" : ""}`))
-          continue;
-        for (const line of (lines.get(index) ?? []).slice(0, DEEPEST))
-          push({
-            kind: "line",
-            height: lane.kind === "stream" ? HEIGHT.device : HEIGHT.host,
-            line,
-            onDevice: lane.kind === "stream",
-          });
+        const label =
+          lane.label.trim() && `${lane.label.trim()}${lane.kind === "annotation" ? " · annotations" : ""}`;
+        const isStream = lane.kind === "stream";
+        add(`lane${index}`, label, drawn(index, isStream ? HEIGHT.device : HEIGHT.host, isStream), key);
       }
     }
     for (const row of report.launching.filter((one) => one.rank === rank && one.queue.length > 1))
-      if (
-        head(
-          `queue${rank}/${row.device}`,
-          `${ranked}launches queued on GPU ${row.device} · at most ${row.depth_max}`,
-        )
-      )
-        push({
-          kind: "counter",
-          height: HEIGHT.counter,
-          label: "launches queued",
-          unit: "count",
-          starts: row.queue.map((point) => (point.start_us - origin) * 1000),
-          values: row.queue.map((point) => point.depth_max),
-        });
+      add(
+        `queue${rank}/${row.device}`,
+        `${ranked}launches queued on GPU ${row.device} · at most ${row.depth_max}`,
+        [
+          counter(
+            "launches queued",
+            "count",
+            row.queue.map((point) => [point.start_us, point.depth_max]),
+          ),
+        ],
+      );
     for (const row of report.memory.filter((one) => one.rank === rank && one.over_time.length > 1))
-      if (head(`memory${rank}/${row.device}`, `${ranked}memory allocated on GPU ${row.device}`))
-        push({
-          kind: "counter",
-          height: HEIGHT.counter,
-          label: "memory allocated",
-          unit: "bytes",
-          starts: row.over_time.map((point) => (point.start_us - origin) * 1000),
-          values: row.over_time.map((point) => point.allocated_bytes),
-        });
+      add(`memory${rank}/${row.device}`, `${ranked}memory allocated on GPU ${row.device}`, [
+        counter(
+          "memory allocated",
+          "bytes",
+          row.over_time.map((point) => [point.start_us, point.allocated_bytes]),
+        ),
+      ]);
     for (const { lane, index } of lanes.filter(({ lane }) => lane.kind === "thread"))
-      if (head(`lane${index}`, lane.label.trim()))
-        for (const line of (lines.get(index) ?? []).slice(0, DEEPEST))
-          push({ kind: "line", height: HEIGHT.host, line, onDevice: false });
+      add(`lane${index}`, `${ranked}${lane.label.trim()}`, drawn(index, HEIGHT.host, false));
   }
-  return { tracks, height: top };
+  return groups;
+}
+
+/** The tracks from top to bottom; those of pinned groups come first, `fixed` pixels high in all. */
+export function layout(
+  groups: readonly Group[],
+  { closed, pinned, hidden, filter }: Arrangement,
+): { tracks: Track[]; height: number; fixed: number } {
+  const tracks: Track[] = [];
+  let top = 0;
+  const push = (track: Placeable): void => {
+    tracks.push({ ...track, top });
+    top += track.height;
+  };
+  const wanted = filter.toLowerCase();
+  const labels = new Map(groups.map(({ key, label }) => [key, label.toLowerCase()]));
+  const seen = groups.filter(
+    ({ key, under }) =>
+      !hidden.has(key) &&
+      !hidden.has(under) &&
+      !closed.has(under) &&
+      [key, under].some((one) => labels.get(one)?.includes(wanted)),
+  );
+  const place = ({ key, label, tracks }: Group): void => {
+    const isOpen = !closed.has(key);
+    if (label) push({ kind: "head", height: HEIGHT.head, label, key, isOpen, isPinned: pinned.has(key) });
+    if (isOpen) tracks.forEach(push);
+  };
+  seen.filter(({ key }) => pinned.has(key)).forEach(place);
+  const fixed = top;
+  seen.filter(({ key }) => !pinned.has(key)).forEach(place);
+  return { tracks, height: top, fixed };
 }

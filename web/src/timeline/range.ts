@@ -1,7 +1,7 @@
 // What happened in an interval, exactly: times clipped to it, launches that start in it; and the panel about it.
 import type { App } from "../app.ts";
 import { type Child, h, link, soft, swatch } from "../dom.ts";
-import { kernel, shorten } from "../names.ts";
+import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { facts, dot } from "./detail.ts";
 import { lowerBound, Store } from "./store.ts";
@@ -16,8 +16,8 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
     several ? `rank ${rank} GPU ${device} ` : `${app.rankName(rank)} `.trimStart();
   const length = Math.max(to - from, 1);
   return [
-    h("h2", {}, `A range of ${us(to - from)}`),
-    soft(`${us(from)} to ${us(to)}; what reaches over its ends is counted in part`),
+    h("h2", {}, `A range of ${numbers.exact(to - from)}`),
+    soft(`${numbers.exact(from)} to ${numbers.exact(to)}; what reaches over its ends is counted in part`),
     facts([
       ["launches that start in it", numbers.count(found.launches)],
       ["device time, summed", us(found.time)],
@@ -38,7 +38,7 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
       ]),
     sums(app, "Categories", found.categories, found.time, (sum) => sum.name),
     sums(app, "Kernels", found.kernels, found.time, (sum) =>
-      link(app.kernelHref(sum.name)!, kernel(sum.name, 44)),
+      link(app.kernelHref(sum.name)!, shorten(app.short(sum.name), 60)),
     ),
     sums(app, "On the host", found.host, 0, (sum) => link(app.rowHref(sum.rows[0]!), shorten(sum.name, 44))),
   ];

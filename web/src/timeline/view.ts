@@ -1,19 +1,28 @@
 // The timeline: a canvas, what keys, mouse and fingers do with it, and the panel next to it.
 import { App, stamp } from "../app.ts";
-import { fill, h } from "../dom.ts";
+import { fill, h, swatch, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { isServed, openInPerfetto } from "./perfetto.ts";
 import { shorten } from "../names.ts";
 import { format, replace, type Route } from "../links.ts";
 import { eventPanel } from "./detail.ts";
-import { Drawing, RULER, type Marked, type View } from "./draw.ts";
-import { inks } from "../canvas.ts";
+import { Drawing, RULER, topOf, type Marked, type View } from "./draw.ts";
+import { inks, type Painted } from "../canvas.ts";
 import { gestures } from "./gestures.ts";
-import { layout, type Track } from "./layout.ts";
+import { around, gapIn, idlePanel, longestGap, type Gap } from "./idle.ts";
+import { type Arrangement, type Group, groupsOf, layout, type Track } from "./layout.ts";
+import { minimap } from "./minimap.ts";
 import { NONE, Store, evidenceRows, lowerBound, nearest, neighbour, nextNamed, snapped } from "./store.ts";
 import { rangePanel, statistics } from "./range.ts";
 
 const LEAST = 20; // nanoseconds across the screen
+const PINNED = 0.6; // of the height: more than that scrolls
+const HOST = {
+  cpu_op: "ops",
+  cuda_runtime: "runtime calls",
+  user_annotation: "annotations",
+  python_function: "Python",
+};
 
 export class TimelineView {
   readonly element: HTMLElement;
@@ -26,12 +35,20 @@ export class TimelineView {
   private readonly panel = h("aside", { class: "panel", "aria-live": "polite" });
   private readonly hint = h("div", { class: "hint", hidden: true });
   private readonly drawing: Drawing;
-  private readonly closed = new Set<string>();
+  private readonly groups: Group[];
+  private readonly map: Painted;
+  private readonly shown: Arrangement = {
+    closed: new Set(),
+    pinned: new Set(),
+    hidden: new Set(),
+    filter: "",
+  };
   readonly marked: Marked = {
     selected: NONE,
     found: null,
     rows: new Set(),
     range: null,
+    gap: null,
     hovered: NONE,
   };
   private tracks: Track[] = [];
@@ -48,14 +65,10 @@ export class TimelineView {
     private readonly app: App,
     readonly store: Store,
   ) {
-    this.view = { from: 0, to: store.end, scroll: 0, width: 100, height: 100 };
-    this.drawing = new Drawing(
-      this.canvas.getContext("2d", { alpha: false })!,
-      store,
-      app.report,
-      app.palette,
-      (name) => app.event(name),
-    );
+    this.view = { from: 0, to: store.end, scroll: 0, fixed: 0, width: 100, height: 100 };
+    this.groups = groupsOf(app, store);
+    this.map = minimap(app, store, this.view, (from, to) => this.show(from, to));
+    this.drawing = new Drawing(this.canvas.getContext("2d", { alpha: false })!, store, app);
     const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);
     this.element = h(
       "div",
@@ -71,13 +84,12 @@ export class TimelineView {
           h("button", { type: "button", onClick: () => void this.handOver() }, "open in Perfetto"),
         isServed() &&
           h("a", { href: "stacks.speedscope.json", download: "stacks.speedscope.json" }, "stacks"),
-        h(
-          "span",
-          { class: "keys" },
-          "W S zoom · A D move · drag pans · shift + drag a range · / searches · F fits the selection",
-        ),
+        this.filterBox,
+        this.trackList(),
       ),
+      this.legend(),
       store.timeline.left_out && h("p", { class: "note" }, store.timeline.left_out),
+      this.map.element,
       h("div", { class: "stage" }, h("div", { class: "canvas" }, this.canvas, this.hint), this.panel),
     );
     gestures(this.canvas, {
@@ -110,7 +122,83 @@ export class TimelineView {
     "select a range",
   );
 
-  /** What the address says: `t`, an interval; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name. */
+  private readonly filterBox = h("input", {
+    type: "search",
+    placeholder: "filter tracks",
+    "aria-label": "filter tracks",
+    onInput: () => {
+      this.shown.filter = this.filterBox.value;
+      this.arrange();
+      this.moved();
+    },
+  });
+
+  /** All tracks, each to be pinned to the top or hidden. */
+  private trackList(): HTMLElement {
+    const rows = h("ul");
+    const toggle = (label: string, set: Set<string>, key: string): HTMLElement => {
+      const button = h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(set.has(key)),
+          onClick: () => {
+            if (!set.delete(key)) set.add(key);
+            button.setAttribute("aria-pressed", String(set.has(key)));
+            this.arrange();
+            this.moved();
+          },
+        },
+        label,
+      );
+      return button;
+    };
+    const { pinned, hidden } = this.shown;
+    return h(
+      "details",
+      {
+        class: "tracks",
+        onToggle: () =>
+          fill(
+            rows,
+            this.groups
+              .filter(({ label }) => label)
+              .map(({ key, label }) =>
+                h("li", {}, toggle("pin", pinned, key), toggle("hide", hidden, key), shorten(label, 90)),
+              ),
+          ),
+      },
+      h("summary", {}, "tracks"),
+      rows,
+    );
+  }
+
+  /** What the colours stand for. */
+  private legend(): Child {
+    const { report, palette } = this.app;
+    const used = new Set(this.store.names.flatMap(({ kind, category }) => [kind, category]));
+    const causes = new Set(this.store.idle.flatMap(({ cause }) => [...new Set(cause)]));
+    const mark = (colour: string, label: string): Child => h("li", {}, swatch(colour), label);
+    return (
+      !this.app.isComparison &&
+      h(
+        "ul",
+        { class: "legend", "aria-label": "colours" },
+        report.categories
+          .filter(({ category }) => used.has(category))
+          .map(({ category }) => mark(palette.category(category), category)),
+        [...causes].map((cause) =>
+          mark(palette.cause(this.store.causes[cause]!), `idle: ${this.store.causes[cause]}`),
+        ),
+        Object.entries(HOST)
+          .filter(([kind]) => used.has(kind))
+          .map(([kind, label]) => mark(palette.host(kind), `CPU: ${label}`)),
+      )
+    );
+  }
+
+  /** What the address says: `t`, an interval; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name;
+   * `i`, idle time, by its place or its cause; `pin`, `hide` and `only`, tracks. */
   open({ parameters }: Route): void {
     const interval = (key: string): [number, number] | null => {
       const [from, to] = (parameters.get(key) ?? "").split("-").map((text) => Number(text) * 1000);
@@ -122,11 +210,75 @@ export class TimelineView {
     this.lit = { f: parameters.get("f"), n: parameters.get("n") };
     this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
     this.marked.found = this.named(parameters.get("n"));
+    for (const [key, set] of [
+      ["pin", this.shown.pinned],
+      ["hide", this.shown.hidden],
+    ] as const) {
+      set.clear();
+      parameters
+        .get(key)
+        ?.split(",")
+        .forEach((one) => set.add(one));
+    }
+    this.filterBox.value = this.shown.filter = parameters.get("only") ?? "";
+    this.marked.gap = this.gapOf(parameters);
+    this.arrange();
     const seen = interval("t");
     if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
+    if (parameters.get("f")?.includes(".")) this.showEvidence(seen);
     const shown = this.marked.selected !== NONE ? this.marked.selected : ([...this.marked.rows][0] ?? NONE);
-    if (shown !== NONE) this.reveal(shown);
+    if (this.marked.gap) this.revealGap(this.marked.gap, seen !== null);
+    else if (shown !== NONE) this.reveal(shown);
     this.refresh();
+  }
+
+  private gapOf(parameters: Map<string, string>): Gap | null {
+    const wanted = parameters.get("i");
+    const [device, at] = (wanted ?? "").split(".").map(Number);
+    const start = this.store.idle[device ?? NaN]?.start[at ?? NaN];
+    return start !== undefined ? [device!, at!] : wanted ? longestGap(this.store, wanted) : null;
+  }
+
+  /** One piece of evidence: the idle time that it is about, else its event, else what happened in its time. */
+  private showEvidence(seen: [number, number] | null): void {
+    const { marked, app } = this;
+    if (marked.selected !== NONE || marked.range || marked.gap) return;
+    const [finding, item] = this.lit.f!.split(".").map(Number);
+    const row = app.report.findings[finding!],
+      evidence = row?.evidence[item!];
+    if (!row || !evidence || !seen) return;
+    const [from, to] = [evidence.start_us, evidence.end_us].map(
+      (us) => us * 1000 - this.store.timeline.origin_ns,
+    );
+    marked.gap = gapIn(this.store, from!, to!, row.ranks);
+    if (marked.gap) return;
+    const [first] = marked.rows;
+    if (first !== undefined) marked.selected = first;
+    else if (to! > from!) marked.range = [from!, to!];
+  }
+
+  /** Scrolls to idle time, its device and the thread that ended it; what does not fit is pinned. */
+  private revealGap(gap: Gap, isSeen: boolean): void {
+    const { rank, device, start, end } = this.store.idle[gap[0]]!;
+    const [from, to] = [start[gap[1]]!, end[gap[1]]!];
+    if (!isSeen)
+      [this.view.from, this.view.to] = this.bounded(from - (to - from) * 0.6, to + (to - from) * 0.6);
+    const { after } = around(this.store, gap);
+    const work = after === NONE ? -1 : this.store.workOf(after);
+    const launch = work < 0 ? NONE : this.store.launch[work]!;
+    const key = `device${rank}/${device}`;
+    const own = this.groups
+      .filter((group) => group.key === key || group.under === key)
+      .map((group) => group.key);
+    own.forEach((one) => this.shown.hidden.delete(one) || this.shown.closed.delete(one));
+    const wanted = (track: Track) => track.kind === "idle" && track.index === gap[0];
+    if (launch === NONE) return this.scrollTo(this.tracks.find(wanted));
+    this.reveal(launch);
+    const top = this.tracks.find(wanted);
+    if (!top || topOf(top, this.view) >= RULER || this.view.height < 200) return;
+    own.forEach((one) => this.shown.pinned.add(one));
+    this.arrange();
+    this.reveal(launch);
   }
 
   private named(name: string | undefined): Set<number> | null {
@@ -148,7 +300,7 @@ export class TimelineView {
 
   private pan(dx: number, dy: number): void {
     const shift = (dx / this.view.width) * (this.view.to - this.view.from);
-    this.view.scroll = Math.max(0, Math.min(this.view.scroll + dy, this.height + RULER - this.view.height));
+    this.scroll(this.view.scroll + dy);
     this.show(this.view.from + shift, this.view.to + shift);
   }
 
@@ -163,6 +315,7 @@ export class TimelineView {
 
   private key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    this.hint.hidden = true;
     const step = this.view.width * (event.shiftKey ? 0.6 : 0.15);
     const actions: Record<string, () => void> = {
       w: () => this.zoom(0.7, this.view.width / 2),
@@ -187,13 +340,21 @@ export class TimelineView {
 
   private letGo(): void {
     this.lit = {};
-    Object.assign(this.marked, { selected: NONE, range: null, found: null, rows: new Set<number>() });
+    Object.assign(this.marked, {
+      selected: NONE,
+      range: null,
+      gap: null,
+      found: null,
+      rows: new Set<number>(),
+    });
     this.refresh();
     this.moved();
   }
 
   private fit(): void {
-    const { selected, range } = this.marked;
+    const { selected, gap } = this.marked;
+    const idle = gap && this.store.idle[gap[0]]!;
+    const range = idle ? ([idle.start[gap[1]]!, idle.end[gap[1]]!] as const) : this.marked.range;
     if (range) this.show(range[0] - (range[1] - range[0]) * 0.05, range[1] + (range[1] - range[0]) * 0.05);
     else if (selected !== NONE)
       this.show(
@@ -222,8 +383,7 @@ export class TimelineView {
   }
 
   select(row: number, reveal = false): void {
-    this.marked.selected = row;
-    this.marked.range = null;
+    Object.assign(this.marked, { selected: row, range: null, gap: null });
     if (reveal) this.reveal(row);
     this.refresh();
     this.moved();
@@ -236,22 +396,38 @@ export class TimelineView {
     if (start < this.view.from || start > this.view.to)
       [this.view.from, this.view.to] = this.bounded(start - width / 3, start + width * (2 / 3));
     const lane = this.store.laneOf(row);
-    this.closed.delete(`lane${lane}`);
+    const group = this.groups.find(({ key }) => key === `lane${lane}`);
+    for (const key of [`lane${lane}`, group?.under ?? ""]) {
+      this.shown.closed.delete(key);
+      this.shown.hidden.delete(key);
+    }
     this.arrange();
-    const track = this.tracks.find(
-      (one) => one.kind === "line" && one.line.lane === lane && one.line.number === this.store.line[row],
+    this.scrollTo(
+      this.tracks.find(
+        (one) => one.kind === "line" && one.line.lane === lane && one.line.number === this.store.line[row],
+      ),
     );
-    if (!track) return;
-    const room = this.view.height - RULER - track.height;
-    if (track.top < this.view.scroll || track.top > this.view.scroll + room)
-      this.view.scroll = Math.max(0, Math.min(track.top - room / 2, this.height + RULER - this.view.height));
   }
 
-  private trackAt = (y: number): Track | undefined =>
-    this.tracks.find(
-      (track) =>
-        y >= RULER + track.top - this.view.scroll && y < RULER + track.top + track.height - this.view.scroll,
-    );
+  /** Only as far as it must to have a track in view, with room around it. */
+  private scrollTo(track: Track | undefined): void {
+    if (!track || track.top < this.view.fixed) return;
+    const room = this.view.height - RULER - track.height,
+      y = topOf(track, this.view) - RULER;
+    if (y < this.view.fixed || y > room) this.scroll(track.top - (room + this.view.fixed) / 2);
+  }
+
+  private scroll(to: number): void {
+    this.view.scroll = Math.max(0, Math.min(to, this.height + RULER - this.view.height));
+  }
+
+  private trackAt(y: number): Track | undefined {
+    const isFixed = y < RULER + this.view.fixed;
+    return this.tracks.find((track) => {
+      const top = topOf(track, this.view);
+      return track.top < this.view.fixed === isFixed && y >= top && y < top + track.height;
+    });
+  }
 
   private hover(x: number, y: number): void {
     const row = this.rowAt(x, y);
@@ -264,31 +440,43 @@ export class TimelineView {
       this.hint,
       row === NONE
         ? this.idleText(x, y)
-        : `${shorten(this.store.nameOf(row).name, 120)} · ${numbers.time(this.store.duration[row]! / 1000)}`,
+        : `${shorten(this.app.short(this.store.nameOf(row).name), 120)} · ${numbers.time(this.store.duration[row]! / 1000)} · from ${numbers.exact(this.store.start[row]!)}`,
     );
     this.hint.style.left = `${Math.min(x + 12, this.view.width - 40)}px`;
     this.hint.style.top = `${y + 16}px`;
     this.hint.classList.toggle("left", x > this.view.width * 0.6);
   }
 
-  private idleText(x: number, y: number): string {
+  private gapAt(x: number, y: number): Gap | null {
     const track = this.trackAt(y);
-    if (track?.kind !== "idle") return "";
+    if (track?.kind !== "idle") return null;
     const idle = this.store.idle[track.index]!;
     const at = lowerBound(idle.end, this.time(x), (value) => value);
-    if (at >= idle.start.length || idle.start[at]! > this.time(x)) return "busy";
-    return `idle ${numbers.time((idle.end[at]! - idle.start[at]!) / 1000)}: ${this.store.causes[idle.cause[at]!]!}`;
+    return at < idle.start.length && idle.start[at]! <= this.time(x) + this.reach(1)
+      ? [track.index, at]
+      : null;
+  }
+
+  private idleText(x: number, y: number): string {
+    const gap = this.gapAt(x, y);
+    if (!gap) return this.trackAt(y)?.kind === "idle" ? "busy" : "";
+    const { start, end, cause } = this.store.idle[gap[0]]!;
+    return `idle ${numbers.time((end[gap[1]]! - start[gap[1]]!) / 1000)}: ${this.store.causes[cause[gap[1]]!]!}`;
   }
 
   private click(x: number, y: number): void {
     this.canvas.focus({ preventScroll: true });
     const track = this.trackAt(y);
     if (track?.kind === "head" && y >= RULER) {
-      if (!this.closed.delete(track.key)) this.closed.add(track.key);
+      if (!this.shown.closed.delete(track.key)) this.shown.closed.add(track.key);
       this.arrange();
-    } else {
-      this.select(this.rowAt(x, y));
+      return;
     }
+    const gap = this.gapAt(x, y);
+    this.select(this.rowAt(x, y));
+    if (!gap) return;
+    this.marked.gap = gap;
+    this.refresh();
   }
 
   /** Ends stick to the edges of events near them, so that ranges measure. */
@@ -297,7 +485,7 @@ export class TimelineView {
     this.marked.range = done
       ? ([from, to].map((at) => snapped(this.store, at, this.reach(6))) as [number, number])
       : [from, to];
-    this.marked.selected = NONE;
+    Object.assign(this.marked, { selected: NONE, gap: null });
     if (done) {
       this.refresh();
       this.moved();
@@ -306,28 +494,29 @@ export class TimelineView {
   }
 
   private refresh(): void {
-    const { selected, range } = this.marked;
-    this.panel.hidden = selected === NONE && !range;
+    const { selected, range, gap } = this.marked;
+    const reach = (row: number): void => this.select(row, true);
+    const shown = range
+      ? rangePanel(this.app, this.store, range)
+      : gap
+        ? idlePanel(this.app, this.store, gap, reach)
+        : selected !== NONE && eventPanel(this.app, this.store, selected, reach);
+    this.panel.hidden = !shown;
     const close = h(
       "button",
       { type: "button", class: "close", "aria-label": "close", onClick: () => this.letGo() },
       "×",
     );
-    if (range) fill(this.panel, close, rangePanel(this.app, this.store, range));
-    else if (selected !== NONE)
-      fill(
-        this.panel,
-        close,
-        eventPanel(this.app, this.store, selected, (row) => this.select(row, true)),
-      );
-    else this.panel.replaceChildren();
+    fill(this.panel, shown && [close, shown]);
     this.schedule();
   }
 
   private arrange(): void {
-    const { tracks, height } = layout(this.app, this.store, this.closed);
+    const { tracks, height, fixed } = layout(this.groups, this.shown);
     this.tracks = tracks;
     this.height = height;
+    this.view.fixed = fixed > this.view.height * PINNED ? 0 : fixed;
+    this.scroll(this.view.scroll);
     this.element.style.setProperty("--tall", `${RULER + height}px`);
     this.schedule();
   }
@@ -340,24 +529,31 @@ export class TimelineView {
     this.canvas.width = Math.round(box.width * scale);
     this.canvas.height = Math.round(box.height * scale);
     this.canvas.getContext("2d")!.setTransform(scale, 0, 0, scale, 0, 0);
-    this.view.scroll = Math.max(0, Math.min(this.view.scroll, this.height + RULER - box.height));
-    if (this.marked.selected !== NONE) this.reveal(this.marked.selected);
+    this.arrange();
+    if (this.marked.gap) this.revealGap(this.marked.gap, true);
+    else if (this.marked.selected !== NONE) this.reveal(this.marked.selected);
     this.paint();
   }
 
   /** The address follows the view, without an entry in the history. */
   private moved(): void {
+    this.hint.hidden = true;
     this.schedule();
     clearTimeout(this.writing);
     this.writing = window.setTimeout(() => {
       if (!this.element.isConnected) return;
-      const { selected, range } = this.marked;
+      const { selected, range, gap } = this.marked;
+      const { pinned, hidden, filter } = this.shown;
       replace(
         format([this.app.timeline], {
           t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
           k: selected === NONE ? null : selected,
           ...this.lit,
           r: range ? `${stamp(range[0])}-${stamp(range[1])}` : null,
+          i: gap && gap.join("."),
+          pin: [...pinned].join(","),
+          hide: [...hidden].join(","),
+          only: filter,
           by: this.store.start === this.store.began ? null : "graph",
         }),
       );
@@ -390,6 +586,7 @@ export class TimelineView {
     this.frame = 0;
     const started = performance.now();
     this.drawing.draw(this.tracks, this.view, this.marked, inks());
+    this.map.draw();
     if (!this.drawn) performance.mark("kinetoscope-drawn");
     this.drawn = performance.now() - started;
   }

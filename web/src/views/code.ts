@@ -1,11 +1,11 @@
 // What was generated of the program; the program itself is in program.ts.
 import type { App } from "../app.ts";
+import { sections } from "../blocks.ts";
 import { numbered } from "../code.ts";
-import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
+import { type Child, copyButton, h, monoLink, soft, titled } from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, type Route } from "../links.ts";
-import { figure, table } from "../table.ts";
 import { filePage, program } from "./program.ts";
 
 export function codePage(app: App, { parameters }: Route): Child {
@@ -14,40 +14,12 @@ export function codePage(app: App, { parameters }: Route): Child {
   const graph = parameters.get("graph");
   if (graph !== undefined) return generatedModule(app, Number(graph), parameters.get("kernel"));
   if (file !== undefined) return filePage(app, file, line);
-  return [h("h1", {}, "Code"), program(app), modules(app), frameTexts(app)];
-}
-
-function modules(app: App): Child {
-  const found = app.report.page?.modules ?? [],
-    graphs = app.report.compilation?.graphs ?? [];
-  return (
-    found.length > 0 &&
-    titled(
-      "Generated modules",
-      "what Inductor wrote of each graph",
-      table(
-        found,
-        [
-          {
-            label: "graph",
-            value: (row) => row.graph,
-            cell: (row) => link(format(["code"], { graph: row.graph }), label(app, row.graph)),
-          },
-          figure("kernels", (row) => row.kernels.length, numbers.count),
-          figure("lines", (row) => row.code.split("\n").length, numbers.count),
-          {
-            label: "device time",
-            value: (row) => graphs[row.graph]?.device_time_us ?? null,
-            cell: (row) => {
-              const time = graphs[row.graph]?.device_time_us;
-              return time ? numbers.time(time) : "–";
-            },
-          },
-        ],
-        { label: "generated modules", id: "modules" },
-      ),
-    )
-  );
+  return [
+    h("h1", {}, "Code"),
+    program(app),
+    sections(app, app.sentences.blocks.modules ?? []),
+    frameTexts(app),
+  ];
 }
 
 function label(app: App, graph: number): string {

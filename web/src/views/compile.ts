@@ -2,26 +2,13 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import type { Compilation, Frame } from "../document.ts";
-import { type Child, h, list, monoLink, soft, swatch, titled } from "../dom.ts";
+import { type Child, h, list, soft, swatch, titled } from "../dom.ts";
 import { type Route, format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { bar, lanes } from "../plot.ts";
-import { figure, table } from "../table.ts";
+import { lanes } from "../plot.ts";
 import { frameTexts } from "./code.ts";
-import { autotuning, compiledKernels, graphs } from "./graphs.ts";
-import { breaks, failures, recompilations } from "./troubles.ts";
 
-const PHASES: Record<string, [label: string, colour: string]> = {
-  dynamo: ["Dynamo", "#4c8dd6"],
-  aot: ["AOTAutograd", "#8e6fd8"],
-  inductor: ["Inductor", "#2fa39a"],
-  codegen: ["code generation", "#6aa84f"],
-  triton: ["generated kernels", "#e08a3c"],
-  autotune: ["autotuning", "#c9a227"],
-  cudagraphs: ["CUDA graphs", "#a98a1f"],
-  backward: ["backward graph", "#c2559d"],
-};
 const LANES = 40;
 
 export function compile(app: App, { path }: Route): Child {
@@ -36,47 +23,24 @@ export function compile(app: App, { path }: Route): Child {
   ];
 }
 
-export function compileParts(app: App, facts: Compilation): Child {
+export function compileParts(app: App, facts: Compilation, own = ""): Child {
   return [
     facts.notes.map((note) => h("p", { class: "note" }, note)),
-    failures(app, facts),
-    timeline(facts),
-    frames(app, facts),
-    breaks(app, facts),
-    recompilations(app, facts),
-    graphs(app, facts),
-    compiledKernels(app, facts),
-    autotuning(facts),
+    timeline(app, facts),
+    sections(app, app.sentences.blocks[`troubles${own}`]!),
+    sections(app, app.sentences.blocks[`compiled${own}`]!),
   ];
 }
 
 /** All that is known of one compilation: the same parts, of it alone. */
 function framePage(app: App, facts: Compilation, frame: Frame): Child {
-  const its = <Row extends { frame: number | null }>(rows: Row[]) =>
-    rows.filter((row) => row.frame === frame.index);
+  const stretches = facts.stretches.filter((row) => row.frame === frame.index);
   const texts = frameTexts(app, frame.index);
   return [
     soft(h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
     h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
-    h(
-      "p",
-      { class: "lead" },
-      lineDoor(app, frame.file, frame.line),
-      ` ${[how(frame), frame.status === "ok" ? "" : frame.status, frame.failure ?? ""].filter(Boolean).join(" · ")}`,
-    ),
-    compileParts(app, {
-      ...facts,
-      notes: [],
-      frames: [frame],
-      compile_s: frame.compile_s,
-      stretches: its(facts.stretches),
-      failures: its(facts.failures),
-      graph_breaks: its(facts.graph_breaks),
-      recompilations: its(facts.recompilations),
-      graphs: its(facts.graphs),
-      kernels: its(facts.kernels),
-      autotune: its(facts.autotune),
-    }),
+    h("p", { class: "lead" }, lineDoor(app, frame.file, frame.line)),
+    compileParts(app, { ...facts, notes: [], frames: [frame], stretches }, ` ${frame.index}`),
     texts,
   ];
 }
@@ -88,19 +52,20 @@ const idOf = (frame: Frame): string =>
 const frameHref = (frame: number): string => format(["compile", frame]);
 
 /** Of the phases that took any time. */
-function legend(frames: readonly Frame[]): Child {
+function legend(app: App, frames: readonly Frame[]): Child {
   return list(
     "legend",
-    Object.entries(PHASES)
+    Object.entries(app.sentences.phases)
       .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
       .map(([, [label, colour]]) => [swatch(colour), label]),
   );
 }
 
 /** What was compiled when: a lane a compilation, the longest ones where there are many. */
-function timeline(facts: Compilation): Child {
+function timeline(app: App, facts: Compilation): Child {
   const { stretches: intervals } = facts;
-  if (!intervals.length) return null;
+  if (!intervals.length) return legend(app, facts.frames);
+  const { phases } = app.sentences;
   const from = Math.min(...intervals.map((row) => row.start_s)),
     to = Math.max(...intervals.map((row) => row.start_s + row.duration_s));
   const drawn = facts.frames
@@ -119,79 +84,16 @@ function timeline(facts: Compilation): Child {
         intervals: intervals
           .filter((row) => row.frame === frame.index)
           .map((row) => ({
-            label: `${PHASES[row.phase]![0]}: ${numbers.seconds(row.duration_s)}, from ${numbers.seconds(row.start_s - from)} on`,
+            label: `${phases[row.phase]![0]}: ${numbers.seconds(row.duration_s)}, from ${numbers.seconds(row.start_s - from)} on`,
             start: row.start_s - from,
             length: row.duration_s,
-            colour: PHASES[row.phase]![1],
+            colour: phases[row.phase]![1],
           })),
       })),
       to - from,
       numbers.seconds,
     ),
-    legend(drawn),
+    legend(app, drawn),
     hidden > 0 && soft(`${numbers.count(hidden)} that took less are not drawn.`),
-  );
-}
-
-/** One bar a compilation, as long as it took, divided into phases. */
-function frames(app: App, facts: Compilation): Child {
-  const most = Math.max(...facts.frames.map((row) => row.compile_s), 1e-9);
-  const phases = (row: Frame) =>
-    Object.entries(PHASES).map(([phase, [label, colour]]) => {
-      const time = spent(row, phase);
-      return { label: `${label}: ${numbers.seconds(time)}`, share: time / most, colour };
-    });
-  return titled(
-    "Compilations",
-    `${numbers.count(facts.frames.length, "compilation")}, ${numbers.seconds(facts.compile_s)} in all`,
-    !facts.stretches.length && legend(facts.frames),
-    table(
-      facts.frames,
-      [
-        {
-          label: "compiled",
-          value: (row) => String(row.index).padStart(6),
-          cell: (row) => [
-            monoLink(frameHref(row.index), idOf(row)),
-            row.status !== "ok" && h("small", {}, row.status),
-          ],
-        },
-        {
-          label: "function",
-          value: (row) => row.function ?? "",
-          cell: (row) => [
-            h("span", { class: "mono" }, shorten(row.function ?? "?", 60)),
-            h("small", {}, lineDoor(app, row.file, row.line)),
-            row.failure && h("small", {}, shorten(row.failure, 200)),
-          ],
-        },
-        { label: "by", value: (row) => row.backend, cell: (row) => how(row) },
-        {
-          label: "phases",
-          value: () => "",
-          cell: (row) =>
-            h("span", { class: "phases" }, bar(`phases of ${row.compile_id}`, phases(row), true)),
-        },
-        figure("compiling", (row) => row.compile_s, numbers.seconds),
-        figure("guards", (row) => row.guards, numbers.count),
-        figure("device time", (row) => row.device_time_us, numbers.time),
-        figure("of peak", (row) => row.speed_of_light, numbers.percent),
-      ],
-      {
-        id: "frames",
-        label: "compilations",
-        most: 60,
-        filter: (row) => `${row.compile_id} ${row.function ?? ""} ${row.file ?? ""} ${row.status}`,
-      },
-    ),
-  );
-}
-
-function how(row: Frame): string {
-  if (row.backend === "none") return "";
-  const mode = ["none", "unknown"].includes(row.mode) ? "" : ` (${row.mode})`;
-  return shorten(
-    `${row.backend}${mode}${row.cudagraphs === "off" ? "" : `, CUDA graphs ${row.cudagraphs}`}`,
-    160,
   );
 }

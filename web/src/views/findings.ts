@@ -1,24 +1,35 @@
-// What to change: the findings, and what the step waits for.
+// What to change: the findings.
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
-import type { FindingRow, ReplayRow } from "../document.ts";
-import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
+import type { FindingRow } from "../document.ts";
+import { type Child, copyButton, h, link, monoLink, soft } from "../dom.ts";
 import { sourceDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { bar } from "../plot.ts";
-
-const PARTS = 12;
 
 export function findings(app: App): Child {
-  const rows = app.report.findings;
+  const rows = app.report.findings.map((row, index) => ({ row, index }));
+  const own = rows.filter(({ row }) => !row.of_the_profiler),
+    others = rows.filter(({ row }) => row.of_the_profiler);
   if (!rows.length) return null;
+  const [head] = app.sentences.blocks.findings!;
   return h(
     "section",
     { id: "findings" },
-    h("header", {}, h("h2", {}, "Findings"), h("p", {}, "what to change, in this order")),
+    h("header", {}, h("h2", {}, "Findings"), h("p", {}, head?.type === "Heading" ? head.basis : "")),
     app.sentences.together && h("p", { class: "lead" }, app.sentences.together),
-    rows.map((row, index) => finding(app, row, index)),
+    own.map(({ row, index }) => finding(app, row, index)),
+    others.length > 0 &&
+      h(
+        "details",
+        { open: !own.length },
+        h(
+          "summary",
+          {},
+          `Notes on the profiler's own cost, which the program does not pay: ${others.length}`,
+        ),
+        others.map(({ row, index }) => finding(app, row, index)),
+      ),
   );
 }
 
@@ -47,7 +58,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
   const kernels = app.report.kernels.filter((one) => row.kernels.includes(one.name)).slice(0, 4);
   return h(
     "article",
-    { class: `finding ${row.severity}`, data: { rule: row.rule } },
+    { class: `finding ${row.severity}`, data: { rule: row.rule, index: String(index) } },
     h("div", { class: "finding-head" }, h("h3", {}, row.title), saves(app, row, index)),
     h("p", {}, row.advice, " ", row.source && sourceDoor(app, row.source)),
     row.saving_us > 0 && soft(`Estimate: ${row.saving_basis}.`),
@@ -68,7 +79,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
         row.evidence.slice(0, 6).map((item, at) => {
           const href =
             item.end_us > item.start_us || item.events.length
-              ? app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` })
+              ? app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` }, 0.6)
               : null;
           return h("li", {}, href ? link(href, item.text, "show it in the timeline") : item.text);
         }),
@@ -79,41 +90,4 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
         kernels.map((one) => [monoLink(app.kernelHref(one.name), shorten(one.short_name, 60)), " "]),
       ),
   );
-}
-
-/** What the step waits for, one thing after another, by the replay; parts lead to their first events. */
-export function critical(app: App): Child {
-  const { replay, steps } = app.report;
-  if (!replay?.critical_path.length) return null;
-  const most = Math.max(...replay.critical_path.map((part) => part.us), 1e-9);
-  return titled(
-    "Critical path",
-    `of ${steps.length ? "one step" : "the recording"} replayed: ${numbers.time(replay.step_us)}; ` +
-      `the replay of what was recorded is off by ${numbers.percent(Math.abs(replay.error))}`,
-    h(
-      "div",
-      { class: "bars" },
-      replay.critical_path
-        .slice(0, PARTS)
-        .map((part) => [
-          partDoor(app, part, replay.rank),
-          bar(part.text, [{ label: part.text, share: part.us / most, colour: "var(--accent)" }], true),
-          h(
-            "span",
-            { class: "number" },
-            numbers.time(part.us),
-            part.count > 0 && h("small", {}, ` ×${numbers.count(part.count)}`),
-          ),
-        ]),
-    ),
-    replay.critical_path.length > PARTS &&
-      soft(`and ${numbers.count(replay.critical_path.length - PARTS)} smaller parts`),
-  );
-}
-
-function partDoor(app: App, part: ReplayRow["critical_path"][number], rank: number): Child {
-  const mark = app.store?.timeline.marks.find((one) => one.rank === rank && part.events.includes(one.event));
-  return mark
-    ? h("a", { class: "label", href: app.rowHref(mark.row), title: part.text }, part.text)
-    : h("span", { class: "label", title: part.text }, part.text);
 }

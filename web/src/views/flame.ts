@@ -1,15 +1,21 @@
-// Device time by what launched it, one call inside the other: by module, Python line or op.
+// Device time by what launched it, one call inside the other, kernels innermost: by module, Python line or op.
 import type { App } from "../app.ts";
-import { type Child, h, soft } from "../dom.ts";
+import { type Child, h, link, soft, titled } from "../dom.ts";
 import { isOwnFrame, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { format, type Route } from "../links.ts";
+import { format, replace, type Route } from "../links.ts";
+import { figure, shares, table } from "../table.ts";
 import { NONE, type Store } from "../timeline/store.ts";
 
 interface Node {
   name: string;
+  /** Of a kernel; hosts' calls have none. */
+  category: string;
   time: number;
+  launches: number;
   children: Map<string, Node>;
+  parent: Node | null;
+  /** Its longest call. */
   row: number;
 }
 
@@ -19,91 +25,333 @@ const KINDS = {
   ops: (_: string, kind: string) => kind === "cpu_op" || kind === "user_annotation",
   annotations: (_: string, kind: string) => kind === "user_annotation",
 };
-const LEAST = 0.002; // of the whole: narrower is not drawn
-const DEEPEST = 30;
+type By = keyof typeof KINDS;
+const LEAST = 0.002, // of what is seen: narrower is not drawn
+  WORDY = 0.07, // of it: as wide as a name and its share
+  DEEPEST = 40;
+const ALL = "*"; // frames to choose from
 
 export function flame(app: App, { parameters }: Route): Child {
   const { store } = app;
   if (!store) return h("p", {}, "There are no events in this page.");
-  const asked = parameters.get("by") as keyof typeof KINDS | undefined;
-  const present = (Object.keys(KINDS) as (keyof typeof KINDS)[]).filter((by) =>
+  const asked = parameters.get("by") as By | undefined;
+  const present = (Object.keys(KINDS) as By[]).filter((by) =>
     store.names.some(({ name, kind }) => KINDS[by](name, kind)),
   );
-  const by = asked && asked in KINDS ? asked : (present[0] ?? "ops");
-  const root = tree(store, KINDS[by]);
-  const outside = root.time - [...root.children.values()].reduce((sum, child) => sum + child.time, 0);
+  const by = asked && present.includes(asked) ? asked : (present[0] ?? "ops");
+  const isEach = parameters.get("layers") === "each",
+    of = parameters.get("of");
+  const address = (more: Record<string, string | null>): string =>
+    format(["flame"], { by, layers: isEach ? "each" : null, ...more });
+  const { root, hasLayers } = tree(app, store, KINDS[by], isEach);
+  const chip = (label: string, href: string, isOn: boolean) =>
+    h("a", { href, "aria-current": isOn ? "true" : null }, label);
   return [
     h("h1", {}, "Device time by what launched it"),
     h(
       "nav",
       { class: "chips", "aria-label": "by" },
       present.map((one) =>
-        h("a", { href: format(["flame"], { by: one }), "aria-current": one === by ? "true" : null }, one),
+        chip(one, format(["flame"], { by: one, layers: isEach ? "each" : null }), one === by),
       ),
+      " as ",
+      chip("flame graph", address({}), of === undefined),
+      chip("callers and callees", address({ of: ALL }), of !== undefined),
+      hasLayers && [" like layers ", chip("merged", format(["flame"], { by }), !isEach)],
+      hasLayers && chip("each", format(["flame"], { by, layers: "each" }), isEach),
     ),
-    h(
-      "p",
-      { class: "lead" },
-      `${numbers.time(root.time / 1000)} of device time; a click leads to the longest call in the timeline. Backward work stands under its forward op.`,
-    ),
-    h("section", { class: "flame" }, level(app, root, root, 0)),
-    outside / root.time > LEAST &&
-      soft(
-        `Blank at the right: ${numbers.time(outside / 1000)} (${numbers.percent(outside / root.time)}) in none of these ${by}.`,
-      ),
+    of === undefined
+      ? graph(app, root, address, parameters)
+      : of === ALL
+        ? list(app, root, address)
+        : sandwich(app, root, of, address),
   ];
 }
 
-function tree(store: Store, keep: (name: string, kind: string) => boolean): Node {
-  const root: Node = { name: "all", time: 0, children: new Map(), row: NONE };
+/** The calls around each launch, from the outermost on; backward work stands under its forward op. */
+function tree(
+  app: App,
+  store: Store,
+  keep: (name: string, kind: string) => boolean,
+  isEach: boolean,
+): { root: Node; hasLayers: boolean } {
+  const node = (name: string, category: string, parent: Node | null, row: number): Node => ({
+    name,
+    category,
+    time: 0,
+    launches: 0,
+    children: new Map(),
+    parent,
+    row,
+  });
+  const root = node("all device work", "", null, NONE);
+  const layers = new Map<string, number>();
+  const layer = (name: string): string | undefined => /^nn\.Module: (.*)_\d+$/.exec(name)?.[1];
+  for (const { name } of store.names) layers.set(layer(name) ?? "", (layers.get(layer(name) ?? "") ?? 0) + 1);
+  layers.delete("");
+  const labels = store.names.map(({ name, kind, category }) => {
+    if (category) return app.short(name);
+    if (!keep(name, kind)) return "";
+    const like = layer(name);
+    if (!isEach && like !== undefined && layers.get(like)! > 1) return `${like}_*`;
+    return app.event(name).replace(/#\d+$/, "#…").replace("nn.Module: ", "");
+  });
+  const add = (at: Node, row: number, time: number, category = ""): Node => {
+    const name = labels[store.name[row]!]!;
+    let child = at.children.get(name);
+    if (!child) at.children.set(name, (child = node(name, category, at, row)));
+    if (store.duration[row]! > store.duration[child.row]!) child.row = row;
+    child.time += time;
+    child.launches++;
+    return child;
+  };
   store.work.forEach((row, work) => {
     const launch = store.launch[work]!,
+      forward = store.forward[work]!,
       time = store.duration[row]!;
+    const around = [
+      ...(forward === NONE ? [] : [...store.around(forward), forward]),
+      ...(launch === NONE ? [] : store.around(launch)),
+    ];
     root.time += time;
-    if (launch === NONE) return;
+    root.launches++;
     let at = root;
-    const forward = store.forward[work]!;
-    const around =
-      forward === NONE ? store.around(launch) : [...store.around(forward), forward, ...store.around(launch)];
-    for (const host of around) {
-      const { name, kind } = store.nameOf(host);
-      if (!keep(name, kind)) continue;
-      const key = name.replace(/#\d+$/, "#…");
-      let child = at.children.get(key);
-      if (!child) at.children.set(key, (child = { name: key, time: 0, children: new Map(), row: host }));
-      if (store.duration[host]! > store.duration[child.row]!) child.row = host;
-      child.time += time;
-      at = child;
-    }
+    for (const host of around)
+      // A step around the forward is around the backward too.
+      if (labels[store.name[host]!] && !isOpen(at, labels[store.name[host]!]!)) at = add(at, host, time);
+    add(at, row, time, store.nameOf(row).category);
   });
-  return root;
+  return { root, hasLayers: root.children.size > 0 && [...layers.values()].some((count) => count > 1) };
 }
 
-function level(app: App, node: Node, root: Node, depth: number): Child {
-  const children = [...node.children.values()]
-    .filter((child) => child.time / root.time > LEAST)
-    .sort((a, b) => b.time - a.time);
+const isOpen = (node: Node, name: string): boolean =>
+  name.endsWith("#…") && (node.name === name || (node.parent !== null && isOpen(node.parent, name)));
+
+/** Left-heavy: the longest call stands first. */
+const sorted = (node: Node): Node[] => [...node.children.values()].sort((a, b) => b.time - a.time);
+
+type Address = (more: Record<string, string | null>) => string;
+
+/** All of it, or what one click chose: `at` has the places of the calls that lead there. */
+function graph(app: App, root: Node, address: Address, parameters: Map<string, string>): Child {
+  const places = (parameters.get("at") ?? "").split(".").filter(Boolean).map(Number);
+  const above: Node[] = [root];
+  for (const place of places) {
+    const next = sorted(above.at(-1)!)[place];
+    if (next) above.push(next);
+  }
+  const node = above.at(-1)!;
+  const to = (path: number[]): string => address({ at: path.join(".") || null, q: box.value || null });
+  const found = h("span", { class: "soft" });
+  const box: HTMLInputElement = h("input", {
+    type: "search",
+    placeholder: "search frames",
+    "aria-label": "search frames",
+    value: parameters.get("q") ?? "",
+    onInput: () => {
+      replace(to(places));
+      light();
+    },
+  });
+  const drawn = h(
+    "section",
+    {
+      class: "flame",
+      onKeydown: (event: KeyboardEvent) => event.key === "Escape" && (location.hash = to([])),
+    },
+    above.slice(0, -1).map((one, depth) => bar(app, one, root, to(places.slice(0, depth)), true)),
+    bar(app, node, root, to(places), true),
+    level(app, node, root, node.time, places, to, 0),
+  );
+  const light = (): void => {
+    const wanted = box.value.toLowerCase();
+    for (const one of drawn.querySelectorAll<HTMLElement>("a"))
+      one.classList.toggle("faint", !one.dataset.name!.includes(wanted));
+    const time = wanted ? matching(root, wanted) : 0;
+    found.textContent = wanted
+      ? ` ${numbers.percent(time / (root.time || 1))} of device time, ${numbers.time(time / 1000)}, is in frames called so`
+      : "";
+  };
+  light();
+  return [
+    h("div", { class: "tools bare" }, box, found),
+    h("p", { class: "lead" }, about(app, node, root, address)),
+    drawn,
+    soft(
+      "A click zooms, Shift and a click shows the longest call in the timeline, Esc shows all of it again.",
+    ),
+  ];
+}
+
+/** What is known of a frame, and where it leads. */
+function about(app: App, node: Node, root: Node, address: Address): Child {
+  const share = `${numbers.time(node.time / 1000)} of device time, ${numbers.percent(node.time / (root.time || 1))}`;
+  return [
+    `${shorten(node.name, 120)}: ${share}, ${numbers.count(node.launches, "launch")}`,
+    node.row !== NONE && [
+      " · ",
+      link(app.rowHref(node.row), "its longest call in the timeline"),
+      " · ",
+      link(address({ of: node.name }), "its callers and callees"),
+    ],
+  ];
+}
+
+function matching(node: Node, wanted: string): number {
+  if (node.name.toLowerCase().includes(wanted)) return node.time;
+  return [...node.children.values()].reduce((sum, child) => sum + matching(child, wanted), 0);
+}
+
+function bar(app: App, node: Node, root: Node, href: string, isWide: boolean): HTMLElement {
+  const share = numbers.percent(node.time / (root.time || 1));
+  const timeline = node.row === NONE ? null : app.rowHref(node.row);
+  return h(
+    "a",
+    {
+      href,
+      data: { name: node.name.toLowerCase() },
+      class: node.category ? "leaf" : null,
+      style: node.category
+        ? { background: `color-mix(in srgb, ${app.palette.category(node.category)} 55%, #fff)` }
+        : {},
+      title: `${node.name}: ${numbers.time(node.time / 1000)}, ${share}, ${numbers.count(node.launches, "launch")}`,
+      onClick: (event: MouseEvent) => {
+        if (!event.shiftKey || !timeline) return;
+        event.preventDefault();
+        location.hash = timeline;
+      },
+    },
+    shorten(node.name, 80),
+    isWide && h("span", {}, ` ${share}`),
+  );
+}
+
+/** The calls inside one, each as wide as its share of `whole`, with those inside of it; callers stand above. */
+function level(
+  app: App,
+  node: Node,
+  root: Node,
+  whole: number,
+  path: number[],
+  to: (path: number[], node: Node) => string,
+  depth: number,
+  isUp = false,
+): Child {
+  const seen = sorted(node)
+    .map((child, place) => ({ child, place }))
+    .filter(({ child }) => child.time / whole > LEAST);
   return (
     depth < DEEPEST &&
-    children.length > 0 &&
+    seen.length > 0 &&
     h(
       "div",
-      { class: "level" },
-      children.map((child) =>
-        h(
-          "div",
-          { class: "call", style: { width: `${(100 * child.time) / (node.time || 1)}%` } },
-          h(
-            "a",
-            {
-              href: app.rowHref(child.row),
-              title: `${child.name}: ${numbers.time(child.time / 1000)}, ${numbers.percent(child.time / root.time)}`,
-            },
-            shorten(app.event(child.name).replace("nn.Module: ", ""), 60),
-          ),
-          level(app, child, root, depth + 1),
-        ),
-      ),
+      { class: isUp ? "level up" : "level" },
+      seen.map(({ child, place }) => {
+        const own = bar(app, child, root, to([...path, place], child), child.time / whole > WORDY);
+        const inside = level(app, child, root, whole, [...path, place], to, depth + 1, isUp);
+        const style = { width: `${(100 * child.time) / (node.time || 1)}%` };
+        return h("div", { class: "call", style }, isUp ? [inside, own] : [own, inside]);
+      }),
     )
   );
+}
+
+interface Frame {
+  node: Node;
+  time: number;
+  own: number;
+  launches: number;
+}
+
+/** Every frame by name: inside of itself it counts once. */
+function list(app: App, root: Node, address: Address): Child {
+  const frames = new Map<string, Frame>();
+  const walk = (node: Node, open: Set<string>): void => {
+    for (const child of node.children.values()) {
+      let frame = frames.get(child.name);
+      if (!frame) frames.set(child.name, (frame = { node: child, time: 0, own: 0, launches: 0 }));
+      const isOutermost = !open.has(child.name);
+      if (isOutermost) {
+        frame.time += child.time;
+        frame.launches += child.launches;
+      }
+      for (const one of child.children.values()) if (one.category) frame.own += one.time;
+      if (child.category) frame.own += child.time;
+      walk(child, isOutermost ? new Set([...open, child.name]) : open);
+    }
+  };
+  walk(root, new Set());
+  const rows = [...frames.values()].sort((a, b) => b.time - a.time);
+  return titled(
+    "Frames",
+    "own: of the kernels that it launches itself; choose one to see its callers and callees",
+    table(
+      rows,
+      [
+        {
+          label: "frame",
+          value: ({ node }) => node.name,
+          cell: ({ node }) => link(address({ of: node.name }), shorten(node.name, 100), node.name),
+        },
+        shares(
+          "share",
+          ({ time }) => time / (root.time || 1),
+          ({ node }) => (node.category ? app.palette.category(node.category) : "var(--accent)"),
+        ),
+        figure("device time", ({ time }) => time / 1000, numbers.time),
+        figure("own", ({ own }) => own / 1000, numbers.time),
+        figure("launches", ({ launches }) => launches, numbers.count),
+      ],
+      { id: "frames", label: "frames", filter: ({ node }) => node.name },
+    ),
+  );
+}
+
+/** One frame: what calls it above, what it calls below. */
+function sandwich(app: App, root: Node, name: string, address: Address): Child {
+  const copy = (node: Node): Node => ({ ...node, time: 0, launches: 0, children: new Map(), parent: null });
+  let middle: Node | null = null,
+    callers: Node | null = null;
+  const add = (to: Node, from: Node): void => {
+    to.time += from.time;
+    to.launches += from.launches;
+    if (
+      from.row !== NONE &&
+      (to.row === NONE || app.store!.duration[from.row]! > app.store!.duration[to.row]!)
+    )
+      to.row = from.row;
+  };
+  const inside = (to: Node, from: Node): void => {
+    add(to, from);
+    for (const child of from.children.values()) {
+      if (!to.children.has(child.name)) to.children.set(child.name, copy(child));
+      inside(to.children.get(child.name)!, child);
+    }
+  };
+  const walk = (node: Node): void => {
+    if (node.name !== name) return [...node.children.values()].forEach(walk);
+    inside((middle ??= copy(node)), node);
+    let at = (callers ??= copy(node));
+    add(at, node);
+    for (let up = node.parent; up?.parent; up = up.parent) {
+      if (!at.children.has(up.name)) at.children.set(up.name, copy(up));
+      at = at.children.get(up.name)!;
+      add(at, { ...node, row: up.row });
+    }
+  };
+  walk(root);
+  if (!middle || !callers) return h("p", {}, `No frame is called ${name} here.`);
+  const to = (_: number[], node: Node): string => address({ of: node.name });
+  const { time } = middle as Node;
+  return [
+    h("p", { class: "lead" }, about(app, middle, root, address)),
+    h(
+      "section",
+      { class: "flame sandwich" },
+      level(app, callers, root, time, [], to, 0, true),
+      h("div", { class: "chosen" }, bar(app, middle, root, address({ of: name }), true)),
+      level(app, middle, root, time, [], to, 0),
+    ),
+    soft("Above: what calls it; below: what it calls. A click chooses another frame."),
+  ];
 }

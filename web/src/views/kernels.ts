@@ -6,7 +6,7 @@ import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, histogram, roofline, sparkline } from "../plot.ts";
 import { type Route, categoryDoor, format, sourceDoor } from "../links.ts";
-import { figure, share, table } from "../table.ts";
+import { figure, shares, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
 
@@ -83,21 +83,12 @@ function list(app: App, rows: KernelRow[], search: string): Child {
             row.source && h("small", {}, sourceDoor(app, row.source)),
           ],
         },
-        {
-          label: "category",
-          value: (row) => row.category,
-          cell: (row) => categoryDoor(app, row.category),
-        },
-        {
-          label: "share",
-          value: (row) => row.share_of_device_time,
-          cell: (row) =>
-            share(
-              row.share_of_device_time,
-              app.palette.category(row.category),
-              row.share_of_device_time / most,
-            ),
-        },
+        shares(
+          "share",
+          (row) => row.share_of_device_time,
+          (row) => app.palette.category(row.category),
+          most,
+        ),
         figure("device time", (row) => row.device_time_us, numbers.time),
         figure("launches", (row) => row.launches, numbers.count),
         figure(
@@ -113,6 +104,11 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           "at most: what it takes beyond its time at the device's peaks",
         ),
         figure("median", (row) => row.median_us, numbers.time),
+        {
+          label: "category",
+          value: (row) => row.category,
+          cell: (row) => categoryDoor(app, row.category),
+        },
         { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
         ...(app.store
           ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
@@ -194,11 +190,12 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
               group.key,
             ),
         },
-        {
-          label: "share",
-          value: (group) => group.time,
-          cell: (group) => share(group.time / whole, "var(--accent)", group.time / groups[0]!.time),
-        },
+        shares(
+          "share",
+          (group) => group.time / whole,
+          () => "var(--accent)",
+          groups[0]!.time / whole,
+        ),
         figure("device time", (group) => group.time, numbers.time),
         figure("launches", (group) => group.launches, numbers.count),
         figure("kernels", (group) => group.kernels.size, numbers.count),
@@ -247,13 +244,12 @@ function inGroup(app: App, by: string, inside: string): Child {
           cell: ([name]) =>
             monoLink(app.kernelHref(name), shorten(app.kernelOf(name)?.short_name ?? name, 90), name),
         },
-        { label: "device time here", value: ([, time]) => time, cell: ([, time]) => numbers.time(time) },
-        {
-          label: "share of it",
-          value: ([, time]) => time,
-          cell: ([name, time]) =>
-            share(time / group.time, app.palette.category(app.kernelOf(name)?.category ?? "")),
-        },
+        shares(
+          "share of it",
+          ([, time]) => time / group.time,
+          ([name]) => app.palette.category(app.kernelOf(name)?.category ?? ""),
+        ),
+        figure("device time here", ([, time]) => time, numbers.time),
       ],
       { label: "kernels of the group", filter: ([name]) => name },
     ),

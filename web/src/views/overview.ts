@@ -1,25 +1,32 @@
-// The first screen: what is slow, whether to believe it, and what to change.
+// The first screen: what to change and what that buys, whether to believe it, where one step goes.
 import type { App } from "../app.ts";
 import { sections, verdict } from "../blocks.ts";
-import { type Child, h, list, soft } from "../dom.ts";
+import { inks, painted } from "../canvas.ts";
+import { type Child, h, list, soft, titled } from "../dom.ts";
+import * as numbers from "../numbers.ts";
+import { Drawing, RULER } from "../timeline/draw.ts";
+import { groupsOf, layout } from "../timeline/layout.ts";
+import { NONE } from "../timeline/store.ts";
 import { compileParts } from "./compile.ts";
-import { critical, findings } from "./findings.ts";
-import { idle, stepBars } from "./steps.ts";
+import { findings } from "./findings.ts";
+import { stepBars } from "./steps.ts";
 
 export function overview(app: App): Child {
   const { report, sentences } = app;
+  const { first, unrecorded, kernels, waits, overview } = sentences.blocks;
   return [
     list(
       "crumbs",
       sentences.title.map((part) => part),
     ),
+    sentences.program && h("p", { class: "soft" }, h("code", {}, sentences.program)),
     verdict(sentences.verdict, report.health.verdict === "good"),
     sentences.notes.length > 0 &&
       list(
         "notes",
         sentences.notes.map((note) => note),
       ),
-    h("h1", {}, sentences.headline),
+    h("div", { class: "first" }, sections(app, first!)),
     sentences.timing && h("p", { class: "lead" }, sentences.timing),
     sentences.compilation && h("p", { class: "lead" }, h("a", { href: "#compile" }, sentences.compilation)),
     h(
@@ -29,12 +36,53 @@ export function overview(app: App): Child {
         h("a", { class: "card", href: `#${place}` }, h("b", {}, value), h("span", {}, label)),
       ),
     ),
-    stepBars(app),
+    strip(app),
+    sections(app, kernels!),
+    h("div", { class: "soft" }, sections(app, unrecorded!)),
     findings(app),
-    critical(app),
-    idle(app),
+    stepBars(app),
+    sections(app, waits!),
     report.compilation && !report.devices.length && compileParts(app, report.compilation),
-    sections(app, sentences.blocks.overview!),
+    sections(app, overview!),
     report.unread.map((problem) => soft(problem)),
   ];
+}
+
+/** The step whose length is the median one, as the timeline draws it: a door to it. */
+function strip(app: App): Child {
+  const { store, report } = app;
+  const [rank] = report.devices.map((device) => device.rank);
+  const sorted = report.steps
+    .filter((step) => step.rank === rank)
+    .sort((a, b) => a.duration_us - b.duration_us);
+  const step = sorted[sorted.length >> 1];
+  if (!store || !step) return null;
+  const [group] = groupsOf(app, store).filter(({ key }) => key.startsWith(`device${rank}/`));
+  const groups = groupsOf(app, store).filter(
+    ({ key, under }) => group && (key === group.key || under === group.key),
+  );
+  const drawn = groups
+    .filter(({ label }) => !label.endsWith("annotations"))
+    .map((group) => ({ ...group, label: "", tracks: group.tracks.slice(0, 1) }));
+  const nothing = new Set<string>();
+  const { tracks, height } = layout(drawn, { closed: nothing, pinned: nothing, hidden: nothing, filter: "" });
+  const from = (step.start_us - store.timeline.origin_ns / 1000) * 1000,
+    to = from + step.duration_us * 1000;
+  const { element } = painted(`the GPU's work in ${step.name}`, RULER + height, (context, width) =>
+    new Drawing(context, store, app).draw(
+      tracks,
+      { from, to, scroll: 0, fixed: 0, width, height: RULER + height },
+      { selected: NONE, found: null, rows: new Set(), range: null, gap: null, hovered: NONE },
+      inks(),
+    ),
+  );
+  return titled(
+    "One step on the GPU",
+    `${[app.rankName(step.rank), step.name].filter(Boolean).join(" ")}, ${numbers.time(step.duration_us)} as recorded: idle time by its cause, then each stream by category`,
+    h(
+      "a",
+      { class: "strip", href: app.timeHref(from, to, {}, 0.02), "aria-label": "the step in the timeline" },
+      element,
+    ),
+  );
 }

@@ -5,7 +5,7 @@ import { format, lineDoor } from "../links.ts";
 import { type Child, h, list, monoLink, soft, titled } from "../dom.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { figure, share, table, type ColumnOf } from "../table.ts";
+import { figure, shares, table, type ColumnOf } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 
 const KERNELS = 30;
@@ -18,6 +18,8 @@ export interface Line {
   launches: number;
   idle: number;
   kernels: Map<string, number>;
+  /** Of kernels of libraries, by the op that calls them. */
+  library: Record<string, number>;
   /** Its time is the compile log's, joined to the recording; else it is summed from the launches around it. */
   joined: boolean;
 }
@@ -40,9 +42,17 @@ export function program(app: App): Child {
             ? "The recording does not say which lines launch what: it needs Python stacks (`kinetoscope run --stacks`), or a compile log."
             : "Nothing was recorded of a device: no line has device time.",
     ),
-    lines.length > 0 && titled("Lines of the program", "", lineTable(app, lines)),
+    lines.length > 0 && titled("Lines of the program", "", lineTable(app, lines), remainder(app, lines)),
     files(app, lines),
   ];
+}
+
+/** What no line has; a fused kernel counts for several, and then the lines add up to more than there is. */
+function remainder(app: App, lines: Line[]): Child {
+  const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0);
+  const rest = whole - lines.reduce((sum, row) => sum + row.time, 0);
+  if (lines.some((row) => row.joined) || rest < whole / 1000) return null;
+  return soft(`${numbers.time(rest)} of device time, ${numbers.percent(rest / whole)}, is of no known line.`);
 }
 
 function files(app: App, lines: Line[]): Child {
@@ -91,13 +101,27 @@ export function programLines(app: App): Line[] {
     if (!found)
       lines.set(
         key,
-        (found = { file, line, code, time: 0, launches: 0, idle: 0, kernels: new Map(), joined: false }),
+        (found = {
+          file,
+          line,
+          code,
+          time: 0,
+          launches: 0,
+          idle: 0,
+          kernels: new Map(),
+          library: {},
+          joined: false,
+        }),
       );
     found.code ||= code;
     return found;
   };
   for (const row of app.report.compilation?.source_lines ?? [])
-    Object.assign(of(row.file, row.line, row.code), { time: row.device_time_us, joined: true });
+    Object.assign(of(row.file, row.line, row.code), {
+      time: row.device_time_us,
+      library: row.library_us,
+      joined: true,
+    });
   const { store } = app;
   const idle = store?.idleBefore();
   for (const kernel of app.report.compilation?.kernels ?? []) {
@@ -107,7 +131,8 @@ export function programLines(app: App): Line[] {
     for (const place of new Set(kernel.source.map((row) => `${row.file}:${row.line}`))) {
       const row = kernel.source.find((one) => `${one.file}:${one.line}` === place)!;
       const found = of(row.file, row.line, row.code);
-      found.kernels.set(kernel.symbol || kernel.name, kernel.device_time_us ?? 0);
+      const name = kernel.symbol || kernel.name; // graphs may have kernels of one name
+      found.kernels.set(name, (found.kernels.get(name) ?? 0) + (kernel.device_time_us ?? 0));
       found.launches += kernel.launches ?? 0;
       found.idle += idleTime;
     }
@@ -141,11 +166,12 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
       value: (row) => row.time,
       cell: (row) => (row.time ? numbers.time(row.time) : "–"),
     },
-    {
-      label: "share",
-      value: (row) => row.time,
-      cell: (row) => (row.time ? share(row.time / whole, "var(--accent)", row.time / most) : "–"),
-    },
+    shares(
+      "share",
+      (row) => row.time / whole,
+      () => "var(--accent)",
+      most / whole,
+    ),
     {
       label: "launches",
       value: (row) => row.launches,
@@ -260,18 +286,32 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
         { open: number === wanted, class: lit },
         h("summary", { class: "program-line" }, figures),
         notes(app, row),
-        list(
-          null,
-          [...row.kernels]
-            .sort((a, b) => b[1] - a[1])
-            .slice(0, KERNELS)
-            .map(([name, time]) => [kernelDoor(app, name), time > 0 && ` ${numbers.time(time)}`]),
-        ),
+        list(null, parts(app, row)),
       );
     }),
   );
   requestAnimationFrame(() => element.querySelector(".wanted")?.scrollIntoView({ block: "center" }));
   return element;
+}
+
+/** The kernels of a line, and those of libraries by op: they add up to its device time. */
+function parts(app: App, row: Line): Child[] {
+  const found: [Child, number][] = [
+    ...[...row.kernels].map(([name, time]): [Child, number] => [kernelDoor(app, name), time]),
+    ...Object.entries(row.library).map(([op, time]): [Child, number] => [
+      ["library kernels of ", monoLink(app.store && format(["kernels"], { by: "op", in: op }), op)],
+      time,
+    ]),
+  ];
+  found.sort((a, b) => b[1] - a[1]);
+  const rest = row.time - found.slice(0, KERNELS).reduce((sum, [, time]) => sum + time, 0);
+  return [
+    ...found.slice(0, KERNELS).map(([name, time]) => [name, time > 0 && ` ${numbers.time(time)}`]),
+    rest > row.time / 1000 &&
+      soft(
+        `and ${numbers.time(rest)} in ${found.length > KERNELS ? "smaller parts" : "work without a name"}`,
+      ),
+  ];
 }
 
 function kernelDoor(app: App, name: string): HTMLElement {

@@ -146,62 +146,6 @@ function idleIn(store: Store, rank: number, from: number, to: number): Map<strin
   return found;
 }
 
-export function idle(app: App): Child {
-  const rows = app.sentences.idle;
-  return (
-    rows.length > 0 &&
-    titled(
-      "Idle, and why",
-      "share of the window; a click leads to the longest",
-      h(
-        "div",
-        { class: "bars" },
-        rows.map((row) => [
-          h(
-            "a",
-            {
-              class: "label",
-              href: longestIdle(app, row.cause) ?? "#timeline",
-              title: app.report.page?.meanings?.[row.cause],
-            },
-            row.cause,
-          ),
-          bar(
-            `${row.cause}: ${numbers.percent(row.share_of_window)}`,
-            [
-              {
-                label: row.text ?? row.cause,
-                share: row.share_of_window,
-                colour: app.palette.cause(row.cause),
-                idle: true,
-              },
-            ],
-            true,
-          ),
-          h(
-            "span",
-            { class: "number" },
-            numbers.percent(row.share_of_window),
-            h("small", {}, ` ${numbers.time(row.idle_us)}`),
-          ),
-        ]),
-      ),
-    )
-  );
-}
-
-function longestIdle(app: App, cause: string): string | null {
-  let best = 0,
-    href: string | null = null;
-  for (const idle of app.store?.idle ?? [])
-    idle.start.forEach((start, at) => {
-      const length = idle.end[at]! - start;
-      if (app.store!.causes[idle.cause[at]!] === cause && length > best)
-        [best, href] = [length, app.timeHref(start, idle.end[at]!, {}, 0.6)];
-    });
-  return href;
-}
-
 export function steps(app: App): Child {
   const { blocks, timing } = app.sentences;
   return [

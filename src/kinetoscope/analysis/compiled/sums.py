@@ -135,8 +135,9 @@ def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: i
     touched: dict[Place, list[float]] = {}
     users: dict[Place, set[object]] = {}
     codes: dict[Place, str] = {}
+    libraries: dict[Place, dict[str, float]] = {}
 
-    def add(lines: tuple[SourceLine, ...], time: float, share: float, user: object) -> None:
+    def add(lines: tuple[SourceLine, ...], time: float, share: float, user: object, op: str = "") -> None:
         places = {(s.file, s.line): s.code for s in lines}
         codes.update(places)
         for place in places if time else ():
@@ -145,6 +146,9 @@ def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: i
             entry[1] += time if len(places) == 1 else 0.0
             entry[2] += share
             users.setdefault(place, set()).add(user)
+            if op:
+                called = libraries.setdefault(place, {})
+                called[op] = called.get(op, 0.0) + time
 
     for index, kernel in enumerate(compilation.kernels):
         add(kernel.source, kernel.device_time_us or 0.0, kernel.share_of_window or 0.0, index)
@@ -154,7 +158,7 @@ def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: i
         call = calls.get((row["graph"], row["op"]))
         if call is not None and row["nth"] < len(call.places):
             share = row["inside_ns"] / window_ns if window_ns else 0.0
-            add(call.places[row["nth"]], row["device_time_us"], share, (row["graph"], row["op"]))
+            add(call.places[row["nth"]], row["device_time_us"], share, (row["graph"], row["op"]), row["op"])
     return tuple(
         LineTime(
             file=place[0],
@@ -165,6 +169,7 @@ def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: i
             kernels=len(users[place]),
             share_of_device_time=time * 1000 / total,
             share_of_window=share,
+            library_us=libraries.get(place, {}),
         )
         for place, (time, own, share) in sorted(touched.items(), key=lambda item: (-item[1][0], item[0]))
     )

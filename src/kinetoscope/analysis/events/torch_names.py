@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import sys
 
+from kinetoscope.trace.captures import CAPTURE_BEGIN as CAPTURE_BEGIN
+from kinetoscope.trace.captures import CAPTURE_END as CAPTURE_END
+from kinetoscope.trace.captures import COPY as COPY
+from kinetoscope.trace.captures import GRAPH_LAUNCH as GRAPH_LAUNCH
+from kinetoscope.trace.captures import KERNEL_LAUNCH as KERNEL_LAUNCH
+from kinetoscope.trace.captures import LAUNCH as LAUNCH
+from kinetoscope.trace.engines import FAMILIES
 from kinetoscope.trace.link import STEP as STEP
 
 # Versions of one call: cuMemAlloc_v2, and those for per-thread streams, cudaMemcpy_ptds, hipMemcpy_spt.
 _END = r"(_v\d+)?(_ptsz|_ptds|_spt)?$"
 
-# Calls that put work on a device. A copy or memset of no bytes puts none there.
-KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext|Hcc)?(Module)?Launch(Cooperative|Multi)?Kernel"
-GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch"
-COPY = r"^(cuda|cu|hip)(Memcpy|Memset)"
-LAUNCH = f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}|{COPY}"
-
 # What a device's own DMA engine does at its firmware's request (MTIA): no call of the host launched it.
 DMA = r"(^|\W)dma_"
-
-# Between these calls a thread's launches go into a graph and put nothing on the device.
-CAPTURE_BEGIN = r"^(cuda|cu|hip)StreamBeginCapture"
-CAPTURE_END = r"^(cuda|cu|hip)StreamEndCapture"
 
 # Calls in which the host waits for the device: none that ends in Async, nor cuMemcpyDtoD.
 SYNCHRONIZATION = (
@@ -47,6 +44,7 @@ CODE_LOADING = r"^(Lazy Function|Runtime Triggered Module) Loading$"
 
 # A loader's __next__, as torch annotates it and as a recording of Python's stack shows it.
 DATA_LOADER = r"^enumerate\(DataLoader\)#"
+DATA_LOADER_OF_WORKERS = r"^enumerate\(DataLoader\)#_MultiProcessing"
 DATA_LOADER_FRAME = r"torch/utils/data/dataloader\.py\(\d+\): __next__$"
 
 GARBAGE_COLLECTION = r"^Python GC$"
@@ -57,6 +55,7 @@ BARRIER = r"^(gloo|mpi|ucc|nccl|c10d):+(monitored_)?barrier|^gloo:"
 # What autograd, optimizers and the profiler write around or between ops.
 OPTIMIZER = r"^Optimizer\.(step|zero_grad)#|(^|/)torch/optim/\S+: (step|zero_grad)$"
 AUTOGRAD_NODE = r"^autograd::engine::evaluate_function"
+SCALER = r"^aten::_amp_(foreach_non_finite_check_and_unscale_|update_scale_)$"
 GRADIENT = r"^torch::autograd::AccumulateGrad$"
 BOOKKEEPING = r"^(profiler::_record_function_(enter|enter_new|exit)|aten::(is_leaf|output_nr|_version))$"
 
@@ -84,7 +83,7 @@ COMPILATION = (
 )
 
 # Annotations that say what the step or the compiled graph around the work says already.
-NOT_AN_ANNOTATION = f"{STEP}|{CALL}"
+NOT_AN_ANNOTATION = "|".join((STEP, CALL, *FAMILIES))
 MODULE = "nn.Module: "  # how a recorded call of a module begins
 CLOCK = "kinetoscope: clock"  # events that Python's clock and the profiler's both timed
 # Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts

@@ -8,6 +8,7 @@ next to it with their reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -24,10 +25,12 @@ from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
+from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
 from kinetoscope.trace.model import Damage, Trace
 from kinetoscope.trace.schema import whole
@@ -35,6 +38,7 @@ from kinetoscope.trace.schema import whole
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
+NOT_A_NAME = re.compile(r"[^0-9A-Za-z_]+")
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -58,6 +62,7 @@ def share_of(trace: Trace, rows: pl.DataFrame) -> float:
 
 
 DIED = "died-while-recording"
+CAPTURE = "capture"
 # Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.
 UNEVEN = 1.5
 
@@ -70,7 +75,9 @@ def of_the_run(run: LoadedRun) -> list[Note]:
         *_ranks_absent(run),
         *_first_collective(run),
         *_inflation(run),
+        *_timed_otherwise(run),
         *_busy_machine(run),
+        *_phases_not_recorded(run),
     ]
 
 
@@ -102,6 +109,46 @@ def _ended(run: LoadedRun) -> list[Note]:
             text = f"the program ended before its time{how}, after these steps had been recorded"
             notes.append(Note("ended", INFO, text, rank=record.rank))
     return notes
+
+
+# Of the run after its setup: a phase that takes so much is as worth a look as most findings.
+LARGE_PHASE = 0.2
+LESSER_PART = 0.5
+LONGEST_NAME = 80
+
+
+def _phases_not_recorded(run: LoadedRun) -> list[Note]:
+    """Parts of the whole run that the recorded steps say nothing of."""
+    found = whole_run(run)
+    if found is None:
+        return []
+    setup = ("importing", "compiling", "setup")
+    after_setup = 1 - sum(row.share for row in found.phases if row.kind in setup)
+    lesser = found.steps_share_after_setup < LESSER_PART
+    notes: list[Note] = []
+    for row in found.phases:
+        share = row.share / after_setup if after_setup > 0 else 0.0
+        if row.kind == "phase" and share >= LARGE_PHASE:
+            function = "" if row.first_line is not None else row.name.rpartition(".")[2]
+            name = NOT_A_NAME.sub("_", function)[:40] or "part"
+            text = (
+                f"{share:.0%} of the run after its setup is in {_cut(row.title)}, which was not recorded: "
+                f'put it into torch.profiler.record_function("{name}") and record it with '
+                f"`kinetoscope run --range {name} …`"
+            )
+            # The recorded steps' figures stand; what they promise is promised to a lesser part of the run.
+            notes.append(Note("phase-not-recorded", DEGRADED if lesser else INFO, text, rank=found.rank))
+    if found.first_optimizer_after is not None:
+        text = (
+            f"an optimizer first stepped in {_cut(found.first_optimizer_after)}, after all was recorded: the "
+            "recorded steps are none of training (`--warmup N` records later ones)"
+        )
+        notes.append(Note("optimizer-not-recorded", DEGRADED, text, rank=found.rank))
+    return notes
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def _ranks_absent(run: LoadedRun) -> list[Note]:
@@ -155,6 +202,16 @@ def _inflation(run: LoadedRun) -> list[Note]:
         if factor > 1.05:
             notes.append(Note("profiling-inflation", gravity(factor, 1.25, NEVER), text, rank=rank))
     return notes
+
+
+def _timed_otherwise(run: LoadedRun) -> list[Note]:
+    """The recorder's own remarks on how steps were timed: `kinetoscope run` said the same at its end."""
+    records = run.manifest.ranks if run.manifest else ()
+    return [
+        Note("timed-otherwise", DEGRADED, text, rank=record.rank)
+        for record in records
+        for text in record.steps.notes
+    ]
 
 
 def _busy_machine(run: LoadedRun) -> list[Note]:
@@ -458,7 +515,18 @@ def _no_steps(trace: Trace) -> list[Note]:
     ]
 
 
+def _of_a_capture(trace: Trace) -> list[Note]:
+    if not is_capture(trace):
+        return []
+    text = (
+        "this is a recording of CUDA graphs being captured: what was launched went into graphs and did not "
+        "run. Read it together with a recording of the run: it names what runs inside the graphs there"
+    )
+    return [Note(CAPTURE, UNRELIABLE, text)]
+
+
 CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
+    _of_a_capture,
     _damages,
     _nothing_on_device,
     _no_host,

@@ -29,6 +29,14 @@ def fitted(launches: pl.DataFrame, device: DeviceProperties) -> pl.DataFrame:
     )
 
 
+def filled(launches: pl.DataFrame, device: DeviceProperties) -> pl.DataFrame:
+    """Rows of ``work`` with ``filled``: the share of the blocks that the device can hold at a time that the
+    grid has, at most 1; 1 where that is not known."""
+    room = pl.col("resident") * (device.multiprocessors or 0)
+    share = (pl.col("blocks") / room).fill_nan(1.0).fill_null(1.0).clip(0, 1)
+    return fitted(launches, device).with_columns(filled=share)
+
+
 def blocks(launches: pl.DataFrame) -> pl.DataFrame:
     """Rows of device work with ``blocks``, of the grid; null where it was not recorded."""
     return _sized(launches, "grid", "blocks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.memory.peak import DeviceHistory, split
+from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.trace.schema import whole
 
 
@@ -45,7 +45,8 @@ class Fits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         low, high: where what is reserved beyond the requested bytes grows as well, and where it does not.
-        fixed_bytes, scaling_bytes: of the bytes requested at the peak.
+        fixed_bytes, scaling_bytes: of the bytes requested at the moment that limits it: the peak of so much
+            larger a batch, which need not be that of the recorded one.
         room_bytes: what the device has for the allocator: all but what others, and the driver, hold.
     """
 
@@ -65,21 +66,35 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     counters = history.counters
     if counters is None or not counters.total_bytes:
         return None
-    parts = dict(split(history).select("part", "bytes").iter_rows())
-    here = history.at_peak
-    passing = here.filter((pl.col("role") == "temporary") & ~pl.col("optimizer"))["bytes"].sum()
-    scaling = sum(parts.get(part, 0) for part in SCALES) + int(passing)
-    fixed = history.requested - scaling
-    scaling += history.failed_bytes
     outside = counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     room = counters.total_bytes - outside
     if failure is not None and failure.counters is not None:
         room = min(room, failure.counters.peak_reserved_bytes or room)
-    if scaling <= 0:
+    high = (room - pl.col("fixed")) / pl.col("scaling")
+    limits = _moments(history).filter(pl.col("scaling") > 0).with_columns(high=high).sort("high", "place")
+    if limits.is_empty():
         return None
-    slack = max(1.0, history.reserved / max(1, fixed + scaling))
+    fixed, scaling, most = limits.select("fixed", "scaling", "high").row(0)
+    slack = max(1.0, history.reserved / max(1, history.requested + history.failed_bytes))
     low = (room / slack - fixed) / scaling
-    high = (room - fixed) / scaling
     return Fits(
-        low=max(0.0, low), high=max(0.0, high), fixed_bytes=fixed, scaling_bytes=scaling, room_bytes=room
+        low=max(0.0, low), high=max(0.0, most), fixed_bytes=fixed, scaling_bytes=scaling, room_bytes=room
+    )
+
+
+def _moments(history: DeviceHistory) -> pl.DataFrame:
+    """By place of the step what of the requested bytes grows with the batch (``scaling``), and what does not
+    (``fixed``)."""
+    first, last = history.span
+    role = pl.col("role")
+    grows = history.known.filter(role.is_in(SCALES) | ((role == "temporary") & ~pl.col("optimizer")))
+    begun = grows.select(place=pl.col("start").fill_null(-1).cast(pl.Int64), scaling="bytes")
+    ended = grows.select(place=pl.col("end").cast(pl.Int64), scaling=-pl.col("bytes")).drop_nulls("place")
+    changes = pl.concat([begun, ended]).group_by("place").agg(pl.col("scaling").sum()).sort("place")
+    scaling = (pl.col("scaling").fill_null(0) + history.failed_bytes).cast(pl.Int64)
+    curve = history.curve.table.select(pl.col("place").cast(pl.Int64), "held").sort("place")
+    return (
+        curve.join_asof(changes.with_columns(pl.col("scaling").cum_sum()), on="place")
+        .filter(pl.col("place").is_between(first, last))
+        .select("place", scaling=scaling, fixed=pl.col("held") + history.failed_bytes - scaling)
     )

@@ -15,6 +15,9 @@ from kinetoscope.analysis.time.phases import phase_of_work
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
+# Of what was recorded while a graph was captured (see ``trace.captures``).
+CAPTURED = "^captured_"
+
 
 @remembered
 def attribution(trace: Trace) -> pl.DataFrame:
@@ -33,12 +36,15 @@ def attribution(trace: Trace) -> pl.DataFrame:
 
     ``module_name`` (without ``nn.Module:``) and ``annotation_name`` are texts (Categorical).
     """
-    return origins(trace.host_events, caller(trace.device_events))
+    host, device = trace.host_events, trace.device_events
+    captured = matching(host, "category", CAPTURED).gather(device["op"]).fill_null(False)
+    return origins(host, device["op"].zip_with(captured, caller(device)))
 
 
 def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
     """``attribution`` of any rows of ``host_events``."""
-    is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
+    is_module = matching(host, "category", f"^python_function$|{CAPTURED}")
+    is_module &= matching(host, "name", f"^{MODULE}")
     is_annotation = matching(host, "category", "^user_annotation$")
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)
     is_backward = host["forward_thread"].fill_null(0) > 0

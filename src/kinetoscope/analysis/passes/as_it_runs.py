@@ -7,13 +7,14 @@ least, with what the other pass knows of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.loader import Loader, loader
 from kinetoscope.analysis.passes.match import Match, match
 from kinetoscope.analysis.passes.unprofiled import Unprofiled, unprofiled
 from kinetoscope.analysis.time import intervals
@@ -36,7 +37,7 @@ class StepAsItRuns:
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
     ``recorded_us`` is the step as recorded (its median, None where no steps were); ``matched`` the share of
     the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words what
-    all this rests on.
+    all this rests on. ``loader`` is None without workers.
     """
 
     rank: int
@@ -46,6 +47,7 @@ class StepAsItRuns:
     recorded_us: float | None
     matched: float | None
     basis: str
+    loader: Loader | None = None
 
     @property
     def step_us(self) -> float:
@@ -73,8 +75,14 @@ def as_it_runs(run: LoadedRun) -> dict[int, StepAsItRuns]:
     for record in run.manifest.ranks if run.manifest else ():
         timed = unprofiled(record.steps)
         if timed is not None and timed.step.median > 0:
-            found[record.rank] = _of_rank(run, record, timed)
+            step = _of_rank(run, record, timed)
+            found[record.rank] = replace(step, loader=loader(record.steps, step.step_us, step.busy_us))
     return found
+
+
+def loaders_of(run: LoadedRun) -> dict[int, Loader]:
+    """By rank, the data loader whose workers make its batches."""
+    return {rank: step.loader for rank, step in as_it_runs(run).items() if step.loader is not None}
 
 
 def slowest(run: LoadedRun) -> StepAsItRuns | None:

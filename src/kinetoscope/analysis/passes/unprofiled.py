@@ -13,7 +13,7 @@ from kinetoscope.recording.manifest import StepTimings, TimedSteps
 from kinetoscope.statistics.distribution import median, quantile
 
 # Of the step: from here on a loop waits for its loader, its steps short and long by rounds of workers.
-WAITS_FOR_DATA = 0.1
+WAITS_FOR_DATA = 0.05
 # A long step takes so many times the median of all; a round of several, which hold others too, so many times.
 LONG_STEP, LONG_ROUND = 2.0, 1.5
 # Long steps are rare where they are at most so much of all.
@@ -93,7 +93,7 @@ class Unprofiled:
 def unprofiled(timings: StepTimings) -> Unprofiled | None:
     """A rank's steps without the profiler, from its timings; None where none were timed."""
     around = _around(timings)
-    timed = _timed(timings)
+    timed = timed_steps(timings)
     if timed is None:
         return _by_the_mean(timings.unprofiled_s)
     size = _round(timings, timed)
@@ -114,13 +114,13 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
 
 def unprofiled_seconds(timings: StepTimings) -> tuple[float, ...]:
     """Each step timed without the profiler, in order."""
-    timed = _timed(timings)
+    timed = timed_steps(timings)
     return timings.unprofiled_s if timed is None else timed.step_s
 
 
 def unprofiled_rounds_us(timings: StepTimings) -> list[float]:
     """``unprofiled_seconds`` as rounds, which are the same from one to the next, in µs."""
-    timed = _timed(timings)
+    timed = timed_steps(timings)
     size = 1 if timed is None else _round(timings, timed)
     return [1e6 * value for value in rounds(unprofiled_seconds(timings), size)]
 
@@ -131,7 +131,7 @@ def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]
     return before if before and before.step_s else None, after if after and after.step_s else None
 
 
-def _timed(timings: StepTimings) -> TimedSteps | None:
+def timed_steps(timings: StepTimings) -> TimedSteps | None:
     """The steps that stand for the program: those before the recording, with those after it where the
     profiler was gone by then and they are equal.
 
@@ -157,6 +157,7 @@ def _joined(before: TimedSteps, after: TimedSteps) -> TimedSteps:
         data_s=before.data_s + after.data_s,
         sync_s=before.sync_s + after.sync_s,
         gc_s=before.gc_s + after.gc_s,
+        ready_s=before.ready_s + after.ready_s if before.ready_s and after.ready_s else (),
         clock=before.clock,
     )
 

@@ -31,6 +31,8 @@ class ReplayChange:
         host: segments of host threads (``lane``, ``start_ns``, ``end_ns``) of which ``share`` goes away.
         waits: rows of ``host_events``: synchronising calls that no longer wait; their own time they cost.
         pause_ns: a device pauses no longer than this between what is ready to run.
+        batch_share: the part of its time that a batch still takes the data loader's workers together; 0: they
+            keep up with any step.
         both: the two that it joins, if it joins two: what is known of them need not be found again.
     """
 
@@ -38,6 +40,7 @@ class ReplayChange:
     host: pl.DataFrame = field(default_factory=lambda: _none_of(HOST))
     waits: pl.Series = field(default_factory=lambda: pl.Series("id", [], pl.UInt32))
     pause_ns: float = inf
+    batch_share: float = 1.0
     both: tuple[ReplayChange, ReplayChange] | None = None
 
     def __or__(self, other: ReplayChange) -> ReplayChange:
@@ -50,16 +53,19 @@ class ReplayChange:
             pl.concat([self.host, other.host]),
             waits,
             min(self.pause_ns, other.pause_ns),
+            min(self.batch_share, other.batch_share),
             (self, other),
         )
 
     @property
     def is_empty(self) -> bool:
         tables = self.device, self.host, self.waits
-        return self.pause_ns == inf and all(table.is_empty() for table in tables)
+        return self.pause_ns == inf and self.batch_share == 1 and all(table.is_empty() for table in tables)
 
 
 NOTHING = ReplayChange()
+# A data loader that keeps up: no step waits for it.
+NO_LATE_BATCHES = ReplayChange(batch_share=0.0)
 
 
 def shorten(ids: pl.Series, saved_ns: pl.Series) -> ReplayChange:
@@ -106,6 +112,11 @@ def at_once(pause_ns: float) -> ReplayChange:
 def no_wait(calls: pl.Series) -> ReplayChange:
     """Synchronising calls, by their rows in ``host_events``, that no longer wait."""
     return ReplayChange(waits=calls.rename("id").cast(pl.UInt32).unique().sort())
+
+
+def faster_loader(batch_share: float) -> ReplayChange:
+    """The data loader's workers together take this share of their time for a batch."""
+    return ReplayChange(batch_share=batch_share)
 
 
 def merge_launches(trace: Trace, groups: pl.DataFrame) -> ReplayChange:

@@ -70,9 +70,10 @@ def once(graph: ReplayGraph, numbers: Numbers, clocks: Sequence[float]) -> Round
                 clock = begun[segment] + ends[block]
             stream[at] = ended[block] = clock
         elif isinstance(instruction, SyncPoint):
-            segment, following, call, targets, tail = instruction
+            segment, following, call, targets, tail, batch = instruction
             clock = begun[segment] + host[segment]
             if call not in numbers.free:
+                clock += batch
                 for target in targets:
                     if ended[target] > clock:
                         clock = ended[target]

@@ -162,6 +162,7 @@ class SyncPoint(NamedTuple):
     call: tuple[int, int] | None  # rank and row of the call that waits
     targets: tuple[int, ...]
     tail_ns: float  # what the call takes once they have
+    batch_ns: float = 0.0  # how long it waited for a data loader's workers
 
 
 class CollectiveSync(NamedTuple):
@@ -204,6 +205,12 @@ class ReplayGraph:
     lost_ns: int
 
     @cached_property
+    def late_batches(self) -> frozenset[tuple[int, int]]:
+        """The calls (rank, row) that waited for a data loader's workers."""
+        syncs = (one for one in self.program if isinstance(one, SyncPoint) and one.batch_ns)
+        return frozenset(sync.call for sync in syncs if sync.call is not None)
+
+    @cached_property
     def places(self) -> dict[int, pl.Series]:
         """Rows of ``work`` for each of a rank's ``device_events``, by rank; null where it is not replayed."""
         rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))
@@ -243,11 +250,17 @@ class ReplayGraph:
 
 
 class RankSpans(NamedTuple):
-    """One rank's share of a graph, and by how much its clock is ahead of the others'."""
+    """One rank's share of a graph.
+
+    Args:
+        clock_ns: by how much its clock is ahead of the others'.
+        handover_ns: see ``host.segments``.
+    """
 
     trace: Trace
     spans: Spans
     clock_ns: int = 0
+    handover_ns: float | None = None
 
 
 class _Share(NamedTuple):
@@ -309,7 +322,7 @@ NO_COLLECTIVES = pl.DataFrame(
 
 def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int, block: int) -> _Share:
     trace, clock = part.trace, part.clock_ns
-    own = segments(trace, part.spans)
+    own = segments(trace, part.spans, part.handover_ns)
     met = collectives["id"].filter(collectives["rank"] == trace.rank)
     work = blocks(trace, part.spans, own.table, met)
     targets = [(sync.segment, *target) for sync in own.syncs for target in sync.targets]
@@ -327,6 +340,7 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
                 None if sync.call is None else (trace.rank, sync.call),
                 tuple(ends.get(sync.segment, ())),
                 float(sync.tail_ns),
+                float(sync.batch_ns),
             ),
         )
         for sync in own.syncs

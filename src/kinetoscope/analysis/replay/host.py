@@ -13,8 +13,16 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import COPY, DEVICE_WAIT, LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import (
+    COPY,
+    DATA_LOADER_OF_WORKERS,
+    DEVICE_WAIT,
+    LAUNCH,
+    PAGEABLE_COPY,
+    SYNCHRONIZATION,
+)
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.loader import READY
 from kinetoscope.analysis.replay.device_work import DELAYED, launched
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.analysis.time import intervals
@@ -199,18 +207,22 @@ SEGMENTS = {
     "end_ns": pl.Int64,
     "passed_ns": pl.Int64,
 }
+# A profiler makes taking a batch over up to three times as long; what takes longer waited.
+LATE = 3
 BEFORE = -1  # instead of a row: what a stream had been given before the recording
 
 
 class Passed(NamedTuple):
     """A sync: after which segment (the next one follows), when it was passed, the call that waited (if it is
-    one), for which work of which streams, and how long it took once that was done."""
+    one), for which work of which streams, and how long it took once that was done; ``batch_ns``: how long it
+    waited for a data loader's workers."""
 
     segment: int
     at_ns: int
     call: int | None = None
     targets: tuple[tuple[int, int], ...] = ()  # stream, row of launched
     tail_ns: int = 0
+    batch_ns: int = 0
 
 
 class HostSegments(NamedTuple):
@@ -232,14 +244,22 @@ class _WaitingCall(NamedTuple):
     done_ns: int | None
 
 
-def segments(trace: Trace, within: Spans) -> HostSegments:
-    """The threads' time inside the spans."""
+def segments(trace: Trace, within: Spans, handover_ns: float | None = None) -> HostSegments:
+    """The threads' time inside the spans.
+
+    Args:
+        handover_ns: the host's own time in calls that take a batch from a data loader's workers; the rest is
+            waiting. None: all of it is the host's own.
+    """
     calls = (
         waits(trace)
         .group_by("thread", "call", maintain_order=True)
         .agg(pl.col("start_ns", "end_ns").first(), "stream", "row", pl.col("done_ns").max())
-        .sort("start_ns")
     )
+    if handover_ns is not None:
+        calls = pl.concat([calls, _late_batches(trace, round(handover_ns), within)], how="diagonal")
+        calls = intervals.outermost(calls, ["thread"])
+    calls = calls.sort("start_ns")
     rows: list[tuple[int, int, int, int, int]] = []
     syncs: list[Passed] = []
     ends: list[tuple[int, int]] = []
@@ -253,6 +273,17 @@ def segments(trace: Trace, within: Spans) -> HostSegments:
         rows.append((trace.rank, thread, end, end, end))
         ends.append((first, len(rows) - 1))
     return HostSegments(pl.DataFrame(rows, schema=SEGMENTS, orient="row"), syncs, ends)
+
+
+def _late_batches(trace: Trace, handover_ns: int, within: Spans) -> pl.DataFrame:
+    """Waits for a data loader's workers, until the batch is there: calls that wait for no stream."""
+    usual_ns = max(LATE * handover_ns, READY * 1000 * within.mean_us)
+    host = trace.host_events
+    calls = host.filter(matching(host, "name", DATA_LOADER_OF_WORKERS))
+    calls = calls.join(logical_threads(trace), on="lane")
+    late = calls.filter(pl.col("duration_ns") > usual_ns).with_columns(end_ns=END - handover_ns)
+    none = (pl.lit([], pl.List(pl.UInt32)).alias(name) for name in ("stream", "row"))
+    return late.select("thread", "start_ns", "end_ns", *none, call="id")
 
 
 def _until(trace: Trace) -> pl.DataFrame:
@@ -286,13 +317,14 @@ def _of_thread(
                 end = call.start_ns  # what crosses the last mark is not the step's
                 break
             found.append((passed, start, call.start_ns))
-            tail = call.end_ns - max(call.start_ns, call.done_ns or 0)
+            tail = max(0, call.end_ns - max(call.start_ns, call.done_ns or 0))
             passed, start = max(call.end_ns, call.done_ns or 0), call.end_ns
             targets = tuple(
                 (stream, BEFORE if row is None else row)
                 for stream, row in zip(call.streams, call.rows, strict=True)
             )
-            syncs.append(Passed(number + len(found) - 1, passed, call.call, targets, max(0, tail)))
+            tail_ns, batch_ns = (tail, 0) if targets else (0, tail)
+            syncs.append(Passed(number + len(found) - 1, passed, call.call, targets, tail_ns, batch_ns))
         found.append((passed, start, max(start, end)))
         syncs.append(Passed(number + len(found) - 1, max(passed, end)))
     return found

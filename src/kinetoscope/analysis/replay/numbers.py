@@ -180,8 +180,9 @@ class State:
     effects: Effects
 
 
-def recorded(graph: ReplayGraph, pace: float = 1.0) -> State:
-    """The state as recorded, with host time multiplied by ``pace``."""
+def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, int]] = frozenset()) -> State:
+    """The state as recorded, with host time multiplied by ``pace``, and without the waits of the calls
+    ``free`` (rank, row)."""
     opened = graph.segments["start_ns"].gather(graph.work["segment"])
     # What a kernel waited for is not known: of one rank's streams, perhaps for multiprocessors that others
     # occupy.
@@ -198,7 +199,7 @@ def recorded(graph: ReplayGraph, pace: float = 1.0) -> State:
     )
     lengths = graph.segments.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, CollectiveSync)]
-    numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers)
+    numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers, free)
     return State(graph, pace, work, numbers, Effects(graph))
 
 
@@ -224,7 +225,7 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
-    return replace(base, work=work, numbers=replace(numbers, free=frozenset(free)))
+    return replace(base, work=work, numbers=replace(numbers, free=numbers.free | free))
 
 
 def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:

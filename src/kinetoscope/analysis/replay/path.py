@@ -133,6 +133,8 @@ def _before_segment(walk: _Walk, segment: int) -> Step:
         and ended[latest] > walk.round.begun[sync.segment] + length
     ):
         return pieces, None, latest
+    if sync.batch_ns and sync.call not in walk.state.numbers.free:
+        pieces.append(PathPiece(RETURN, sync.batch_ns, call=sync.call))
     until = int(walk.state.graph.segments["end_ns"][sync.segment])
     return [*pieces, PathPiece(HOST, length, sync.segment, until)], sync.segment, None
 
@@ -182,6 +184,9 @@ NO_OPS = pl.DataFrame(
 
 
 SHOWN_EVENTS = 12  # of a part of the path; their number is given as well
+
+
+LATE_BATCHES = "waiting for the data loader's workers"
 
 
 @dataclass(frozen=True)

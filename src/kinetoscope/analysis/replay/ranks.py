@@ -14,9 +14,10 @@ from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.as_it_runs import loaders_of
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.lateness import COMPUTE, Usual, lower_median, mean, with_lateness
-from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, shorten, without_idle
+from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, faster_loader, shorten, without_idle
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
@@ -51,7 +52,11 @@ def together(run: LoadedRun) -> tuple[ReplayGraph, dict[int, Spans]] | None:
     within = _same_steps(traces)
     ahead = table.drop_nulls("clock_ns").group_by("rank").agg(pl.col("clock_ns").median())
     clocks = {int(rank): whole(median) for rank, median in ahead.iter_rows()}
-    parts = [RankSpans(trace, within[trace.rank], clocks.get(trace.rank, 0)) for trace in traces]
+    handover = {rank: 1000 * own.handover_us for rank, own in loaders_of(run).items()}
+    parts = [
+        RankSpans(trace, within[trace.rank], clocks.get(trace.rank, 0), handover.get(trace.rank))
+        for trace in traces
+    ]
     return build(parts, table.select("instance", "rank", "id", "transfer_ns")), within
 
 
@@ -136,7 +141,19 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     shares = shares.with_columns(
         pl.coalesce(name, pl.col(name).mean().over(places), 0.0) for name in ("computing", "idling")
     ).sort("since_ns")
-    return {trace.rank: _shorter(run, trace, shares.filter(rank=trace.rank)) for trace in run.traces}
+    paces = [own.pace_us for own in loaders_of(run).values()]
+    paces += [0.0] * (len(run.traces) - len(paces))
+    pace_us = float(pl.DataFrame({"us": paces}).select(usual("us")).item() or 0)
+    return {
+        trace.rank: _shorter(run, trace, shares.filter(rank=trace.rank)) | _batches_each(run, trace, pace_us)
+        for trace in run.traces
+    }
+
+
+def _batches_each(run: LoadedRun, trace: Trace, pace_us: float) -> ReplayChange:
+    """A rank whose data loader is slower gets a batch each ``pace_us``."""
+    own = loaders_of(run).get(trace.rank)
+    return faster_loader(pace_us / own.pace_us) if own is not None and own.pace_us > pace_us else NOTHING
 
 
 def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange:

@@ -7,14 +7,15 @@ from weakref import WeakValueDictionary
 
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.passes.as_it_runs import as_it_runs
+from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs, loaders_of
+from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
-from kinetoscope.analysis.replay.path import PathPart, path_parts, repeated, single
+from kinetoscope.analysis.replay.path import LATE_BATCHES, PathPart, path_parts, repeated, single
 from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.sources.run import LoadedRun
@@ -36,6 +37,10 @@ class StepReplay:
     recorded step's replay is longer; ``unexplained`` the share of the step that stands in delays without a
     known cause; ``pace`` what host time was multiplied by to get from the recorded step to the one without
     the profiler.
+
+    A data loader whose workers make a batch too seldom is one more clock, which nothing else holds up: the
+    step takes what it takes without waiting for batches, and no less than the workers take for one. Waits in
+    the recording say nothing of the program, whose steps are shorter or found the queue less full.
     """
 
     def __init__(
@@ -46,13 +51,16 @@ class StepReplay:
         traces: Sequence[Trace],
         runs_us: float | None = None,
         repeats: bool | None = None,
+        loaders: Mapping[int, Loader] | None = None,
     ) -> None:
         """Args:
         within: what of this rank is replayed.
         traces: of all ranks in the graph.
         runs_us: the step as it was timed without the profiler, where it was.
         repeats: whether a step is what a round takes if rounds go on for ever, and not from the recording's
-            begin to its end. One step of several ranks begins when each rank's recording did."""
+            begin to its end. One step of several ranks begins when each rank's recording did.
+        loaders: by rank, the data loader whose workers' batches it waits for, in the steps timed without the
+            profiler."""
         self.rank = rank
         self.steps = within.steps
         self.recorded_us = within.recorded_us
@@ -63,17 +71,29 @@ class StepReplay:
         self._repeats = own if repeats is None else repeats
         # The steps that are replayed take their mean; the step is the median.
         self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
-        self._base = recorded(graph)
+        self._base: State = recorded(graph)
         self.step_us = self._us(self._base.numbers)
         self.error = self.step_us / self.recorded_us - 1 if self.recorded_us else 0.0
         whole = self.step_us * max(1, self.steps)
         self.unexplained = min(1.0, graph.lost_ns / 1000 / whole) if whole else 0.0
+        self._loaders = {rank: own for rank, own in (loaders or {}).items() if own.binds}
+        self._free = graph.late_batches
+        if self._free:
+            # Steps differ by their waits, which the device's clock counts to other steps than the host's.
+            bounds_us = sum(end - start for start, end in within.bounds) / 1000 / max(1, within.steps)
+            self.error = self.step_us / self._typical / bounds_us - 1 if bounds_us else 0.0
+            self._typical = 1.0
         if runs_us is not None and self.steps and self.step_us:
             self._run_as(runs_us)
 
     @property
     def pace(self) -> float:
         return self._base.pace
+
+    @property
+    def waits_for_batches(self) -> bool:
+        """Whether a data loader sets the pace."""
+        return self._batch_us({}) >= self.step_us > 0
 
     def after(
         self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
@@ -84,16 +104,30 @@ class StepReplay:
             others: what changes on the other ranks.
         """
         changes = {**(others or {}), self.rank: change}
-        return min(self.step_us, max(0.0, self._us(changed(self._base, changes).numbers)))
+        us = max(self._us(changed(self._base, changes).numbers), self._batch_us(changes))
+        return min(self.step_us, max(0.0, us))
 
     def critical_path(
         self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
     ) -> list[PathPart]:
         """The parts of the step's time, longest first; sums to ``step_us``, or what is left of it."""
-        state = changed(self._base, {**(others or {}), self.rank: change})
+        changes = {**(others or {}), self.rank: change}
+        state = changed(self._base, changes)
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
-        return path_parts(state, pieces, dict(self._traces), self.rank, scale)
+        parts = path_parts(state, pieces, dict(self._traces), self.rank, scale)
+        waiting_us = self._batch_us(changes) - sum(part.us for part in parts)
+        if waiting_us > 0:
+            parts.append(PathPart(LATE_BATCHES, waiting_us, self.rank, "host_events", (), 0))
+            parts.sort(key=lambda part: -part.us)
+        return parts
+
+    def _batch_us(self, changes: Mapping[int, ReplayChange]) -> float:
+        """The time that the workers of the slowest loader take for a batch; 0 where none binds."""
+        return max(
+            (own.pace_us * changes.get(rank, NOTHING).batch_share for rank, own in self._loaders.items()),
+            default=0.0,
+        )
 
     def _us(self, numbers: Numbers) -> float:
         """A step's time; without steps that of all there is."""
@@ -111,23 +145,27 @@ class StepReplay:
 
     def _run_as(self, runs_us: float) -> None:
         """Take the greatest pace of the host at which the step is not longer than timed; what is left (the
-        device's own time differs, or the program was slower when it was timed) is the whole step's."""
-        device_us = self._us(recorded(self._graph, 0.0).numbers)
+        device's own time differs, or the program was slower when it was timed) is the whole step's. Of a
+        program that waits for batches, the step without these waits."""
+        runs_us = max((own.compute_us for own in self._loaders.values()), default=runs_us)
+        self._base = recorded(self._graph, free=self._free)
+        self.step_us = self._us(self._base.numbers)
+        device_us = self._us(recorded(self._graph, 0.0, self._free).numbers)
         slowest = max(runs_us, device_us) * (1 + SAME)
         bound = runs_us < DEVICE_BOUND * device_us
         if bound or self.step_us > slowest:
             slow, fast = 1.0, 0.0
             for _ in range(HALVINGS):
                 middle = (slow + fast) / 2
-                if self._us(recorded(self._graph, middle).numbers) > slowest:
+                if self._us(recorded(self._graph, middle, self._free).numbers) > slowest:
                     slow = middle
                 else:
                     fast = middle
             if bound:  # then the host's pace is only known not to be slower
                 fast = min(USUAL_PACE, fast)
-            self._base: State = recorded(self._graph, fast)
+            self._base = recorded(self._graph, fast, self._free)
         self._typical *= runs_us / self._us(self._base.numbers)
-        self.step_us = self._us(self._base.numbers)
+        self.step_us = max(self._us(self._base.numbers), self._batch_us({}))
 
 
 @remembered
@@ -144,8 +182,10 @@ def replays(run: LoadedRun) -> dict[int, StepReplay]:
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     if joined is not None:
         graph, within = joined
+        loaders = loaders_of(run)
         return {
-            rank: StepReplay(rank, graph, own, run.traces, timed.get(rank)) for rank, own in within.items()
+            rank: StepReplay(rank, graph, own, run.traces, timed.get(rank), loaders=loaders)
+            for rank, own in within.items()
         }
     return alone(run)
 
@@ -160,7 +200,7 @@ def job(run: LoadedRun) -> StepReplay | None:
     timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
     rank = max(within, key=lambda rank: timed.get(rank, within[rank].recorded_us))
     own = within[rank]
-    return StepReplay(rank, graph, own, run.traces, timed.get(rank), repeats=own.steps > 0)
+    return StepReplay(rank, graph, own, run.traces, timed.get(rank), own.steps > 0, loaders_of(run))
 
 
 @remembered
@@ -193,12 +233,14 @@ def without_stragglers(run: LoadedRun) -> IdealRow | None:
 @remembered
 def alone(run: LoadedRun) -> dict[int, StepReplay]:
     """Each rank's by itself, as the program runs: collectives take as long as they did, waiting and all."""
-    timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
+    timed = as_it_runs(run)
     return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
 
 
-def _alone(trace: Trace, runs_us: float | None) -> StepReplay:
-    if runs_us is None:
+def _alone(trace: Trace, runs: StepAsItRuns | None) -> StepReplay:
+    if runs is None:
         return replay(trace)
-    within = spans(trace)
-    return StepReplay(trace.rank, build([RankSpans(trace, within)]), within, [trace], runs_us)
+    within, own = spans(trace), runs.loader
+    part = RankSpans(trace, within, handover_ns=None if own is None else 1000 * own.handover_us)
+    loaders = None if own is None else {trace.rank: own}
+    return StepReplay(trace.rank, build([part]), within, [trace], runs.step_us, loaders=loaders)

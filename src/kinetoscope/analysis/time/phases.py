@@ -1,8 +1,9 @@
 """The kind of each recorded step, so that different things are never averaged.
 
 A step is a request, an evaluation, a step of training or a forward pass, by what it is marked with and by
-what ran in it. Steps of one of these that took very different times or ran other kernels are taken apart, and
-get letters, the one with most time first. A request's own parts (encode, prefill, decode) are marked in it.
+what ran in it; a serving engine's is prefill, decode or both, as the engine says. Steps of one of the others
+that took very different times or ran other kernels are taken apart, and get letters, the one with most time
+first. A request's own parts (encode, prefill, decode) are marked in it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import accumulate
+from typing import get_args
 
 import msgspec
 import polars as pl
@@ -22,11 +24,14 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_within, steps_of
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.engines import Phase, engine_step
 from kinetoscope.trace.model import Trace
 
 TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
 # Where the recording holds the device's work alone, nothing says what it was for.
 STEP = "step"
+# What serving engines say of their steps.
+ENGINE_PHASES = get_args(Phase)
 PARTS = "^(encode|prefill|decode)$"
 EVALUATION = "^evaluate$"
 # Gradients are set to zero wherever a program likes.
@@ -91,7 +96,7 @@ def phases_of(trace: Trace) -> pl.DataFrame:
             for step, length in table.select("step", "duration_ns").iter_rows()
             if kinds[step] == kind
         }
-        groups = _groups(lengths, launches)
+        groups = [list(lengths)] if kind in ENGINE_PHASES else _groups(lengths, launches)
         for number, group in enumerate(groups):
             named |= dict.fromkeys(group, kind if len(groups) == 1 else f"{kind} {_letter(number)}")
     phase = pl.Series("phase", [named[step] for step in table["step"]], pl.String)
@@ -290,8 +295,13 @@ def _kinds(trace: Trace) -> dict[int, str]:
         for kind, pattern in ((TRAIN, BACKWARD), (EVALUATE, EVALUATION), (REQUEST, PARTS))
     }
     rest = FORWARD if matching(events, "category", "^cpu_op$").any() else STEP
+    engine = {
+        step: said.phase
+        for step, name in periods(trace).select("step", "name").iter_rows()
+        if (said := engine_step(name)) is not None
+    }
     return {
-        step: next((kind for kind, found in marked.items() if step in found), rest)
+        step: engine.get(step) or next((kind for kind, found in marked.items() if step in found), rest)
         for step in periods(trace)["step"]
     }
 

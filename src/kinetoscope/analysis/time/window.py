@@ -11,6 +11,7 @@ from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.engines import engine_step
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
 
@@ -31,6 +32,9 @@ PERIODS = {
 @remembered
 def periods(trace: Trace) -> pl.DataFrame:
     """One row per step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
+
+    A serving engine's step is its own work on the device, from the first to the last: what the engine does
+    on the host between two of them is of neither.
 
     On the device that did most of the steps' work; without device work both clocks are the host's. Where the
     host's steps follow each other, so do the device's: each ends where the next begins. The last ends where
@@ -57,6 +61,11 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
     reach = {step: (first, last) for step, first, last in _reach(launched).iter_rows()}
     if not reach:
         starts, ends = [start for start, _ in host], [end for _, end in host]
+    elif engine_step(steps["name"][0]) is not None:
+        starts = _starts(steps["step"].to_list(), host, reach)
+        ends = [reach.get(step, (start, start))[1] for step, start in enumerate(starts)]
+        table = steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", _in_turn(starts, ends)))
+        return table.select(typed(PERIODS)), 0
     else:
         starts = _starts(steps["step"].to_list(), host, reach)
         # How soon a step's first work follows its mark at the least. The first step begins as soon: what is
@@ -136,8 +145,13 @@ def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> l
     for row, ((start, end), (following, _)) in enumerate(pairwise(host)):
         if following - end <= max(CONTIGUOUS * (end - start), CONTIGUOUS_NS):
             ends[row] = starts[row + 1]
-        ends[row] = max(starts[row], min(ends[row], starts[row + 1]))
-    return [*ends[:-1], max(ends[-1], starts[-1])]
+    return _in_turn(starts, ends)
+
+
+def _in_turn(starts: list[int], ends: list[int]) -> list[int]:
+    """Ends of steps, none of which is before its start or after the next one's."""
+    limits = [*starts[1:], max(ends[-1], starts[-1])]
+    return [max(start, min(end, limit)) for start, end, limit in zip(starts, ends, limits, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from kinetoscope.bench.tune.inject import Injection, tensors
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.process.environment import peak_memory_bytes
-from kinetoscope.capture.steps.detector import Signal, Source, StepDetector
+from kinetoscope.capture.steps.detector import SIGNALS, Signal, Source, StepDetector
 from kinetoscope.capture.steps.sources import Sources
 
 # Ticks without which nothing is a step, and those after which no more time is spent.
@@ -192,7 +192,7 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
     seen: set[Hashable] = set()
 
     def tick(signal: Signal, key: Hashable, name: str) -> None:
-        calls_module = signal in ("request", "module", "training module", "optimizer's module")
+        calls_module = SIGNALS[signal].kind in ("request", "module")
         if calls_module and next(sources.module.parameters(), None) is not None:
             if name not in modules:
                 injection.watch_output(f"module {name}", sources.module)

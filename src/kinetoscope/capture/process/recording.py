@@ -19,17 +19,33 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment, source
 from kinetoscope.capture.process.environment import Clocks
 from kinetoscope.capture.process.ranks import leader
+from kinetoscope.capture.process.whole_run import Sampler, watches
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import AllocatorHistory
 from kinetoscope.capture.recorder.profiler import ForeignProfilers, TorchDevice
 from kinetoscope.capture.recorder.provisional import Budget, Decisions
 from kinetoscope.capture.recorder.recorder import Recorder
+from kinetoscope.capture.steps.call_sites import ProgramStack
 from kinetoscope.capture.steps.detector import Source
 from kinetoscope.capture.steps.ledgers import Ledgers
 from kinetoscope.capture.steps.sources import Sources
 from kinetoscope.capture.steps.start import StartAgreement, at_once
 from kinetoscope.recording import folder as folders
+from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.folder import RankReport
 from kinetoscope.recording.manifest import RankRecord, StepTimings
+from kinetoscope.recording.whole_run import Period
+
+# The period of the run that a phase of the recorder is in; in the others the program is not as it is.
+PERIOD_OF: dict[str, Period] = {
+    "watching": "before",
+    "settling": "settling",
+    "timing": "timed",
+    "preparing": "timed",
+    "recovering": "timed",
+    "timing again": "timed",
+    "done": "after",
+}
 
 
 def say(text: str) -> None:
@@ -74,6 +90,7 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
+        self.graphs = GraphCaptures(self.device, self.trace)
         decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,
@@ -82,7 +99,9 @@ class ProcessRecording:
             inputs=self.inputs,
             ledgers=self.ledgers,
             memory=self.memory,
+            graphs=self.graphs,
             compilations=self._compilations,
+            stack=ProgramStack(),
             following=self._follow,
             moment=self.clocks.sample,
             saved=self._saved,
@@ -95,11 +114,16 @@ class ProcessRecording:
             lock=self.device.captures.lock,
             decisions=decisions,
         )
+        captures = self.device.captures
+        captures.before, captures.after = self.recorder.capture_begins, self.recorder.capture_ended
         self.tick = self.recorder.tick
-        self.sources = Sources(self.tick, self.imports, self.recorder.part, self.recorder.model_called)
-        self.foreign = ForeignProfilers(
-            self.recorder.foreign_began, self.recorder.foreign_ended, self.own_trace
+        self.sources = Sources(
+            self.tick, self.imports, self.recorder.part, self.recorder.model_called, options.step
         )
+        self.foreign = ForeignProfilers(self._foreign_began, self._foreign_ended, self.own_trace)
+        self.sampler = None if api or not watches(options) else Sampler(self._period, self._may_look_soon)
+        if self.sampler is not None:
+            self.device.undisturbed = self.sampler.standing_still
         _active = self
         try:
             self._begin(decisions)
@@ -122,9 +146,35 @@ class ProcessRecording:
                 self.options,
                 decisions,
             ).watch()
+        if self.sampler is not None:
+            self.sampler.begin()
 
     def _entered(self, phase: str) -> None:
         folders.mark_phase(self.folder, self.rank, phase)
+        if self.sampler is not None:
+            self.sampler.changed()
+
+    def _period(self) -> Period | None:
+        """The period of the run that it is now; None: what runs is the recorder's, or under a profiler."""
+        recorder = self.recorder
+        period = None if recorder.inside else PERIOD_OF.get(recorder.phase.name)
+        # An evaluation is no step, whenever it comes.
+        return "after" if recorder.evaluation.running and period in ("settling", "timed") else period
+
+    def _may_look_soon(self) -> bool:
+        """Whether steps run that are neither timed nor recorded."""
+        return self.recorder.phase.name in ("settling", "preparing", "recovering")
+
+    def _foreign_began(self) -> None:
+        if self.sampler is not None and not self.recorder.foreign:
+            self.sampler.profiler_began()
+        self.recorder.foreign_began()
+
+    def _foreign_ended(self) -> None:
+        running = self.recorder.foreign
+        self.recorder.foreign_ended()
+        if self.sampler is not None and running and not self.recorder.foreign:
+            self.sampler.profiler_ended()
 
     def _tell(self, text: str) -> None:
         """Tell the user of `kinetoscope run` how far it is; of many ranks the first speaks."""
@@ -146,8 +196,11 @@ class ProcessRecording:
         return self.log.records if self.log is not None else 0
 
     def _follow(self, source: Source) -> None:
+        if self.sampler is not None:
+            self.sampler.ticked()
         if self.options.range is None:
-            self.sources.follow(source)
+            iterations = self.recorder.detector.iterations
+            self.sources.follow(source, lambda: iterations.looking, lambda: self.ledgers.read().data_ns)
 
     def _saved(self) -> None:
         """Something is on disk. Once that is all, leave the program alone but for its compile log."""
@@ -163,6 +216,8 @@ class ProcessRecording:
     def forget(self) -> None:
         """Take everything of ours out of this process, which is not recorded any more: a fork, perhaps."""
         self.ended = True
+        if self.sampler is not None:
+            self.sampler.end()
         if os.getpid() != self.pid:
             if self.recorder.recording:
                 torch_private.leave_recording_to_parent()
@@ -187,6 +242,8 @@ class ProcessRecording:
         if self.ended or os.getpid() != self.pid:
             return None
         self.ended = True
+        if self.sampler is not None:
+            self.sampler.end()
         if failure is not None and _is_of_accelerator(failure):
             self.phase = folders.last_phase(self.folder, self.rank)
         try:
@@ -229,6 +286,7 @@ class ProcessRecording:
             trace=trace,
             device_trace=self._relative(light) if two_passes else None,
             lines=self._relative(lines) if lines.is_file() else None,
+            captures=tuple(map(self._relative, self.graphs.paths)),
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
             recording_ended=self.recorder.done,
@@ -242,6 +300,7 @@ class ProcessRecording:
         if not files and self._compilations():
             files = {"compile_log": f"compile/rank{self.rank}.log"}
         record = msgspec.structs.replace(record, **files, **(self.memory.files if self.memory else {}))
+        record = msgspec.structs.replace(record, whole_run=self._write_whole_run())
         described = environment.describe(self.clocks.driver())
         try:
             folders.write_rank(self.folder, RankReport(record=record, environment=described))
@@ -249,6 +308,16 @@ class ProcessRecording:
             if exit != "running":
                 say(f"the recording is incomplete: {error.strerror or error}")
         return record
+
+    def _write_whole_run(self) -> str | None:
+        """The file of what was seen of the whole run so far."""
+        if self.sampler is None:
+            return None
+        path = self.folder / "whole_run" / f"rank{self.rank}.json"
+        with suppress(OSError):  # a full disk: the rest of the recording goes first
+            path.parent.mkdir(exist_ok=True)
+            manifests.write_whole(path, manifests.encoded(self.sampler.written()))
+        return self._relative(path) if path.is_file() else None
 
     def _trace(self) -> str | None:
         """The trace to read: ours, unless the program's own is all there is worth reading."""

@@ -20,7 +20,7 @@ from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, by_host, near
 from kinetoscope.recording.folder import RANKS
-from kinetoscope.recording.manifest import StepTimings
+from kinetoscope.recording.manifest import StepCandidate, StepLevel, StepTimings
 
 PATIENCE_S = 5.0  # other ranks may wait for this one in a collective, so that it waits no longer
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
@@ -78,6 +78,7 @@ class MeasuredSteps:
     """Results of the phases; the fields of :class:`StepTimings`, and whether the full pass is written.
 
     Attributes:
+        most_recorded: so many steps may be recorded at most; None: as many as are wanted.
         timed: so many steps are timed where ranks agreed on it.
         recorded: the steps that the full pass recorded.
         released: nothing of the profiler is left in the process where the last steps are timed.
@@ -90,6 +91,9 @@ class MeasuredSteps:
     after: Timing
     found_by: str = "whole"
     step_name: str | None = None
+    levels: tuple[StepLevel, ...] = ()
+    candidates: tuple[StepCandidate, ...] = ()
+    most_recorded: int | None = None
     first_step: int | None = None
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
@@ -147,6 +151,8 @@ class MeasuredSteps:
             paused_s=self.paused_s,
             loader_workers=self.prefetch.workers if loads else None,
             loader_batches=self.prefetch.batches if loads else None,
+            levels=self.levels,
+            candidates=self.candidates,
             notes=(*self.notes, *self.waiting_notes(), *([SLOWED] if self.slowed and before else [])),
         )
 

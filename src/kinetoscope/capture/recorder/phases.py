@@ -17,6 +17,7 @@ from kinetoscope.capture.steps.detector import Boundary
 from kinetoscope.capture.steps.timing import (
     PATIENCE,
     QUEUE_PATIENCE,
+    QUEUE_PATIENCE_S,
     TIMED,
     StepTime,
     StepTimes,
@@ -89,6 +90,10 @@ class Phase:
 
 # Steps let pass after a pause where all ranks must let the same number pass.
 RECOVERED_TOGETHER = 2
+# Two iterations, of acting and of training on what came of it, are waited for this long.
+ITERATION_PATIENCE_S = 20.0
+# Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
+LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"
 
 
@@ -146,6 +151,7 @@ class Settle(Phase):
         self.drawn = context.decisions.count(0, PATIENCE)  # with a seed: so many steps are waited for
 
     def enter(self) -> None:
+        self.began_s = self.context.stopwatch.now_s
         self.context.ledgers.install()
         self.context.stopwatch.restart()
         # Of the steps of a --warmup only the last is timed.
@@ -175,11 +181,31 @@ class Settle(Phase):
             return True
         if self.context.decisions.seeded:
             return len(measured.warmup_s) >= self.drawn
+        if self._undecided():
+            return False
         prefetch, passed = self.context.ledgers.prefetch, len(measured.warmup_s)
         if len(self.waited) < prefetch.batches and not patience_spent(passed, self.waited.seconds):
             return False
         measured.settled = calm(self.waited, prefetch)
         return measured.settled or passed >= PATIENCE
+
+    def _undecided(self) -> bool:
+        """Whether longer steps than these may still show, and are worth waiting for."""
+        detector, measured = self.context.detector, self.context.measured
+        if not detector.undecided:
+            return False
+        iterations, endless = detector.iterations.looking, detector.wanted is not None
+        patience_s = ITERATION_PATIENCE_S if iterations else QUEUE_PATIENCE_S
+        if endless or self.context.lockstep or self.context.stopwatch.now_s - self.began_s < patience_s:
+            return True
+        if iterations:
+            detector.decline(None)
+            measured.note(
+                "the program acts (calls what it trains without gradients) before it trains, but no two "
+                f"iterations of that were over within {ITERATION_PATIENCE_S:.0f} s: a step is "
+                f"{measured.levels[0].name} (--step iteration waits for them)"
+            )
+        return False
 
 
 class Time(Phase):
@@ -255,6 +281,9 @@ class TimeBefore(Time):
 
     def enter(self) -> None:
         self.context.tell("timing steps while nothing records")
+        warmup_s = self.context.measured.warmup_s
+        if warmup_s and warmup_s[-1] < LOOKED_AT_S:
+            self.context.detector.loop.stop()
         super().enter()
 
     def following(self, step: StepTime) -> Phase:
@@ -363,6 +392,7 @@ class RecordSteps(Phase):
         if context.lockstep:
             return 3
         usual = recorded_steps(context.measured.before.times, context.ledgers.prefetch)
+        usual = min(usual, context.measured.most_recorded or usual)
         return context.decisions.count(usual, 8)
 
     def enter(self) -> None:

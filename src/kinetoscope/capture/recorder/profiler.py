@@ -23,9 +23,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
@@ -47,12 +48,21 @@ class Captures:
 
     Attributes:
         lock: whoever touches the device has it, and keeps other threads from beginning a capture meanwhile.
+        before, after: called with the graph whose capture is about to begin while no other runs, and when the
+            last one has ended.
+        numbers: of the graphs whose capture was recorded.
+        replays: which of them was replayed when, and where, since `watch_replays`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.threads: Counter[int] = Counter()  # captures that each thread has begun and not ended
         self.watches: list[CallWatch] = []
+        self.before: Callable[[Any], None] = lambda graph: None
+        self.after: Callable[[Any], None] = lambda graph: None
+        self.numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.replays: list[Replay] = []
+        self.replay_watches: list[CallWatch] = []
 
     def install(self) -> None:
         for graph in torch_private.graph_classes():
@@ -64,9 +74,31 @@ class Captures:
             watch.install()
 
     def remove(self) -> None:
-        for watch in self.watches:
+        for watch in (*self.watches, *self.replay_watches):
             watch.remove()
         self.watches.clear()
+        self.replay_watches.clear()
+
+    def watch_replays(self) -> None:
+        """Note which recorded capture each replay is of, from now on."""
+        self.replays = []
+        if self.numbers and not self.replay_watches:
+            self.replay_watches = [
+                CallWatch(graph, "replay", self._replayed) for graph in torch_private.graph_classes()
+            ]
+            for watch in self.replay_watches:
+                watch.install()
+
+    def replays_seen(self) -> list[Replay]:
+        """The replays since then, which are no longer watched."""
+        for watch in self.replay_watches:
+            watch.remove()
+        self.replay_watches.clear()
+        return self.replays
+
+    def _replayed(self, graph: Any) -> None:
+        if (number := self.numbers.get(graph)) is not None:
+            self.replays.append(Replay(number, time.time_ns(), os.getpid(), threading.get_native_id()))
 
     def occupied(self) -> Occupied | None:
         """Whether this thread captures or runs a backward pass (``here``), or another one captures."""
@@ -80,15 +112,42 @@ class Captures:
 
     def _began(self, graph: Any) -> None:
         locked = self.lock.acquire(timeout=PATIENCE_S)
-        self.threads[threading.get_ident()] += 1
-        if locked:
-            self.lock.release()
+        try:
+            if locked and not self.threads:
+                self.before(graph)
+        finally:
+            self.threads[threading.get_ident()] += 1
+            if locked:
+                self.lock.release()
 
     def _ended(self, graph: Any) -> None:
         thread = threading.get_ident()
         self.threads[thread] -= 1
         if self.threads[thread] <= 0:
             del self.threads[thread]
+        if not self.threads:
+            self.after(graph)
+
+
+class Replay(NamedTuple):
+    """The replay of a graph whose capture was recorded, as ``MarkedStep`` has its steps."""
+
+    number: int
+    at_ns: int
+    pid: int
+    tid: int
+
+    def event(self, base_ns: int) -> dict[str, Any]:
+        """An event of a category of its own, which begins just before the launch of the graph."""
+        return {
+            "ph": "X",
+            "cat": "graph_replay",
+            "name": f"capture {self.number}",
+            "pid": self.pid,
+            "tid": self.tid,
+            "ts": (self.at_ns - base_ns) / 1000,
+            "dur": 0.001,
+        }
 
 
 # Kineto writes what it says of the whole trace before the events or after them, and no more than this of it.
@@ -122,7 +181,7 @@ class MarkedStep(NamedTuple):
         }
 
 
-def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
+def annotate(exported: Path, steps: Sequence[MarkedStep | Replay], path: Path) -> None:
     """Write the trace ``exported`` to ``path`` with annotations of ``steps``, whole or not at all, in one go.
 
     Raises:
@@ -137,7 +196,7 @@ def annotate(exported: Path, steps: Sequence[MarkedStep], path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _copy(exported: Path, path: Path, steps: Sequence[MarkedStep]) -> None:
+def _copy(exported: Path, path: Path, steps: Sequence[MarkedStep | Replay]) -> None:
     with exported.open("rb") as source, path.open("wb") as target:
         start = source.read(SURROUNDINGS)
         opening = OPENING.search(start)
@@ -162,7 +221,8 @@ def _ending(source: BinaryIO) -> bytes:
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
 # lines: the host's ops, and the lines of the program that call them.
-SessionKind = Literal["full", "light", "lines"]
+# capture: how a graph is captured, with shapes and stacks.
+SessionKind = Literal["full", "light", "lines", "capture"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
@@ -185,13 +245,22 @@ class KinetoSession:
     Args:
         memory: the allocator's history, which notes where steps begin and end.
         stacks: Python's stacks are recorded.
+        captures: watches which graphs are replayed; None where that is of no matter.
         arguments: torch.profiler.profile's.
     """
 
-    def __init__(self, memory: NoMemoryHistory | None, *, stacks: bool, **arguments: Any) -> None:
+    def __init__(
+        self,
+        memory: NoMemoryHistory | None,
+        *,
+        stacks: bool,
+        captures: Captures | None = None,
+        **arguments: Any,
+    ) -> None:
         from torch.profiler import profile
 
-        self.memory, self.stacks = memory, stacks
+        self.memory, self.stacks, self.captures = memory, stacks, captures
+        self.replays: list[Replay] = []
         with torch_private.warnings_kept_in():
             self.profile = profile(**arguments)
         _OURS.add(self.profile)
@@ -213,6 +282,8 @@ class KinetoSession:
     def start(self) -> None:
         with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
             self.profile.start_trace()
+        if self.captures is not None:
+            self.captures.watch_replays()
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
@@ -245,6 +316,8 @@ class KinetoSession:
         self.steps.append(MarkedStep(number, began, ended, os.getpid(), thread, part))
 
     def stop(self) -> None:
+        if self.captures is not None:
+            self.replays = self.captures.replays_seen()
         with torch_private.warnings_kept_in():
             self.profile.stop_trace()
 
@@ -260,7 +333,7 @@ class KinetoSession:
         exported = _exported(self.profile, path)
         torch_private.result_dropped(self.profile)
         try:
-            annotate(exported, self.steps, path)
+            annotate(exported, [*self.steps, *self.replays], path)
         finally:
             exported.unlink()
 
@@ -302,6 +375,8 @@ class TorchDevice:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
         self.captures = Captures()
+        # No thread of ours runs within it.
+        self.undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def session(self, *, kind: SessionKind, any_thread: bool) -> KinetoSession:
         """A session of the host and the device together (``full``), or of the device alone.
@@ -324,14 +399,16 @@ class TorchDevice:
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
         # Python's stacks are taken where a program's own profile function would be.
-        stacks = options.stacks and sys.getprofile() is None
+        of_capture = kind == "capture"
+        stacks = (options.stacks or of_capture) and sys.getprofile() is None
         return KinetoSession(
-            self.memory,
+            None if of_capture else self.memory,
             stacks=stacks,
+            captures=None if of_capture else self.captures,
             activities=activities,
-            record_shapes=options.shapes or options.flops,
+            record_shapes=options.shapes or options.flops or of_capture,
             with_stack=stacks,
-            profile_memory=options.memory,
+            profile_memory=options.memory and not of_capture,
             with_flops=options.flops,
             experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
         )
@@ -370,7 +447,10 @@ class TorchDevice:
 
         if not torch.cuda.is_initialized():
             return True
-        return not self.options.careful and self.occupied() is None and cupti.detach()
+        if self.options.careful or self.occupied() is not None:
+            return False
+        with self.undisturbed():
+            return cupti.detach()
 
     def has_clock(self) -> bool:
         """Whether the device times its own work."""

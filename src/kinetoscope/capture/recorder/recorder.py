@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import Context, MeasuredSteps
+from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.phases import (
     Done,
@@ -22,26 +25,34 @@ from kinetoscope.capture.recorder.phases import (
     Prepare,
     RecordSteps,
     Recover,
+    Settle,
     Time,
     Watch,
 )
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
-from kinetoscope.capture.steps.detector import Evaluation, Kind, Signal, Source, StepDetector
+from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, CallStack
+from kinetoscope.capture.steps.detector import (
+    ACTING,
+    CALLED,
+    ITERATION,
+    SIGNALS,
+    Boundary,
+    Evaluation,
+    Signal,
+    Source,
+    StepDetector,
+)
 from kinetoscope.capture.steps.ledgers import NoLedgers
+from kinetoscope.capture.steps.levels import Candidates, levels
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.recording.manifest import StepTimings
 
-# What a step is, by the kind of source that it is taken from.
-ONE_STEP: dict[Kind, str] = {
-    "user": "what the program's own step() ends",
-    "optimizer": "one {}.step()",
-    "request": "one {}.generate()",
-    "module": "one call of {}",
-    "compiled": "one call of a compiled function",
-    "range": "one range {!r}",
-}
+# An iteration may launch 100,000 ops a second, of 1 kB each in memory and on disk: what --budget allows for.
+MB_PER_SECOND = 100.0
+# Whole iterations that a recording holds at least.
+FEWEST_ITERATIONS = 2
 
 
 class Recorder:
@@ -54,7 +65,9 @@ class Recorder:
         inputs: keeps what kernels are called with in the step after the recorded ones.
         ledgers: what the host waits for while steps are timed.
         memory: the allocator's history.
+        graphs: records how CUDA graphs are captured.
         compilations: a number that grows while something compiles.
+        stack: the program's, at a tick.
         following: called with the source that leads, once that is decided.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
@@ -70,7 +83,9 @@ class Recorder:
         inputs: KernelInputs | None = None,
         ledgers: NoLedgers | None = None,
         memory: NoMemoryHistory | None = None,
+        graphs: GraphCaptures | None = None,
         compilations: Callable[[], int] = lambda: 0,
+        stack: CallStack = UNKNOWN_STACK,
         following: Callable[[Source], None] = lambda source: None,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
@@ -82,11 +97,19 @@ class Recorder:
         lock: threading.RLock | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.options, self.following, self.clock = options, following, clock
-        self.detector = StepDetector(may_lead=not options.whole)
+        self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
+        self.detector = StepDetector(
+            may_lead=not options.whole, rounds=options.range is None, wanted=options.step
+        )
+        self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
+        self.name = ""  # of the leader
+        self.optimizer: Source | None = None  # that led last
+        self.acting: Source | None = None  # the module that was called last without gradients
         decisions = decisions or Decisions()
-        self.provisional = Provisional(device, trace, saved, whole=options.whole, decisions=decisions)
+        self.provisional = Provisional(
+            device, trace, self._first_saved, whole=options.whole, decisions=decisions
+        )
         self.main_thread = MainThread(self._in_main_thread)
         ledgers = ledgers or NoLedgers()
         self.context = Context(
@@ -134,6 +157,33 @@ class Recorder:
         self.provisional.stop()
         self.provisional.start()
 
+    def capture_begins(self, graph: Any) -> None:
+        """A graph is about to be captured in this thread, and no other is: record how, unless steps are being
+        timed, or a backward pass is running."""
+        busy, graphs = self.inside or self.foreign or self.options.careful, self.graphs
+        if graphs is None or busy or not isinstance(self.phase, (Watch, Settle)):
+            return
+        if self.provisional.running:
+            graphs.seen(graph)
+        elif not torch_private.in_backward() and graphs.wanted():
+            self._guarded(lambda: graphs.begin(graph))
+
+    def capture_ended(self, graph: Any) -> None:
+        """The capture has ended, and none runs."""
+        graphs = self.graphs
+        if graphs is not None and graphs.session is not None:
+            self._guarded(lambda: graphs.end(graph))
+            self._guarded(self._after_capture)
+
+    def _after_capture(self) -> None:
+        self.context.stopwatch.spoil()
+        self.context.device.release()
+
+    def _first_saved(self) -> None:
+        if self.graphs is not None:
+            self.graphs.keep_first()
+        self.context.saved()
+
     def budget_spent(self, why: str) -> None:
         """The provisional recording is to end, as soon as that harms nothing; called until it has, from a
         thread of its own."""
@@ -158,7 +208,7 @@ class Recorder:
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """One of the sources of steps ticked."""
-        if not (self.inside or self.done or self.detector.passes(signal, key)):
+        if not (self.inside or self.done or self.detector.passes(signal, key, self.stack)):
             self._guarded(lambda: self._tick(signal, key, name))
 
     def part(self, name: str) -> None:
@@ -214,7 +264,9 @@ class Recorder:
         occupied = self.context.device.occupied()
         if occupied == "here":
             return  # what is captured runs later, and what is called in a backward pass is a part of a step
-        boundary = self.detector.tick(signal, key, threading.get_ident())
+        boundary = self.detector.tick(signal, key, threading.get_ident(), name, self.stack)
+        if not self.detector.fixed and self.detector.loop.round is None:
+            self._ticked(signal, key, name)
         if boundary is None:
             return
         if occupied is None:
@@ -222,11 +274,7 @@ class Recorder:
         if boundary.role == "candidate":
             self.phase.candidate(boundary)
         elif boundary.role == "leads":
-            self.measured.found_by, self.measured.step_name = boundary.source[0], name
-            self.measured.warmup_s.clear()
-            self.following(boundary.source)
-            self.context.tell(f"a step is {ONE_STEP[boundary.source[0]].format(name)}")
-            self._go(self.phase.leads(boundary))
+            self._leads(boundary, name)
         elif self.evaluation.stepped():
             self._evaluated()  # no call showed where training went on: no step of training alone ends here
         elif occupied is not None:
@@ -234,6 +282,38 @@ class Recorder:
         elif not self.foreign:
             ended = boundary.role == "end"
             self._go(self.phase.range_left() if ended else self.phase.boundary(boundary))
+
+    def _ticked(self, signal: Signal, key: Hashable, name: str) -> None:
+        if signal != "range end":
+            source = SIGNALS[signal].kind, key
+            self.candidates.ticked(source, name, self.clock())
+            if signal in ACTING:
+                self.acting = source
+
+    def _leads(self, boundary: Boundary, name: str) -> None:
+        measured, source = self.measured, boundary.source
+        place = self.stack.place() if source[0] in CALLED else ""
+        found = levels(self.detector, self.candidates, name, self.acting, place)
+        if source == ITERATION:
+            seconds = sum(part.calls * (part.seconds or 0.0) for part in found[1:])
+            most = int(self.options.budget_mb / MB_PER_SECOND / seconds) if seconds else None
+            if most is not None and most < FEWEST_ITERATIONS:
+                measured.note(
+                    f"{found[0].name}, takes about {seconds:.1f} s, more than --budget lets "
+                    f"{FEWEST_ITERATIONS} of them be recorded: a step is {measured.levels[0].name}"
+                )
+                self.detector.decline(self.optimizer)
+                return
+            measured.most_recorded = most
+        if source[0] == "optimizer":
+            self.optimizer = source
+        self.evaluation = Evaluation()
+        self.name = measured.step_name = name
+        measured.found_by, measured.levels = source[0], found
+        measured.warmup_s.clear()
+        self.following(source)
+        self.context.tell(f"a step is {found[0].name}")
+        self._go(self.phase.leads(boundary))
 
     def _go(self, phase: Phase) -> None:
         if phase is not self.phase:
@@ -289,12 +369,27 @@ class Recorder:
                 self.context.memory.write()
             self._go(Done(self.context))
 
+    def _describe(self) -> None:
+        """Describe the steps, and what else they could have been, as far as is known now."""
+        measured, leader, wanted = self.measured, self.detector.leader, self.options.step
+        measured.candidates = self.candidates.listed()
+        if leader is not None and leader[0] in CALLED and not self.detector.loop.regular:
+            whole = self.detector.loop.round is not None  # else its calls come from several places
+            measured.levels = measured.levels if whole else levels(self.detector, self.candidates, self.name)
+        if wanted is not None and leader is None:
+            seen = ", ".join(dict.fromkeys(one.name for one in measured.candidates)) or "nothing"
+            measured.note(f"--step {wanted}: no such steps were seen; what could have been one: {seen}")
+        elif wanted == "iteration" and leader is not None and leader[0] == "optimizer":
+            measured.note("--step iteration: no two iterations of acting and training were seen")
+
     def timings(self) -> StepTimings:
         """How the steps were found and timed, as far as is known now."""
+        self._describe()
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
-            return msgspec.structs.replace(timings, notes=(*timings.notes, *provisional.failures))
+            notes_ = (*timings.notes, *provisional.failures, *(self.graphs.notes() if self.graphs else ()))
+            return msgspec.structs.replace(timings, notes=notes_)
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)

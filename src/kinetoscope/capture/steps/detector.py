@@ -1,18 +1,30 @@
 """Which of a program's sources of ticks its steps are taken from, and at which ticks they begin or end.
 
+A leader's ticks are not always whole steps: several calls may make one round of a loop (`call_sites`),
+several optimizers step in turn, and a program that acts and then trains has iterations of many steps
+(`iterations`).
+
 Pure: ticks in, boundaries out. Whoever needs steps (`run` to record them, `tune` to time them) feeds a
 detector with what :mod:`sources` sees, and decides for itself what a boundary is good for.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Hashable
 from typing import Literal, NamedTuple, get_args
 
+from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, CallStack, period
+from kinetoscope.capture.steps.iterations import Iterations
+
 # The kinds of sources, the surest sign of a step first.
-Kind = Literal["user", "optimizer", "request", "module", "compiled", "range"]
-# What a source calls its tick; a module in training is one whose optimizer may be about to step.
-Signal = Literal[Kind, "training module", "optimizer's module", "range end"]
+Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "range"]
+# What a source calls its tick; a module in training is one whose optimizer may be about to step, one that
+# acts could be trained and is called without gradients, "fed" where a data loader gave a batch since the call
+# before.
+Signal = Literal[
+    Kind, "training module", "optimizer's module", "acting module", "fed acting module", "range end"
+]
 # A kind, and which of its kind: one optimizer, one module, one range's name.
 Source = tuple[Kind, Hashable]
 
@@ -35,6 +47,8 @@ class SignalMeaning(NamedTuple):
 
 SIGNALS: dict[Signal, SignalMeaning] = {
     "user": SignalMeaning("user", 1, begins=False),
+    # Found by the calls of modules that act.
+    "iteration": SignalMeaning("iteration", 1, begins=True),
     "optimizer": SignalMeaning("optimizer", 1, begins=False),
     # Leads with the first, before the calls of modules inside it can: those are its parts.
     "request": SignalMeaning("request", 1, begins=True),
@@ -43,6 +57,8 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "training module": SignalMeaning("module", 17, begins=True),
     # An optimizer has been made: its steps are the program's, after a rollout or a sequence of any length.
     "optimizer's module": SignalMeaning("module", 100_000, begins=True),
+    "acting module": SignalMeaning("module", 100_000, begins=True),
+    "fed acting module": SignalMeaning("module", 100_000, begins=True),
     "compiled": SignalMeaning("compiled", 5, begins=True),
     "range": SignalMeaning("range", 6, begins=True),
     "range end": SignalMeaning("range", 0, begins=False),
@@ -69,6 +85,12 @@ class Boundary(NamedTuple):
     ticks: int
 
 
+# Sources whose calls the program makes itself, so that places in it tell them apart.
+CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "range")
+ACTING: tuple[Signal, ...] = ("acting module", "fed acting module")
+ITERATION: Source = ("iteration", 0)
+
+
 class StepDetector:
     """The source that steps are taken from: the first to tick as often as needed, until a surer one does.
 
@@ -76,47 +98,136 @@ class StepDetector:
 
     Args:
         may_lead: False where all sources stay candidates.
+        rounds: several calls of a source may make one step.
+        wanted: a kind of sources, or the name of one; no other is to lead but the program's own.
 
     Attributes:
         leader: the source that steps are taken from; None before one is found.
         index: the number of the step that the leader's latest tick begins, counted from its first tick.
-        fixed: no other source may take over from the leader now; set by who follows it.
+        fixed: no other source may take over from the leader now, nor are its steps understood otherwise; set
+            by who follows it.
+        loop: the leader's calls, where it is called.
+        iterations: those of the leading optimizer.
     """
 
-    def __init__(self, *, may_lead: bool = True) -> None:
-        self.may_lead, self.fixed = may_lead, False
+    def __init__(self, *, may_lead: bool = True, rounds: bool = True, wanted: str | None = None) -> None:
+        self.may_lead, self.rounds, self.wanted, self.fixed = may_lead, rounds, wanted, False
         self.leader: Source | None = None
         self.index = 0
+        self.iterations = Iterations()
+        self.iterations.looking = wanted in (None, "iteration")
+        self.loop = CallLoop()
+        self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
         self._thread = 0
         self._passing = 0
         self._counts: dict[Source, int] = {}
+        self._whole = False  # the leading optimizer ends a round of several
+        self._anew = False  # the leader's steps are other ones from the next on
 
-    def tick(self, signal: Signal, key: Hashable, thread: int) -> Boundary | None:
+    def tick(
+        self, signal: Signal, key: Hashable, thread: int, name: str = "", stack: CallStack = UNKNOWN_STACK
+    ) -> Boundary | None:
         """The boundary at a source's tick; None: there is none."""
         meaning = SIGNALS[signal]
         source = (meaning.kind, key)
+        if self.leader is not None and self.leader[0] == "optimizer" and thread == self._thread:
+            if (boundary := self._between_updates(signal, source)) is not None:
+                return boundary
+        elif signal in ACTING and not self.fixed:
+            self.iterations.acted(key, fed=signal == "fed acting module")
         if source == self.leader:
-            if thread != self._thread:
-                return None
-            if signal == "range end":
-                return Boundary(source, "end", self.index + 1)
-            self.index += 1
-            return Boundary(source, "step", self.index + 1)
+            return self._leader_ticked(signal, source, thread, stack)
         if signal == "range end" or (self.leader is not None and not self._may_yield(meaning.kind)):
             return None
-        return self._count(source, meaning.needed, thread)
+        return self._count(source, self._needed(meaning, name), thread, stack)
+
+    def _leader_ticked(
+        self, signal: Signal, source: Source, thread: int, stack: CallStack
+    ) -> Boundary | None:
+        if thread != self._thread:
+            return None
+        if signal == "range end":
+            return Boundary(source, "end", self.index + 1)
+        if self._looks():
+            self._anew = self.loop.called(stack.site()) or self._anew
+        first = self.loop.at_first(stack)
+        self.loop.pass_by(first=first)
+        if not first:
+            return None
+        if self._anew:
+            self._anew, self.index = False, 0
+            return Boundary(source, "leads", self._counts.get(source, 0) + self.loop.calls)
+        self.index += 1
+        return Boundary(source, "step", self.index + 1)
+
+    def _between_updates(self, signal: Signal, source: Source) -> Boundary | None:
+        """Where another source turns out to be that of the steps, while an optimizer leads."""
+        if self.fixed or not self.may_lead or self.wanted not in (None, "iteration"):
+            return None
+        if signal in ACTING:
+            if self.iterations.looking and self.iterations.acted(
+                source[1], fed=signal == "fed acting module"
+            ):
+                self.leader, self.index, self._passing = ITERATION, 0, 0
+                return Boundary(ITERATION, "leads", 1)
+        elif signal == "optimizer":
+            self.iterations.stepped()
+            self.turns.append(source)
+            if self.wanted is None and not self._whole and source == self._rarest() != self.leader:
+                self.leader, self.index, self._passing, self._whole = source, 0, 0, True
+                return Boundary(source, "leads", self._counts.get(source, 0) + len(self.turns))
+        return None
+
+    def _rarest(self) -> Source | None:
+        """The optimizer that steps once in a round in which another steps more often."""
+        length = period(self.turns)
+        if length is None:
+            return None
+        turns = Counter(list(self.turns)[-length:])
+        rarest = min(turns, key=turns.__getitem__)
+        return rarest if turns[rarest] == 1 < max(turns.values()) else None
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the next ticks may show that steps are longer than they seem to be."""
+        if self.leader is None or self.wanted not in (None, "iteration"):
+            return False
+        if self.leader[0] == "optimizer":
+            in_turn = len(set(self.turns)) > 1 and not self._whole
+            return self.iterations.looking or (
+                in_turn and len(self.turns) < KEPT and period(self.turns) is None
+            )
+        return self.leader[0] in CALLED and self.loop.undecided
+
+    def decline(self, leader: Source | None) -> None:
+        """Take steps from another source again: those that were found are too long, or come too late."""
+        if leader is not None and self.leader == ITERATION:
+            self.leader, self.index = leader, self._counts.get(leader, 0)
+        self.iterations.looking = False
 
     def pass_over(self, steps: int) -> None:
         """Let so many of the leader's next boundaries pass: they are not needed."""
         self._passing = steps
 
-    def passes(self, signal: Signal, key: Hashable) -> bool:
-        """Whether this is a boundary that is passed over: cheaper than `tick`."""
-        if self._passing <= 0 or (signal, key) != self.leader:
+    def passes(self, signal: Signal, key: Hashable, stack: CallStack = UNKNOWN_STACK) -> bool:
+        """Whether this is a boundary that is passed over, or a call within a step: cheaper than `tick`."""
+        if self._passing <= 0 and self.loop.round is None:
             return False
-        self._passing -= 1
-        self.index += 1
+        if (signal, key) != self.leader or self._looks():
+            return False
+        first = self.loop.at_first(stack)
+        if first and self._passing <= 0:
+            return False
+        self.loop.pass_by(first=first)
+        if first:
+            self._passing -= 1
+            self.index += 1
         return True
+
+    def _looks(self) -> bool:
+        """Whether the places of the leader's calls are still looked at."""
+        called = self.leader is not None and self.leader[0] in CALLED
+        return called and self.rounds and self.wanted is None and not self.fixed and self.loop.looking
 
     def count(self, source: Source) -> int:
         """How often a source has ticked."""
@@ -138,14 +249,30 @@ class StepDetector:
     def _may_yield(self, kind: Kind) -> bool:
         return not self.fixed and self.leader is not None and surer(kind, self.leader[0])
 
-    def _count(self, source: Source, needed: int, thread: int) -> Boundary | None:
+    def _needed(self, meaning: SignalMeaning, name: str) -> int | None:
+        """How often a source must tick before it leads; None: it never does."""
+        if not self.may_lead:
+            return None
+        if self.wanted is None or meaning.kind == "user":
+            return meaning.needed
+        if self.wanted == "iteration":
+            return 1 if meaning.kind == "optimizer" else None
+        return 1 if self.wanted in (meaning.kind, name) else None
+
+    def _count(self, source: Source, needed: int | None, thread: int, stack: CallStack) -> Boundary | None:
         if source not in self._counts and len(self._counts) >= SOURCES_WATCHED:
             return None
         count = self._counts[source] = self._counts.get(source, 0) + 1
-        if not self.may_lead or count < needed:
+        if needed is None or count < needed:
             return Boundary(source, "candidate", count)
         self.leader, self._thread, self._passing = source, thread, 0
         self.index = count - 1
+        self.loop = CallLoop()
+        if self._looks():
+            self.loop.called(stack.site())
+        if source[0] == "optimizer":
+            self.iterations.stepped()
+            self.turns.append(source)
         return Boundary(source, "leads", count)
 
 

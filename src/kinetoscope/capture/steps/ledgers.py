@@ -23,14 +23,21 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 
 class Waited(NamedTuple):
     """Nanoseconds of the host since the ledgers were opened: for the data loader, in calls that wait for the
-    device, in garbage collection."""
+    device, in garbage collection; for the loader where its batch was ready (None: not known when it is)."""
 
     data_ns: int
     sync_ns: int
     gc_ns: int
+    ready_ns: int | None = None
 
     def since(self, before: Waited) -> Waited:
-        return Waited(*(now - then for now, then in zip(self, before, strict=True)))
+        known = self.ready_ns is not None and before.ready_ns is not None
+        return Waited(
+            self.data_ns - before.data_ns,
+            self.sync_ns - before.sync_ns,
+            self.gc_ns - before.gc_ns,
+            (self.ready_ns or 0) - (before.ready_ns or 0) if known else None,
+        )
 
 
 class Prefetch(NamedTuple):
@@ -91,17 +98,26 @@ class TimedMethod(MethodStandIn):
 
 
 class TimedLoader(TimedMethod):
-    """A data loader's iterator, waiting for its next batch; says how far the latest one works ahead."""
+    """A data loader's iterator, waiting for its next batch; says how far the latest one works ahead. Calls
+    that find their batch ready are entered into a ledger of their own."""
 
     workers, batches = 0, 0
+    knows_ready = True
+
+    def __init__(self, owner: Any, name: str, ledger: Ledger, ready: Ledger) -> None:
+        super().__init__(owner, name, ledger)
+        self.ready = ready
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
         self.workers = getattr(instance, "_num_workers", 0)
         self.batches = self.workers * getattr(instance, "_prefetch_factor", 0)
-        call = self.call(self.method, instance)
-        self.sums[0] += self.clock()
+        is_ready = torch_private.batch_is_ready(instance) if self.workers else False
+        self.knows_ready = is_ready is not None
+        ledger = self.ready if is_ready else self
+        call = ledger.call(self.method, instance)
+        ledger.sums[0] += self.clock()
         return call
 
 
@@ -134,13 +150,13 @@ class Ledgers(NoLedgers):
     afterwards."""
 
     def __init__(self, imports: ImportWatch | None = None) -> None:
-        self.data, self.sync = Ledger(), Ledger()
+        self.data, self.ready, self.sync = Ledger(), Ledger(), Ledger()
         self.collected_ns, self.collecting = 0, 0
         self.watches: list[TimedMethod | TimedFunction] = []
         self.loaders: list[TimedLoader] = []
         self.compiling = False
         self.stop_hearing: Callable[[], None] | None = None  # when Dynamo compiles
-        torch_private.hide_from_dynamo(TimedMethod.__get__, TimedLoader.__get__)
+        torch_private.hide_from_dynamo(TimedMethod.__get__, TimedLoader.__get__, torch_private.batch_is_ready)
         if imports is not None:
             imports.when_imported(torch_private.COMPILE_CALLBACKS, self._hear_of_compilations)
 
@@ -181,7 +197,10 @@ class Ledgers(NoLedgers):
             self.stop_hearing = None
 
     def read(self) -> Waited:
-        return Waited(self.data.read(), self.sync.read(), self.collected_ns)
+        ready_ns = self.ready.read()
+        known = all(loader.knows_ready for loader in self.loaders)
+        data_ns = self.data.read() + ready_ns
+        return Waited(data_ns, self.sync.read(), self.collected_ns, ready_ns if known else None)
 
     def _take_out(self) -> None:
         for watch in self.watches:
@@ -192,7 +211,10 @@ class Ledgers(NoLedgers):
 
     def _watches(self) -> Iterable[TimedMethod | TimedFunction]:
         for owner, name in torch_private.calls_that_load_data():
-            yield (TimedLoader if name == torch_private.NEXT_BATCH else TimedMethod)(owner, name, self.data)
+            if name == torch_private.NEXT_BATCH:
+                yield TimedLoader(owner, name, self.data, self.ready)
+            else:
+                yield TimedMethod(owner, name, self.data)
         for owner, name in torch_private.calls_that_wait():
             yield (TimedMethod if isinstance(owner, type) else TimedFunction)(owner, name, self.sync)
 

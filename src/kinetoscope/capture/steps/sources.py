@@ -10,6 +10,7 @@ gone, so that it sees, inlines and guards on nothing of ours.
     module      the call of a module that no other module's call surrounds
     compiled    the call of what torch.compile returned
     range       the entry of a named record_function block
+    iteration   the first call without gradients after an optimizer's steps, of a program that acts and trains
 
 Once one leads, what it is made of is seen as well: the parts of a request (encode, prefill, decode),
 and where a training loop evaluates its model.
@@ -30,7 +31,7 @@ from typing import Any, cast
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
-from kinetoscope.capture.steps.detector import Signal, Source
+from kinetoscope.capture.steps.detector import Kind, Signal, Source
 
 # Called with what ticks, which of its kind it is, and what the program calls it.
 OnTick = Callable[[Signal, Hashable, str], None]
@@ -73,6 +74,8 @@ class Sources:
 
     Args:
         tick: called at every tick.
+        wanted: the class of a module whose calls are to tick wherever they are made, or what the modules
+            around it call it (``encoder.layers.0``).
         part: called where a part of the leader's step begins.
         model_called: called where the model is, whose optimizer leads.
 
@@ -80,12 +83,16 @@ class Sources:
         module: the module whose call ticked last. It and the others are the program's to keep: what it drops
             is gone.
         trained: the last of them that was called to be trained.
+        acting: the first of them that was called without gradients after the latest step of an optimizer.
         encoder: the one of a model that generates.
+        named: the one that is wanted by the name of an attribute.
     """
 
     module = Weak()
     trained = Weak()
+    acting = Weak()
     encoder = Weak()
+    named = Weak()
 
     def __init__(
         self,
@@ -93,14 +100,23 @@ class Sources:
         imports: ImportWatch,
         part: OnPart = lambda name: None,
         model_called: OnModel = lambda training: None,
+        wanted: str | None = None,
     ) -> None:
         self.tick, self.imports, self.part, self.model_called = tick, imports, part, model_called
+        self.wanted = wanted
         self.watches: dict[str, CallWatch] = {}
         self.removers: dict[str, Callable[[], None]] = {}
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
         self.prefilled = False  # the running request has called its model
         self.awaiting_since = 0.0  # when a module was called first whose optimizer had been made
+        self.updated = True  # an optimizer has stepped since a module was called without gradients
+        self.batches = 0  # taken from data loaders
+        # Grows where the program takes a batch; its value when a module was called last without gradients.
+        self.loads: Callable[[], int] = lambda: self.batches
+        self.loaded = 0
+        self.iterations: Callable[[], bool] = lambda: False  # whether they are looked for
+        self.kind: Kind | None = None  # of the source that leads
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
@@ -123,6 +139,9 @@ class Sources:
         self.calling = torch_private.module_call_codes()
         self._bound("range", enter, "__enter__", self._range_entered)
         self._bound("module", torch.nn.Module, "__call__", self._module_called)
+        for owner, name in torch_private.calls_that_load_data():
+            if name == torch_private.NEXT_BATCH:
+                self._bound(f"batch of {owner.__name__}", owner, name, self._takes_batch)
         self._watch_optimizers()
         self.imports.when_imported(GENERATION, self._watch_requests)
         if compiled:
@@ -156,17 +175,43 @@ class Sources:
         if not kinds and self.optimizer_hook is not None:  # it had to stay
             self._hook_optimizers(False)
 
-    def follow(self, source: Source) -> None:
-        """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers."""
+    def follow(
+        self,
+        source: Source,
+        iterations: Callable[[], bool] = lambda: False,
+        loads: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers.
+
+        Args:
+            iterations: whether those of the optimizer that leads are still looked for.
+            loads: grows where the program waits for its data loader.
+        """
         kind, key = source
-        self.remove(*{"module", "compiled", "range"} - {kind})
-        if kind == "optimizer" and self.trained is not None:
-            self._bound("model", type(self.trained), "__call__", self._trained_called)
+        self.kind, self.iterations, self.loads, self.loaded = kind, iterations, loads, loads()
+        others = {"module", "model", "compiled", "range", *(w for w in self.watches if w.startswith("batch"))}
+        self.remove(*others - {kind})
+        if kind == "optimizer" and iterations():
+            self.updated = True
+            self._bound("module", self._module_class(), "__call__", self._called_between_updates)
+        elif kind == "optimizer":
+            self._follow_trained()
+        elif kind == "iteration" and self.acting is not None:
+            self._bound("model", type(self.acting), "__call__", self._acting_called)
         if kind == "request" and self.module is not None and id(self.module) == key:
             self._follow_requests(self.module)
         if kind == "module" and self.module is not None and id(self.module) == key:
             self.remove("module")
             self._bound("module", type(self.module), "__call__", self._leader_called)
+
+    def _follow_trained(self) -> None:
+        if self.trained is not None:
+            self._bound("model", type(self.trained), "__call__", self._trained_called)
+
+    def _module_class(self) -> type:
+        import torch
+
+        return torch.nn.Module
 
     def _bound(self, kind: str, owner: type, name: str, seen: Callable[[Any], None]) -> None:
         self.watches[kind] = CallWatch(owner, name, seen)
@@ -179,6 +224,9 @@ class Sources:
         tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self.updated = True
+            if self.kind == "iteration":
+                return
             prior, self.in_hook.now = switch(None), True
             try:
                 tick("optimizer", id(optimizer), type(optimizer).__name__)
@@ -260,15 +308,50 @@ class Sources:
             self.part("encode")
 
     def _module_called(self, module: Any) -> None:
+        if self.wanted is not None and (type(module).__name__ == self.wanted or module is self.named):
+            self.module = module
+            self.tick("module", id(module), self.wanted)
+            return
         if _surrounded(inspect.currentframe(), self.calling):
             return
+        if self.wanted is not None and (named := torch_private.submodule(module, self.wanted)) is not None:
+            self.named = named
         self.module, training = module, _trains(module)
         if training:
             self.trained = module
-        signal: Signal = "training module" if training else "module"
-        if self._awaits_optimizer(module):
-            signal = "optimizer's module"
+        if not self._awaits_optimizer(module):
+            signal: Signal = "training module" if training else "module"
+            self.tick(signal, id(module), type(module).__name__)
+        elif _records_gradients():
+            self.tick("optimizer's module", id(module), type(module).__name__)
+        else:
+            self._acts(module)
+
+    def _acts(self, module: Any) -> None:
+        """A module that could be trained is called, and is not trained."""
+        if self.updated:
+            self.updated, self.acting = False, module
+        loaded, self.loaded = self.loaded, self.loads()
+        signal: Signal = "acting module" if self.loaded == loaded else "fed acting module"
         self.tick(signal, id(module), type(module).__name__)
+
+    def _takes_batch(self, iterator: Any) -> None:
+        self.batches += 1
+
+    def _called_between_updates(self, module: Any) -> None:
+        if not self.iterations():
+            self.remove("module")
+            self._follow_trained()
+        elif not _surrounded(inspect.currentframe(), self.calling):
+            if module is self.trained:
+                self._trained_called(module)
+            if not _records_gradients() and torch_private.trains(module):
+                self._acts(module)
+
+    def _acting_called(self, module: Any) -> None:
+        if self.updated and module is self.acting and not _records_gradients():
+            self.updated = False
+            self.tick("iteration", 0, type(module).__name__)
 
     def _awaits_optimizer(self, module: Any) -> bool:
         """Whether an optimizer's step is the better sign of the program's steps, and may still come."""
@@ -279,9 +362,7 @@ class Sources:
 
     def _trained_called(self, module: Any) -> None:
         if module is self.trained:
-            import torch
-
-            self.model_called(torch.is_grad_enabled() and module.training)
+            self.model_called(_records_gradients() and module.training)
 
     def _leader_called(self, module: Any) -> None:
         if module is self.module:
@@ -306,8 +387,12 @@ def _surrounded(frame: FrameType | None, codes: frozenset[Any]) -> bool:
     return False
 
 
-def _trains(module: Any) -> bool:
-    """True when an optimizer's step may follow this call: gradients of its parameters are recorded."""
+def _records_gradients() -> bool:
     import torch
 
-    return torch.is_grad_enabled() and module.training and torch_private.trains(module)
+    return torch.is_grad_enabled()
+
+
+def _trains(module: Any) -> bool:
+    """True when an optimizer's step may follow this call: gradients of its parameters are recorded."""
+    return _records_gradients() and module.training and torch_private.trains(module)

@@ -103,6 +103,11 @@ class Stopwatch:
         return self._ended is not None
 
     @property
+    def now_s(self) -> float:
+        """The host's clock."""
+        return self._clock()
+
+    @property
     def running_s(self) -> float:
         """Seconds since the step began."""
         return self._clock() - self._began.seconds
@@ -314,11 +319,13 @@ def _timed(times: Sequence[StepTime], device_s: Sequence[float] | None) -> Timed
         tuple(step.seconds for step in times),
         [step.ended.waited.since(step.began.waited) for step in times],
     )
+    ready_ns = [w.ready_ns for w in waited]
     return TimedSteps(
         step_s=host_s if device_s is None else tuple(device_s),
         host_s=host_s,
         data_s=tuple(w.data_ns / 1e9 for w in waited),
         sync_s=tuple(w.sync_ns / 1e9 for w in waited),
         gc_s=tuple(w.gc_ns / 1e9 for w in waited),
+        ready_s=tuple(ns / 1e9 for ns in ready_ns if ns is not None) if None not in ready_ns else (),
         clock="host" if device_s is None else "device",
     )

@@ -43,8 +43,28 @@ def with_page(run: LoadedRun, report: Report) -> Report:
         roofs=_roofs(run),
         benches=_benches(run.folder) if run.folder else [],
         meanings=_meanings(report),
+        command=list(run.manifest.command) if run.manifest else [],
+        peak_memory_bytes=_peak_memory(run),
+        unrecorded=_unrecorded(run, report),
     )
     return msgspec.structs.replace(report, page=page)
+
+
+def _peak_memory(run: LoadedRun) -> int | None:
+    ranks = run.manifest.ranks if run.manifest else ()
+    return max((rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes), default=None)
+
+
+def _unrecorded(run: LoadedRun, report: Report) -> list[str]:
+    events = [trace.host_events for trace in run.traces if len(trace.host_events)]
+    has_stacks = any(
+        table["call_stack"].count() or (table["category"] == "python_function").any() for table in events
+    )
+    has_lines = has_stacks or any(row.source for row in report.kernels)
+    has_shapes = any(table["input_dims"].count() for table in events)
+    has_memory = bool(report.memory or report.memory_peaks)
+    known = {"stacks": has_lines, "shapes": has_shapes, "memory": has_memory}
+    return [option for option, is_there in known.items() if events and not is_there]
 
 
 def _pointed_at(report: Report) -> Iterator[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
@@ -9,6 +11,7 @@ from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.document.collect.rows import row, rows, rows_within
+from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.run import LoadedRun
 
 
@@ -71,8 +74,44 @@ def timings(run: LoadedRun) -> list[document.TimingRow]:
             unprofiled_max_us=max(seconds) * 1e6,
             profiled_us=ranks[record.rank].recorded_us,
         )
-        for record in (run.manifest.ranks if run.manifest else ())
+        for record in _records(run)
         if record.rank in ranks
         for step in (ranks[record.rank].timed.step,)
         for seconds in (unprofiled_seconds(record.steps),)
     ]
+
+
+def levels(run: LoadedRun) -> document.StepLevels | None:
+    """The step, its parts and its rivals on the first rank that says so."""
+    record = next((one for one in _records(run) if one.steps.levels or one.steps.candidates), None)
+    if record is None:
+        return None
+    timed = own.as_it_runs(run).get(record.rank)
+    step_us = None if timed is None else timed.step_us
+    return document.StepLevels(
+        levels=[
+            row(document.StepLevelRow, level, each_us=_us(level.seconds) if place else step_us)
+            for place, level in enumerate(record.steps.levels)
+        ],
+        candidates=[
+            row(
+                document.StepCandidateRow,
+                candidate,
+                each_us=_us(candidate.seconds),
+                option=candidate.name if candidate.kind in NAMED else candidate.kind,
+            )
+            for candidate in record.steps.candidates
+        ],
+    )
+
+
+# Sources that have names of their own; of the others there is one of its kind.
+NAMED = ("optimizer", "module", "range")
+
+
+def _records(run: LoadedRun) -> Sequence[RankRecord]:
+    return run.manifest.ranks if run.manifest else ()
+
+
+def _us(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6

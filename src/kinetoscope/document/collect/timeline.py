@@ -9,6 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.origins.attribution import attribution, belonging
 from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.collect.excerpt import excerpt
@@ -124,7 +125,7 @@ def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
             Lane(label="", kind=kind, rank=rank, device=0, first=first, count=count)
             for rank, kind, _, first, count in lanes.agg(pl.first("row"), pl.len().alias("n")).iter_rows()
         ],
-        names=[msgspec.convert(row, Name) for row in names.to_dicts()],
+        names=_names(names),
         texts=texts,
         launched=[Launched()],
         columns=[
@@ -142,6 +143,15 @@ def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
         marks=[],
         left_out=None,
     )
+
+
+def _names(distinct: pl.DataFrame) -> list[Name]:
+    """Names of device work and of calls of graphs: the former, which alone have a category, are shortened."""
+    short = short_names(distinct["name"])
+    return [
+        Name(**row, short=brief if row["category"] and brief != row["name"] else "")
+        for row, brief in zip(distinct.to_dicts(), short, strict=True)
+    ]
 
 
 def _events(run: LoadedRun, number: int) -> pl.DataFrame:

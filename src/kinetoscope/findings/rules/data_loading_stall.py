@@ -5,18 +5,26 @@ What it finds
 
 Why it is slow
     The batch is made when it is requested (``num_workers=0``), or the workers make batches more slowly than
-    the device consumes them.
+    the device consumes them: then the step takes as long as they do, and nothing else that gets faster
+    shortens it. Or a batch is ready, and the training thread takes long to unpack it.
 
 How it decides
-    Where the recording timed steps without the profiler: the median of their waiting for the loader, less the
-    part that is hidden behind device work, since the step would still take the device that long. In a
-    program without a device, workers and steps share the cores: on n of them the nth part of the
-    waiting remains. Else: idle time of the cause ``data-loading``; in a recording without device work, the
-    time in ``__next__`` itself.
+    Where the recording timed steps without the profiler, by their waiting for the loader. Taking over a batch
+    that is ready (the recording says which were; in an older one, a wait of like length in every step, a
+    tenth of it at most) is not cut by more workers. Longer waits, taken over whole rounds of the workers
+    (their batches come in bursts), mean that none was ready: with enough workers the step is that of steps
+    that did not wait. W workers that make a batch
+    each step take W steps for one; so many keep up as that is longer than the step without waiting. They
+    share the cores with the program: on n cores a batch and the rest of a step take at least the nth part of
+    both. Without workers, loading is host time like any other, less what is hidden behind device work; in a
+    program without a device, the nth part of it remains on n cores.
+    Without such steps: idle time of the cause ``data-loading``; in a recording without device work, the time
+    in ``__next__`` itself.
 
 What to do
-    More workers (``num_workers``), ``persistent_workers=True``, ``prefetch_factor``, ``pin_memory=True``; do
-    the decoding once and store the result; move augmentation to the device.
+    As many workers as suffice (``num_workers``), ``persistent_workers=True``, ``pin_memory``, which unpacks
+    batches in a thread of its own; do the decoding once and store the result; move augmentation to the
+    device; keep on the device what fits there.
 
 Source
     PyTorch performance tuning guide, "Enable asynchronous data loading and augmentation".
@@ -26,6 +34,7 @@ import math
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns
+from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.findings.rule import *
 
 ENOUGH = 8  # workers to try where their number is not known
@@ -35,11 +44,125 @@ MOST_TIMES = 8  # so many times the workers are the most that is advised
 def find(view: RankView) -> Findings:
     calls = view.inside(view.host(DATA_LOADER))
     own = view.as_it_runs
-    if own is not None and own.timed.waiting is not None:
+    if own is not None and own.loader is not None:
+        yield from _of_workers(view, own, own.loader, calls)
+    elif own is not None and own.timed.waiting is not None:
         yield from _measured(view, own, own.timed.waiting.data_us, calls)
+    elif len(calls):
+        yield _recorded(view, calls)
+
+
+def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.DataFrame) -> Findings:
+    """The loader's workers are too slow for the step, or their batches take long to take over."""
+    workers, source = numbers.count(loader.workers, "worker"), evidence.source(view, calls["id"])
+    seen = calls if len(calls) else view.trace.steps
+    if not loader.binds:
+        share = _measured_share(view, calls, loader.handover_us)
+        basis = "taking over batches that are ready, as measured without the profiler"
+        saving = savings.host(view, calls, basis, share)
+        if saving.us >= LOW * own.step_us:
+            if view.kernels("Pageable").is_empty():
+                saving = savings.not_predicted(saving, "who else would unpack the batch is not known")
+            yield Finding(
+                title=f"Taking over a batch that is ready takes {numbers.time(loader.handover_us)} per step "
+                f"({loader.handover_us / own.step_us:.0%} of it)",
+                saving=saving,
+                evidence=[evidence.of(view, f"{len(calls)} calls of the loader's __next__", seen)],
+                advice=_unpacked(view) + f" More workers than the {workers} bring nothing.",
+                at_least="info",
+                source=source,
+            )
         return
-    if calls.is_empty():
+    cores = _cores(view)
+    least_us = _shortest_step_us(view, loader, cores)
+    needed = math.ceil(loader.batch_us / max(loader.compute_us, loader.step_us / MOST_TIMES))
+    enough = min(needed, cores) if cores else needed
+    more = enough > loader.workers
+    cheaper = "do less work per sample (decode once and store it, augment on the device)"
+    advice = f"{workers} cannot keep up"
+    if not more:
+        advice += f", and there are no cores for more: {cheaper}."
+    elif enough < needed:
+        advice += f": try {enough}, as many as there are cores ({needed} would), and {cheaper}."
+    else:
+        advice += f": try {enough}, or {cheaper}."
+    basis = (
+        f"a worker takes {numbers.time(loader.batch_us)} for a batch, so {workers} make one each "
+        f"{numbers.time(loader.step_us)}; without waiting a step takes {numbers.time(loader.compute_us)}"
+    )
+    saving = savings.batches(view, faster_loader(least_us / loader.step_us), basis)
+    if saving.us < LOW * own.step_us:
         return
+    yield Finding(
+        title=f"The step waits {numbers.time(loader.waiting_us)} for data "
+        f"({loader.waiting_us / own.step_us:.0%} of it): its loader sets the pace",
+        saving=saving,
+        evidence=[evidence.of(view, _shown(own, loader.waiting_us), seen)],
+        advice=advice + _pinned(view),
+        snippet=_snippet(view, enough if more else loader.workers),
+        source=source,
+    )
+
+
+def _shortest_step_us(view: RankView, loader: Loader, cores: int) -> float:
+    """The shortest step that workers on these cores can feed, however many."""
+    if cores and view.own_busy_us <= 0:  # the step computes on all of them
+        return loader.compute_us + loader.waiting_us / cores
+    if not cores or loader.workers >= cores:  # then only cheaper batches help
+        return 0.0
+    return (loader.batch_us + loader.compute_us) / cores
+
+
+def _cores(view: RankView) -> int:
+    """The cores of a rank's machine that are its own; 0: not known."""
+    manifest = view.run.manifest
+    if manifest is None:
+        return 0
+    here = view.record.host if view.record else ""
+    ranks = sum(record.host == here for record in manifest.ranks)
+    return max(1, manifest.environment.cpu_count // max(1, ranks)) if manifest.environment.cpu_count else 0
+
+
+def _measured_share(view: RankView, calls: pl.DataFrame, us: float) -> float:
+    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace."""
+    recorded = view.us_of(calls) * view.replay.pace
+    return min(1.0, us / recorded) if recorded > 0 else 1.0
+
+
+def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
+    """The time in the loader as measured in the program's own steps: it has no workers, or how many is not
+    known."""
+    workers = view.record.steps.loader_workers if view.record else None
+    basis = "time in the loader, measured in steps without the profiler: with enough workers it is gone"
+    cores = _cores(view)
+    kept = 1.0
+    if cores and own.busy_us is None:
+        kept = 1 - 1 / cores
+        basis += f", but for what they take of the {numbers.count(cores, 'core')} that the step computes on"
+    if workers == 0 and len(calls):
+        saving = savings.host(view, calls, basis, kept * _measured_share(view, calls, data_us))
+    else:
+        shown_us = max(0.0, min(data_us, own.step_us - (own.busy_us or 0.0)))
+        if shown_us < data_us:
+            basis += f"; {numbers.time(data_us - shown_us)} of it is hidden behind device work"
+        saving = savings.unreplayed(view, kept * shown_us, basis)
+    if saving.us < LOW * own.step_us:
+        return
+    enough = enough_workers(workers, own.step_us, data_us)
+    enough = min(enough, cores) if cores else enough
+    yield Finding(
+        title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / own.step_us, 1.0):.0%} of it)"
+        + (": the loader has no workers" if workers == 0 else ""),
+        saving=saving,
+        evidence=[evidence.of(view, _shown(own, data_us), calls if len(calls) else view.trace.steps)],
+        advice=_advice(workers, enough) + _pinned(view),
+        snippet=_snippet(view, max(enough, workers or 1)),
+        source=evidence.source(view, calls["id"]),
+    )
+
+
+def _recorded(view: RankView, calls: pl.DataFrame) -> Finding:
+    """The waiting in a recording whose steps were not timed without the profiler."""
     if len(view.work):
         waiting, basis = "The device waits", "idle time while the host waits for a batch"
         idle = view.idle("data-loading")
@@ -48,83 +171,60 @@ def find(view: RankView) -> Findings:
         waiting, basis = "The step waits", "time in the loader"
         us, saving = view.us_of(calls), savings.host(view, calls, basis)
     alone = calls["name"].cast(pl.String).str.contains("SingleProcess").any()
-    yield Finding(
+    return Finding(
         title=f"{waiting} {us / 1000:.1f} ms per {view.unit} for data ({us / view.step_us:.0%} of it)"
         + (": the loader has no workers" if alone else ""),
         saving=saving,
         evidence=[evidence.of(view, f"{len(calls)} calls of the loader's __next__", calls)],
-        advice="Let workers make batches ahead of time."
-        if alone
-        else "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample.",
+        advice="Let workers make batches ahead of time." if alone else TOO_SLOW,
         snippet=_snippet(view, ENOUGH),
         source=evidence.source(view, calls["id"]),
     )
 
 
-def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
-    """The waiting for data as measured in the program's own steps."""
-    step_us = own.step_us
-    saved_us = max(0.0, min(data_us, step_us - (own.busy_us or 0.0)))
-    basis = "waiting for the loader, measured in steps without the profiler: with enough workers it is gone"
-    cores = view.run.manifest.environment.cpu_count if view.run.manifest else 0
-    if cores and own.busy_us is None:
-        saved_us *= 1 - 1 / cores
-        basis += f", but for what they take of the {numbers.count(cores, 'core')} that the step computes on"
-    elif saved_us < data_us:
-        basis += f"; {numbers.time(data_us - saved_us)} of it is hidden behind device work"
-    if saved_us < LOW * step_us:
-        return
-    workers = view.record.steps.loader_workers if view.record else None
+TOO_SLOW = "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample."
+
+
+def _shown(own: StepAsItRuns, data_us: float) -> str:
     shown = (
         f"measured without the profiler, {own.timed.step.n} steps: {numbers.time(data_us)} of "
-        f"{numbers.time(step_us)} per step in the loader's __next__"
+        f"{numbers.time(own.step_us)} per step in the loader's __next__"
     )
     recorded = own.timed.recorded_data_us
     if recorded is not None and own.data_differs:
         shown += f" ({numbers.time(recorded)} in the recorded steps, which is not the program's)"
-    enough = enough_workers(workers, step_us, data_us)
-    enough = min(enough, cores) if cores else enough
-    yield Finding(
-        title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / step_us, 1.0):.0%} of it)"
-        + (": the loader has no workers" if workers == 0 else ""),
-        saving=savings.unreplayed(view, saved_us, basis),
-        evidence=[evidence.of(view, shown, calls if len(calls) else view.trace.steps)],
-        advice=_advice(workers, enough) + _pinned(view),
-        snippet=_snippet(view, max(enough, workers or 1)),
-        source=evidence.source(view, calls["id"]),
-    )
+    return shown
 
 
 def enough_workers(workers: int | None, step_us: float, data_us: float) -> int:
-    """How many workers keep up with a step that does not wait.
-
-    The present workers make one batch per step, so that their number grows as the step gets shorter. Without
-    any, making a batch takes as long as the waiting for it.
-    """
-    rest_us = max(step_us - data_us, step_us / MOST_TIMES)
-    if workers is None:
-        return ENOUGH
-    return max(workers + 1, math.ceil((workers * step_us if workers else data_us) / rest_us))
+    """How many workers keep up with a step that does not wait, where it had none: making a batch takes as
+    long as the waiting for it."""
+    return (
+        ENOUGH
+        if workers is None
+        else max(1, math.ceil(data_us / max(step_us - data_us, step_us / MOST_TIMES)))
+    )
 
 
 def _advice(workers: int | None, enough: int) -> str:
-    if workers == 0:
-        return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} should do."
     if workers is None:
-        return "The workers do not keep up: more of them, a larger prefetch_factor, or less work per sample."
-    slow = f"{numbers.count(workers, 'worker')} cannot keep up"
-    if enough <= workers:
-        return (
-            f"{slow}, and there are no cores for more: do less work per sample, or do it once and store it."
-        )
-    return f"{slow}: try {enough} if there are cores for them, or do less work per sample."
+        return TOO_SLOW
+    return f"Let workers make batches ahead of time: {numbers.count(enough, 'worker')} should do."
+
+
+def _unpacked(view: RankView) -> str:
+    fewer = "give it fewer and larger tensors"
+    if view.kernels("Pageable").is_empty():
+        return f"Unpacking a batch is the training thread's own work: {fewer}."
+    return f"Let a thread unpack and pin batches (pin_memory=True), or {fewer}."
 
 
 def _pinned(view: RankView) -> str:
-    """More workers bring nothing where handing over a batch is what takes time."""
-    if view.kernels("Pageable").is_empty():
-        return ""
-    return " The batch is copied from pageable memory: pin_memory=True as well."
+    return (
+        ""
+        if view.kernels("Pageable").is_empty()
+        else " The batch is copied from pageable memory: pin_memory=True as well."
+    )
 
 
 def _snippet(view: RankView, workers: int) -> str:

@@ -10,7 +10,7 @@ Why it is slow
 How it decides
     Device work whose launch lies in no compiled region, nor in the backward of one, nor in an optimizer, nor
     is communication; it must be 5 % of device time or more. The saving counts its elementwise chains, each in
-    the time of its longest kernel.
+    the time of its longest kernel. From 30 % of device time on it is named even if there are none.
 
 What to do
     Compile the loss together with the model, or move it inside: ``step = torch.compile(lambda x, y:
@@ -25,6 +25,7 @@ from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.findings.rule import *
 
 SHARE = 0.05
+LARGE = 0.3  # of device time: worth a line whatever fusing its elementwise work saves
 
 
 def find(view: RankView) -> Findings:
@@ -38,15 +39,24 @@ def find(view: RankView) -> Findings:
     )
     share = int(eager["duration_ns"].sum()) / max(1, int(work["duration_ns"].sum()))
     chains = elementwise_chains(work, eager)
-    if share < SHARE or chains.is_empty():
+    if share < SHARE or (chains.is_empty() and share < LARGE):
         return
     by_op = eager.group_by("op_name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
     ops = by_op["op_name"].cast(pl.String).drop_nulls().head(3)
     yield Finding(
         title=f"{share:.0%} of device time runs outside of the compiled regions (most in {', '.join(ops)})",
         saving=savings.fused(view, chains, "each eager chain in the time of its longest kernel"),
-        evidence=[evidence.of(view, "eager elementwise chains", chains)],
+        evidence=[
+            evidence.of(
+                view, "eager elementwise chains" if len(chains) else "eager work", _shown(chains, eager)
+            )
+        ],
+        at_least="info" if share >= LARGE else None,
         advice="Take the eager part into the compiled function.",
         snippet="step = torch.compile(lambda x, y: loss_fn(model(x), y))",
-        source=evidence.source(view, chains["op"]),
+        source=evidence.source(view, _shown(chains, eager)["op"]),
     )
+
+
+def _shown(chains: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
+    return chains if len(chains) else eager.sort("duration_ns", descending=True)

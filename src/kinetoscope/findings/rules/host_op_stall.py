@@ -15,8 +15,12 @@ How it decides
     itself does not compute on the CPU; if it takes long it is loading its kernel, which is
     ``cold-start-step``'s.
 
+    Conversions and arithmetic after which the thread's next launch is a copy to the device prepare a batch
+    that is sent.
+
 What to do
     Make its inputs on the device (``device="cuda"``), or do it in the data loader's workers ahead of time.
+    Send a batch as it is, and convert and scale it on the device: bytes are a quarter of float32.
 
 Source
     "Profiling in PyTorch", part 1: drill into the CPU lane under the gap.
@@ -24,6 +28,10 @@ Source
 
 from kinetoscope.analysis.idle.causes import computing
 from kinetoscope.findings.rule import *
+
+CONVERTS = (
+    r"^aten::(to|_to_copy|copy_|float|div_?|mul_?|sub_?|add_?|true_divide|clamp_?|permute|contiguous|clone)$"
+)
 
 
 def find(view: RankView) -> Findings:
@@ -40,13 +48,38 @@ def find(view: RankView) -> Findings:
         by_op = group.group_by("op").agg(pl.col("idle_ns").sum()).sort("idle_ns", "op", descending=True)
         names = by_op["op"].to_list()
         us = view.us_of(group, "idle_ns")
+        converts = _are_sent(view, group)
         yield Finding(
             subject=names[0],
             title=f"The device waits while {', '.join(names[:2])}"
-            f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU",
+            f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU"
+            + (" what is then sent to it" if converts else ""),
             affected_us=us,
             saving=savings.idle(view, group, "the device's idle time during them"),
             evidence=evidence.of_gaps(view, group.sort("idle_ns", descending=True).head(3)),
-            advice="Run it on the device, or ahead of time in another thread.",
+            advice="Send it as it is (bytes are a quarter of float32); convert and scale it on the device."
+            if converts
+            else "Run it on the device, or ahead of time in another thread.",
+            snippet="x = x.to(device, non_blocking=True).float()  # and scaled there" if converts else None,
             source=None if source is None else str(source),
         )
+
+
+def _are_sent(view: RankView, ops: pl.DataFrame) -> bool:
+    """Whether most of this idle time goes into converting what the thread sends to the device next."""
+    host = view.trace.host_events
+    converting = ops.filter(pl.col("op").str.contains(CONVERTS))
+    sent = view.kernels(r"^Memcpy HtoD")["launch"].drop_nulls()
+    launches = view.trace.device_events["launch"].drop_nulls().unique()
+    following = host.select("lane", next_ns="start_ns", sends=host["id"].is_in(sent.implode()))[
+        launches.sort()
+    ]
+    found = (
+        converting.select(host["lane"].gather(converting["host_event"]), "end_ns", "idle_ns")
+        .sort("end_ns")
+        .join_asof(
+            following.sort("next_ns"),
+            left_on="end_ns", right_on="next_ns", by="lane", strategy="forward", check_sortedness=False,
+        )
+    )  # fmt: skip
+    return 2 * found.filter(pl.col("sends"))["idle_ns"].sum() > ops["idle_ns"].sum()

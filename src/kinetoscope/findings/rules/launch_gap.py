@@ -37,7 +37,7 @@ def find(view: RankView) -> Findings:
     late, times = _usual(view, late)
     if view.working_share < BUSY or times < LEAST_TIMES or view.us_of(late, "idle_ns") < LOW * view.step_us:
         return
-    saving = savings.captured(view, late, BASIS)
+    saving = (savings.captured if capturable(view) else savings.idle)(view, late, BASIS)
     if saving.share < MEDIUM:
         return
     remedy = fewer_launches(view)

@@ -8,9 +8,11 @@ Why it is slow
     buffer, at a third of the link's speed, and the host waits for it.
 
 How it decides
-    Pageable copies whose bytes at the link's speed for page-locked memory would take less time. That speed is
-    taken from the pinned copies of the same recording, if there are large ones; else it is what the device's
-    generation reaches in practice. With a copy to the device go its call and the wait that ends it.
+    Pageable copies of 64 KiB and more, and others of the same batch, whose bytes at the link's speed for
+    page-locked memory would take less time. Smaller ones are staged at once; their waits are
+    ``sync-in-step``'s. That speed is taken from the pinned copies of the same recording, if there are large
+    ones; else it is what the device's generation reaches in practice. With a copy to the device go its call
+    and the wait that ends it.
 
 What to do
     ``DataLoader(pin_memory=True)`` or ``tensor.pin_memory()``, and ``tensor.to(device, non_blocking=True)``.
@@ -28,10 +30,12 @@ from kinetoscope.findings.rule import *
 PINNED = {9: 55.0, 10: 55.0, 12: 55.0, 8: 24.0, 7: 12.0, 6: 12.0}
 OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
+STAGED = 1 << 16  # smaller ones are staged at once: page-locked memory brings nothing …
+A_BATCH_NS = 1_000_000  # … but where they are parts of a batch, so near to a large one
 
 
 def find(view: RankView) -> Findings:
-    copies = view.kernels(r"Pageable").filter(pl.col("bytes") > 0)
+    copies = batches(view.kernels(r"Pageable"))
     if copies.is_empty():
         return
     speed = _pinned_speed(view)
@@ -39,10 +43,13 @@ def find(view: RankView) -> Findings:
     basis = f"the same bytes at {speed:.0f} GB/s, as from pinned memory"
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
     longest = copies.sort("duration_ns", descending=True)
+    saving = _saving(view, copies, beyond, basis)
+    if saving.share < LOW:  # they go on next to work that takes longer
+        return
     yield Finding(
         title=f"{view.per_step(len(copies)):.0f} copies per {view.unit} from or to pageable memory: "
         f"{view.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
-        saving=_saving(view, copies, beyond, basis),
+        saving=saving,
         evidence=[evidence.of(view, "the longest copies", longest.head(8))],
         advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
         snippet="x = x.pin_memory().to(device, non_blocking=True)",
@@ -61,10 +68,19 @@ def _saving(view: RankView, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -
     return savings.both(view, freed, savings.of(view, called, "the host no longer waits for them"))
 
 
+def batches(copies: pl.DataFrame) -> pl.DataFrame:
+    """The copies that are worth page-locked memory: large ones, and small ones next to them."""
+    large = copies.filter(pl.col("bytes") >= STAGED).select(near="end_ns").sort("near")
+    copies = copies.sort("start_ns").join_asof(
+        large, left_on="start_ns", right_on="near", strategy="nearest", tolerance=A_BATCH_NS, coalesce=False
+    )
+    return copies.filter(pl.col("bytes") > 0, (pl.col("bytes") >= STAGED) | pl.col("near").is_not_null())
+
+
 def waits_of_uploads(view: RankView) -> pl.Series:
     """The synchronising calls (rows of ``host_events``) with which ``aten::copy_`` ends a copy from pageable
-    memory to the device: those directly in the same op as the copy."""
-    copies = view.kernels(r"HtoD.*Pageable")
+    memory to the device: those directly in the same op as the copy. Small copies alone are left out."""
+    copies = batches(view.kernels(r"HtoD.*Pageable"))
     host = view.trace.host_events
     calls = host["id"].filter(matching(host, "name", SYNCHRONIZATION))
     within = host["parent"].gather(copies["launch"].drop_nulls()).drop_nulls()

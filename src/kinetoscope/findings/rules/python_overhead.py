@@ -9,9 +9,9 @@ Why it is slow
 
 How it decides
     From the time inside each of the program's functions, what was spent in ops, runtime calls and in other
-    Python functions (built-in ones count as the caller's) is taken out; what is left and coincides with idle
-    time of the device is the function's own. Recording stacks makes Python slower, so the share is an upper
-    bound unless the step's time without the profiler is known.
+    Python functions (built-in ones and those of libraries that score, log and write count as the caller's) is
+    taken out; what is left and coincides with idle time of the device is the function's own. Recording stacks
+    makes Python slower, so the share is an upper bound unless the step's time without the profiler is known.
 
 What to do
     Take it out of the step, do it every hundredth step or in another thread, or make it a tensor op.
@@ -24,6 +24,11 @@ from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.findings.rule import *
 
 CANDIDATES = 12  # functions looked at: those with most time
+# Libraries that launch nothing: what they compute is done for the function that calls them.
+LEAVES = (
+    r"(^|/)(sklearn|numpy|scipy|pandas|PIL|cv2|jiwer|evaluate|nltk|sacrebleu|rouge_score|tensorboard|wandb|mlflow"
+    r"|tqdm|json|csv|pickle|logging|re|copy|random|statistics|string)(/\S+)?\.py\(\d+\): "
+)
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
@@ -40,13 +45,16 @@ def find(view: RankView) -> Findings:
     if frames.is_empty() or view.work.is_empty():
         return
     names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
-    of_program = [name for name in names["name"].cast(pl.String) if evidence.user_line(name)]
+    texts = names["name"].cast(pl.String)
+    of_program = [name for name in texts.filter(~texts.str.contains(LEAVES)) if evidence.user_line(name)]
     named = frames.with_columns(pl.col("name").cast(pl.String).alias("text"))
+    leaf = pl.col("text").str.contains(LEAVES)
+    leaves = named.filter(leaf).sort("start_ns")
     for name in of_program[:CANDIDATES]:
         own = named.filter(pl.col("text") == name)
         around = own.select("start_ns", pl.col("end_ns").alias("until")).sort("start_ns")
         others = (
-            named.filter((pl.col("text") != name) & pl.col("text").str.contains(r"\.py\("))
+            named.filter((pl.col("text") != name) & pl.col("text").str.contains(r"\.py\(") & ~leaf)
             .sort("start_ns")
             .join_asof(around, on="start_ns")
             .filter(pl.col("end_ns") <= pl.col("until"))
@@ -58,9 +66,10 @@ def find(view: RankView) -> Findings:
         saving = savings.idle(view, idle, "idle time during the function's own Python")
         if saving.share < MEDIUM:
             continue
+        called = leaves.join_asof(around, on="start_ns").filter(pl.col("end_ns") <= pl.col("until"))
         yield Finding(
             subject=name,
-            title=f"The device waits while {name} runs Python",
+            title=f"The device waits while {name} runs Python{_mostly(called, us, view)}",
             affected_us=us,
             saving=saving,
             at_most="medium" if view.unprofiled_us is None else "high",
@@ -68,3 +77,13 @@ def find(view: RankView) -> Findings:
             advice="Take it out of the step, do it less often, or make it a tensor op.",
             source=evidence.user_line(name),
         )
+
+
+def _mostly(leaves: pl.DataFrame, us: float, view: RankView) -> str:
+    """The function of a library that most of the time is spent in, where there is one."""
+    by_name = leaves.group_by("text").agg(pl.col("duration_ns").sum()).sort("duration_ns", "text")
+    if by_name.is_empty() or view.us_of(by_name.tail(1)) < us / 2:
+        return ""
+    return (
+        f", mostly in {by_name['text'][-1].rpartition(': ')[2]} of {by_name['text'][-1].partition('/')[0]},"
+    )

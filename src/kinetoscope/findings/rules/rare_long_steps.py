@@ -44,6 +44,11 @@ CAUSES = {
         "Read results, log and save less often, or copy them without waiting and read them later.",
         "loss.detach().to('cpu', non_blocking=True)",
     ),
+    "saving": (
+        "writing files",
+        "Write one file, less often, or in another thread, from a copy of what is written.",
+        "Thread(target=torch.save, args=(state, path)).start()  # state: a copy on the host",
+    ),
 }
 UNKNOWN = (
     "unknown, outside of loader, garbage collector and waiting for the device",

@@ -2,7 +2,8 @@
 
 What it finds
     Calls inside the steps that need a value from the device: ``.item()``, ``.cpu()``, ``bool(tensor)``,
-    ``nonzero``, indexing with a mask, ``print`` of a tensor, ``torch.cuda.synchronize()``.
+    ``nonzero``, indexing with a mask, ``print`` of a tensor, ``torch.cuda.synchronize()``. And checks of all
+    values of a tensor, such as those that ``torch.distributions`` makes of its arguments.
 
 Why it is slow
     The host cannot launch ahead while it waits. When the value arrives the queue is empty, and the device
@@ -12,21 +13,27 @@ How it decides
     Idle time whose cause is ``synchronization``: the device ran dry while its launching thread sat in a
     synchronising call, or between that and the next launch. The op around the call shows what requested
     it. The flush at the end of the recording does not count, nor does what ends a copy from pageable
-    memory to the device (``pageable-copy``).
+    memory to the device (``pageable-copy``). A check is ``aten::_is_all_true`` or ``aten::all`` whose result
+    ``aten::is_nonzero`` reads next; the comparisons directly before go with it. Loops over results are
+    ``results-on-host``'s.
 
 What to do
     Keep the value on the device (``torch.where`` for a branch, accumulate the loss as a tensor), read it some
     steps later or every hundredth step, copy with ``non_blocking=True`` into pinned memory and read it after
-    the next step.
+    the next step. Once a program with distributions runs: ``Distribution.set_default_validate_args(False)``.
 
 Source
-    PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
+    PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization"; torch.distributions,
+    ``validate_args``.
 """
 
 from dataclasses import dataclass
 
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
+from kinetoscope.findings.rules.results_on_host import waits_of_loops
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,12 @@ _VALUE = SyncCall(".item(), float(t), int(t) or bool(t)")
 _COPY = SyncCall(
     "a copy between host and device that blocks",
     "Copy with non_blocking=True, from or into page-locked memory, and read what it brings later.",
+    "x = x.to(device, non_blocking=True)",
+)
+_SENT = SyncCall(
+    "a small tensor of the CPU (indices, a value of a schedule) that is sent to the device",
+    "Send it with non_blocking=True: so few bytes are taken over at once. Or keep it on the device, as a "
+    "buffer of the module, and index it there.",
     "x = x.to(device, non_blocking=True)",
 )
 _FIXED_SIZE = "Keep the size fixed: torch.where or a product with the mask; or find the indices once."
@@ -66,28 +79,43 @@ CALLS = {
 }
 
 
+# `torch._is_all_true` is what torch.distributions asks of its constraints, and hardly anything else.
+VALIDATED = r"^aten::_is_all_true$"
+ALL = rf"{VALIDATED}|^aten::all$"
+COMPARES = (
+    rf"{ALL}|^aten::(eq|ne|ge|gt|le|lt|isfinite|isnan|remainder|reshape|view|__and__|__or__"
+    r"|(bitwise|logical)_(and|or|not))$"
+)
+APART_NS = 100_000  # Python between two ops of one check
+
+
 def find(view: RankView) -> Findings:
+    validated = checks(view)
+    yield from _checks(view, validated)
     uploads = waits_of_uploads(view)  # another rule's: page-locked memory is what fixes them
+    others = pl.concat([uploads, _waits_in(view, validated), waits_of_loops(view)])
     idle = view.idle("synchronization").filter(
-        pl.col("host_event").is_not_null(), ~pl.col("host_event").is_in(uploads.implode())
+        pl.col("host_event").is_not_null(), ~pl.col("host_event").is_in(others.implode())
     )
     if idle.is_empty():
         return
     host = view.trace.host_events
     callers = host["parent"].gather(idle["host_event"])
+    sends = host["parent"].gather(view.kernels(r"HtoD.*Pageable")["launch"].drop_nulls())
     idle = idle.with_columns(
         callers.alias("op"),
         host["name"].gather(callers).cast(pl.String).fill_null("the program").alias("caller"),
         host["name"].gather(idle["host_event"]).cast(pl.String).alias("call"),
+        callers.is_in(sends.drop_nulls().implode()).fill_null(False).alias("sends"),
     )
-    for (caller, call), group in idle.group_by("caller", "call", maintain_order=True):
+    for (caller, call, sent), group in idle.group_by("caller", "call", "sends", maintain_order=True):
         times = view.per_step(group["host_event"].n_unique())
         us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
-        known = CALLS.get(str(caller))
+        known = _SENT if sent else CALLS.get(str(caller))
         remedy = known or SyncCall("")
         yield Finding(
-            subject=f"{caller} {call}",
+            subject=f"{caller} {call}" + (" sends" if sent else ""),
             title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call})",
             affected_us=us,
             saving=savings.of(view, no_wait(group["host_event"]), "the steps without these waits"),
@@ -95,6 +123,55 @@ def find(view: RankView) -> Findings:
             advice=(f"This is {known.meaning}. " if known else "") + remedy.advice,
             snippet=remedy.snippet,
             source=evidence.source(view, longest["op"]),
+        )
+
+
+def checks(view: RankView) -> pl.DataFrame:
+    """The ops (rows of ``host_events``) of checks whether all values of a tensor pass; ``check`` numbers the
+    checks, and ``validated`` says that it is one of torch.distributions."""
+    ops = view.called.filter(matching(view.called, "category", "(?i)^(cpu_op|operator)$"))
+    part, asks = matching(ops, "name", COMPARES), matching(ops, "name", ALL)
+    ends = matching(ops, "name", "^aten::is_nonzero$") & asks.shift(1, fill_value=False)
+    validated = matching(ops, "name", VALIDATED).shift(1)
+    ops = ops.with_columns(
+        check=ends.cast(pl.UInt32).cum_sum(reverse=True), run=(~(part | ends)).cum_sum(), ends=ends
+    ).filter(part | ends)
+    last = ops.filter("ends").select("check", "run", validated=validated.filter(ends))
+    return ops.join(last, on=["check", "run"], maintain_order="left")
+
+
+def _waits_in(view: RankView, ops: pl.DataFrame) -> pl.Series:
+    """The synchronising calls inside of these ops."""
+    host = view.trace.host_events
+    inside = nearest(host, host["id"].is_in(ops["id"].implode()))
+    return host["id"].filter(inside.is_not_null() & matching(host, "name", SYNCHRONIZATION))
+
+
+def _checks(view: RankView, ops: pl.DataFrame) -> Findings:
+    for (validated,), group in ops.group_by("validated", maintain_order=True):
+        waits = _waits_in(view, group)
+        if waits.is_empty():  # tensors of the CPU
+            continue
+        number = group["check"].n_unique()
+        what = (
+            "torch.distributions checks its arguments"
+            if validated
+            else "The program checks all values of a tensor"
+        )
+        yield Finding(
+            subject="validate_args" if validated else "checks",
+            title=f"{what} {_often(view.per_step(number))} per {view.unit}, and waits for the answer",
+            saving=savings.of(
+                view, without_host(in_a_row(group, APART_NS)) | no_wait(waits), "the checks' ops and waits"
+            ),
+            evidence=[evidence.of(view, f"{numbers.count(number, 'check')}", group)],
+            advice="Once the program is known to be right, leave them out."
+            if validated
+            else "Check every hundredth step, or add what fails up on the device and look at it later.",
+            snippet="torch.distributions.Distribution.set_default_validate_args(False)"
+            if validated
+            else None,
+            source=evidence.source(view, group.filter("ends")["id"]),
         )
 
 

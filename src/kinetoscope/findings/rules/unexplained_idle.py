@@ -13,8 +13,9 @@ Why it is slow
 
 How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
-    where it ends with one made in time. What silence costs is a ceiling: all of it, where that code goes to
-    another thread or to the loader's workers. What would end a delay is not known, and nothing is promised.
+    where it ends with one made in time. A silence after reading results is ``results-on-host``'s. What
+    silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
+    What would end a delay is not known, and nothing is promised.
 
 What to do
     Silence: record it with stacks (``kinetoscope run --stacks``), which name the functions; then take them
@@ -26,6 +27,7 @@ Source
 """
 
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.results_on_host import silences
 
 SHOWN = 3  # gaps
 
@@ -34,6 +36,8 @@ def find(view: RankView) -> Findings:
     gaps = _unexplained(view)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
+    after_reading = intervals.covered(intervals.union(spans(silences(view))), silent)
+    silent = silent.filter(2 * after_reading < silent["idle_ns"])
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
             title="The device waits for code that was not recorded: Python, or a library that is not "

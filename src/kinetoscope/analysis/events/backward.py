@@ -1,0 +1,68 @@
+"""Backward passes: where each begins, and the forward ops that checkpointing runs again in them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.model import Trace
+
+# Functions of autograd that torch.utils.checkpoint (with reentrant autograd and without) runs in the forward
+# pass, and their kin of other libraries.
+CHECKPOINT = r"^(_NoopSaveInputs|CheckpointFunction)$"
+
+
+@remembered
+def passes(trace: Trace) -> pl.DataFrame:
+    """The backward passes: ``lane``, ``step`` (row of ``steps``; null outside of them), ``start_ns``,
+    ``end_ns``, ``nodes`` (how many of autograd's nodes ran) and ``shape`` (a hash of their names, in order).
+
+    Autograd runs the node with the highest sequence number first, and ops get rising numbers: a node with a
+    higher one than all before it begins the next pass. Without sequence numbers there is no pass.
+    """
+    host = trace.host_events
+    nodes = host.filter(matching(host, "name", AUTOGRAD_NODE))
+    outer = nearest(host, matching(host, "name", AUTOGRAD_NODE)).gather(nodes["parent"])
+    nodes = nodes.filter(outer.is_null()).sort("lane", "start_ns")
+    so_far = pl.col("sequence").cum_max().over("lane")
+    begins = (pl.col("sequence") > so_far.forward_fill().shift(1).over("lane")).fill_null(
+        pl.col("sequence") == so_far
+    )
+    found = nodes.with_columns(number=begins.fill_null(False).cast(pl.Int32).cum_sum().over("lane"))
+    marks = trace.steps.select("start_ns", step="id").sort("start_ns")
+    return (
+        found.filter(pl.col("number") > 0)
+        .group_by("lane", "number", maintain_order=True)
+        .agg(
+            pl.col("start_ns").min(),
+            END.max(),
+            nodes=pl.len(),
+            shape=pl.col("name").cast(pl.String).str.join("\n").hash(),
+        )
+        .sort("start_ns")
+        .join_asof(marks, on="start_ns", check_sortedness=False)
+        .select("lane", "step", "start_ns", "end_ns", "nodes", "shape")
+    )
+
+
+@remembered
+def recomputed(trace: Trace) -> pl.DataFrame:
+    """The intervals of backward passes in which checkpointing runs a part of the forward pass again:
+    ``lane``, ``start_ns``, ``duration_ns``.
+
+    Forward ops have a sequence number and no thread of a forward pass; inside of a node of autograd they are
+    computed again. So are they where gradients are differentiated: without a function of checkpointing
+    in the trace there are no such intervals. A node asks for what it needs before it does anything itself.
+    """
+    host = trace.host_events
+    node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
+    forward = (host["sequence"].is_not_null() & (host["forward_thread"].fill_null(0) == 0)) & ~node
+    if not matching(host, "name", CHECKPOINT).any() or not forward.any():
+        return host.select("lane", "start_ns", "duration_ns").clear()
+    inner = host.filter(forward & node.gather(host["parent"]).fill_null(False))
+    ends = inner.select("parent", END).group_by("parent", maintain_order=True).agg(pl.col("end_ns").max())
+    around = host.select("lane", "start_ns")[ends["parent"]]
+    return around.with_columns(duration_ns=ends["end_ns"] - around["start_ns"]).sort("lane", "start_ns")

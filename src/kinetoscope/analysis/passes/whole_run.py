@@ -1,0 +1,478 @@
+"""The phases of the whole run: how much of it steps like the recorded ones make up, and what the rest is.
+
+The main thread was sampled from the process' start to its end (``recording.whole_run``). While steps were
+timed, all samples lay below one function, in which the loop of the steps is: the deepest that all of them
+share, and that the tick shares by which steps were found. What was seen there is the steps, wherever in the
+run it is seen again. All else is another phase: named by the function that it is in where its stack leaves
+that of the steps, by lines where there is none, or by what torch or Python does there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Literal
+
+import msgspec
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.unprofiled import unprofiled
+from kinetoscope.recording.manifest import StepTimings
+from kinetoscope.recording.whole_run import PERIODS, Period, SampledPlace, WholeRun
+from kinetoscope.sources.run import LoadedRun
+
+# So many samples of timed steps are enough to know them by; with fewer, those count while their time settled.
+OF_TIMED = 20
+FEWEST = 3  # samples of steps: fewer say nothing
+# A part of the steps may have been missed by samples of them where that is as likely as this, or more.
+MISSED = 0.05
+# What is seen in a row for so many steps is no part of one.
+STEPS_IN_A_ROW = 2
+# Of the run: what takes no more is joined.
+SMALL = 0.01
+# What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
+IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
+NAMED = ("loading data", "saving")
+
+Kind = Literal["steps", "importing", "compiling", "setup", "phase", "other"]
+
+
+class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of the run; phases of one run sum to ``WholeRunRow.time_us``.
+
+    Attributes:
+        name: a function, lines, or what torch or Python does.
+        where: ``file.py:12``, where that begins; null of the steps and of what is joined.
+        first_line, last_line: the first and the last that was seen, where they are lines.
+        kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
+        times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
+            where that is not known.
+        longest_us: from its first to its last sample, the longest time that it was seen in a row.
+    """
+
+    name: str
+    kind: Kind
+    time_us: float
+    share: float
+    where: str | None = None
+    times: int = 0
+    longest_us: float = 0.0
+    first_line: int | None = None
+    last_line: int | None = None
+
+    @property
+    def title(self) -> str:
+        """``evaluate (train.py:88)``; lines say where they are."""
+        return (
+            self.name if self.where is None or self.first_line is not None else f"{self.name} ({self.where})"
+        )
+
+
+class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole run of one rank's process, from its start to its end.
+
+    Attributes:
+        time_us: of the process, without the pauses that the recording made and what was recorded
+            (``ours_us``), and without the time in which it profiled itself (``unseen_us``).
+        steps_in: the function that the steps' loop is in.
+        steps_share: the part of ``time_us`` that steps like the recorded ones make up.
+        steps_share_after_setup: the same of what is left without importing, compiling and setup.
+        about_steps: about how many steps that is; null where their time is not known.
+        timed_steps, recorded_steps: of those.
+        first_optimizer_after: the function in which an optimizer first stepped once all was recorded; null:
+            none did.
+        sampling_us: what the samples took of the processor.
+    """
+
+    rank: int
+    time_us: float
+    ours_us: float
+    unseen_us: float
+    sampling_us: float
+    samples: int
+    steps_in: str
+    steps_share: float
+    steps_share_after_setup: float
+    about_steps: int | None
+    timed_steps: int
+    recorded_steps: int
+    phases: list[RunPhase]
+    first_optimizer_after: str | None = None
+
+
+@remembered
+def whole_run(run: LoadedRun) -> WholeRunRow | None:
+    """The phases of the whole run; None of a bare trace, and where no steps were sampled."""
+    records = {record.rank: record for record in run.manifest.ranks} if run.manifest else {}
+    for rank, watched in sorted(run.watched.items()):
+        if rank in records and (found := phases(watched, records[rank].steps, rank)) is not None:
+            return found
+    return None
+
+
+def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRow | None:
+    """The phases of one process, from its samples; None where too few are of its steps."""
+    tree = _Tree(watched)
+    periods: tuple[Period, ...] = ("timed",)
+    if tree.samples_of(tree.roots, periods) < OF_TIMED:
+        periods = ("settling", "timed")
+    evidence = tree.samples_of(tree.roots, periods)
+    path = _loop(tree, watched.tick, periods)
+    if not path or evidence < FEWEST:
+        return None
+    timed = unprofiled(timings)
+    step_s = timings.profiled_step_s if timed is None else timed.mean_us / 1e6
+    found = _Phases(tree, path, periods, evidence, step_s or 0.0)
+    found.divide()
+    total_s = watched.earlier_s + sum(sum(node.seconds) for node in watched.nodes)
+    found.parts[IMPORTING, "", 0].seconds["before"] += watched.earlier_s
+    rows = _rows(found, total_s)
+    setup_s = sum(row.time_us for row in rows if row.kind in ("importing", "compiling", "setup")) / 1e6
+    steps_s = found.steps.total_s
+    return WholeRunRow(
+        rank=rank,
+        time_us=1e6 * total_s,
+        ours_us=1e6 * watched.ours_s,
+        unseen_us=1e6 * watched.unseen_s,
+        sampling_us=1e6 * watched.cpu_s,
+        samples=tree.samples_of(tree.roots, PERIODS),
+        steps_in=tree.name_of(path[-1]),
+        steps_share=steps_s / total_s,
+        steps_share_after_setup=min(1.0, steps_s / (total_s - setup_s)) if total_s > setup_s else 1.0,
+        about_steps=round(steps_s / step_s) if step_s else None,
+        timed_steps=sum(timed.counts) if timed else 0,
+        recorded_steps=len(timings.profiled_s),
+        phases=rows,
+        first_optimizer_after=None if timings.found_by == "optimizer" else _first_optimizer_after(tree),
+    )
+
+
+@dataclass
+class _Part:
+    """One phase, or a candidate for one."""
+
+    seconds: dict[Period, float] = field(default_factory=lambda: dict.fromkeys(PERIODS, 0.0))
+    samples: int = 0
+    stays: int = 0
+    longest_s: float = 0.0
+    lines: list[int] = field(default_factory=list[int])
+    in_loop: bool = False  # it is below the function of the loop, and may be a part of the steps
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def later_s(self) -> float:
+        return self.total_s - self.seconds["before"]
+
+    def add(self, other: _Part) -> None:
+        for period in PERIODS:
+            self.seconds[period] += other.seconds[period]
+        self.samples += other.samples
+        self.stays += other.stays
+        self.longest_s = max(self.longest_s, other.longest_s)
+
+
+class _Tree:
+    """The samples' tree, with what is below each node; what imports and compiles is taken out."""
+
+    def __init__(self, watched: WholeRun) -> None:
+        self.nodes, self.places = watched.nodes, watched.places
+        self.children: list[list[int]] = [[] for _ in self.nodes]
+        self.roots: list[int] = []
+        self.seconds = [list(node.seconds) for node in self.nodes]  # with all that is below
+        self.samples = [list(node.samples) for node in self.nodes]
+        for number, node in enumerate(self.nodes):
+            (self.roots if node.parent < 0 else self.children[node.parent]).append(number)
+        for number, node in reversed(list(enumerate(self.nodes))):
+            if node.parent >= 0:
+                seconds, samples = self.seconds[node.parent], self.samples[node.parent]
+                for at in range(len(PERIODS)):
+                    seconds[at] += self.seconds[number][at]
+                    samples[at] += self.samples[number][at]
+
+    def place(self, node: int) -> SampledPlace | None:
+        """The function that a node is, or what is done there; None of a line."""
+        number = self.nodes[node].place
+        return None if number < 0 else self.places[number]
+
+    def does(self, node: int) -> str:
+        """The name of what torch or Python does at a node; empty at others."""
+        place = self.place(node)
+        return place.name if place is not None and not place.file else ""
+
+    def is_function(self, node: int) -> bool:
+        place = self.place(node)
+        return place is not None and bool(place.file)
+
+    def function_of(self, node: int) -> int:
+        """The function that a node is, or is in; -1: none."""
+        while node >= 0 and not self.is_function(node):
+            node = self.nodes[node].parent
+        return node
+
+    def name_of(self, node: int) -> str:
+        """``evaluate (train.py:88)``."""
+        place = self.place(node)
+        return "" if place is None else f"{_function(place)} ({_where(place)})"
+
+    def samples_of(self, nodes: Iterable[int], periods: Iterable[Period]) -> int:
+        places = [PERIODS.index(period) for period in periods]
+        return sum(self.samples[node][place] for node in nodes for place in places)
+
+    def part(self, node: int, *, alone: bool = False) -> _Part:
+        """A node, with all that is below it or without."""
+        own = self.nodes[node]
+        seconds = own.seconds if alone else self.seconds[node]
+        samples = own.samples if alone else self.samples[node]
+        part = _Part(dict(zip(PERIODS, seconds, strict=True)), sum(samples))
+        if not alone:
+            part.stays, part.longest_s = own.stays, own.longest_s
+        return part
+
+    def path(self, node: int) -> list[int]:
+        """The nodes from a root to this one."""
+        found: list[int] = []
+        while node >= 0:
+            found.append(node)
+            node = self.nodes[node].parent
+        return found[::-1]
+
+
+def _loop(tree: _Tree, tick: int | None, periods: tuple[Period, ...]) -> list[int]:
+    """The path to the function that the loop of the steps is in; empty where steps have none in common."""
+    path: list[int] = []
+    below = tree.roots
+    while True:
+        seen = [node for node in below if tree.samples_of([node], periods)]
+        ends_here = bool(path) and tree.samples_of([path[-1]], periods) > tree.samples_of(seen, periods)
+        if ends_here or len(seen) != 1:
+            break
+        path.append(seen[0])
+        below = tree.children[seen[0]]
+    if tick is not None:
+        shared = zip(path, tree.path(tick), strict=False)
+        path = [one for one, other in shared if one == other]
+    while path and not tree.is_function(path[-1]):
+        path.pop()
+    return path
+
+
+# A function by its name, file and first line; lines by their function, and where they are.
+AMONG_STEPS, BEFORE_STEPS, AFTER_STEPS = -1, -2, -3
+_Key = tuple[str, str, int]
+
+
+class _Phases:
+    """Divides a tree into the steps and other parts."""
+
+    def __init__(
+        self, tree: _Tree, path: list[int], periods: tuple[Period, ...], evidence: int, step_s: float
+    ) -> None:
+        self.tree, self.path, self.periods = tree, path, periods
+        self.evidence, self.step_s = evidence, step_s
+        self.steps = _Part()
+        self.parts: dict[_Key, _Part] = {(IMPORTING, "", 0): _Part(), (COMPILING, "", 0): _Part()}
+        self.on_path = {tree.nodes[node].place for node in path if tree.is_function(node)}
+        seen = (node for node in range(len(tree.nodes)) if tree.samples_of([node], periods))
+        self.seen = {tree.nodes[node].place for node in seen if tree.is_function(node)}
+
+    def divide(self) -> None:
+        """Fill ``steps`` and ``parts``."""
+        on_path = dict(zip(self.path, [*self.path[1:], -1], strict=True))
+        for root in self.tree.roots:
+            if root not in on_path:
+                self._outside(root)
+        for node, following in on_path.items():
+            if following < 0:
+                self._around_the_loop(node)
+                continue
+            line = self.tree.nodes[following].line
+            for child in self.tree.children[node]:
+                if child != following:
+                    self._outside(child, (line, line))
+            if own := self.tree.part(node, alone=True).samples:
+                self._add_lines(node, (line, line), self.tree.nodes[node].line, own)
+        loop_s = self.steps.later_s + sum(part.later_s for part in self.parts.values() if part.in_loop)
+        for key, part in list(self.parts.items()):
+            if part.in_loop and self._is_of_steps(part, loop_s):
+                self.steps.add(self.parts.pop(key))
+
+    def _is_of_steps(self, part: _Part, loop_s: float) -> bool:
+        """Whether a part that no sample of the steps shows is one of theirs all the same: it is so small that
+        they may have missed it, and it is not seen in a row for longer than a step."""
+        share = part.later_s / loop_s if loop_s > 0 else 0.0
+        in_a_row = part.samples >= 4 and part.samples >= 2 * part.stays > 0
+        longer = in_a_row and part.longest_s > STEPS_IN_A_ROW * self.step_s
+        return part.later_s > 0 and not longer and (1 - min(1.0, share)) ** self.evidence >= MISSED
+
+    def _around_the_loop(self, loop: int) -> None:
+        """Divide what the function of the loop calls."""
+        tree = self.tree
+        seen = [child for child in tree.children[loop] if tree.samples_of([child], self.periods)]
+        lines = [tree.nodes[child].line for child in seen if tree.place(child) is None]
+        extent = (min(lines), max(lines)) if lines else (0, 1 << 53)
+        self.steps.add(tree.part(loop, alone=True))
+        for child in tree.children[loop]:
+            if extent[0] <= tree.nodes[child].line <= extent[1]:
+                self._in_steps(child)
+            else:
+                self._outside(child, extent, in_loop=True)
+
+    def _in_steps(self, node: int) -> None:
+        """Divide what may be a part of the steps."""
+        if not self._apart(node):
+            if not self.tree.samples_of([node], self.periods):
+                for child in self._named(node):
+                    self._add(child, self.tree.part(child), in_loop=True)
+                return
+            self.steps.add(self.tree.part(node, alone=True))
+            for child in self.tree.children[node]:
+                self._in_steps(child)
+
+    def _named(self, node: int) -> Iterator[int]:
+        """The functions that a line calls, if it does nothing else of note; else the node itself."""
+        below = self.tree.children[node] if self.tree.place(node) is None else []
+        functions = [child for child in below if self.tree.is_function(child)]
+        whole, called = self.tree.part(node), [self.tree.part(child) for child in functions]
+        if functions and sum(part.samples for part in called) == whole.samples:
+            yield from functions
+        else:
+            yield node
+
+    def _outside(self, node: int, extent: tuple[int, int] = (0, 0), *, in_loop: bool = False) -> None:
+        """Divide what is no part of the steps; below the function of the loop it is called from other lines
+        than those of the steps."""
+        if self._apart(node):
+            return
+        if self.tree.is_function(node) and self.tree.nodes[node].place in self.on_path:
+            # It runs whatever it is given: a timer, a retry; what it was given names the phase.
+            for child in self.tree.children[node]:
+                line = self.tree.nodes[child].line
+                self._outside(child, (line, line), in_loop=in_loop)
+            return
+        if self.tree.place(node) is not None:
+            self._add(node, self.tree.part(node), in_loop=in_loop)
+            return
+        function, line = self.tree.nodes[node].parent, self.tree.nodes[node].line
+        rest = self.tree.part(node, alone=True)
+        for child in self.tree.children[node]:
+            named = self.tree.is_function(child) and not (in_loop and self._is_seen(child))
+            if named or self.tree.does(child) in NAMED:
+                self._outside(child, extent, in_loop=in_loop)
+            elif not self._apart(child):
+                rest.add(self.tree.part(child))
+        self._add_lines(function, extent, line, rest.samples, rest, in_loop=in_loop)
+
+    def _is_seen(self, node: int) -> bool:
+        return self.tree.nodes[node].place in self.seen
+
+    def _apart(self, node: int) -> bool:
+        """Take out what imports or compiles, wherever it is; True where that is all of the node."""
+        does = self.tree.does(node)
+        if does in (IMPORTING, COMPILING):
+            self.parts[does, "", 0].add(self.tree.part(node))
+            return True
+        return False
+
+    def _add(self, node: int, part: _Part, *, in_loop: bool) -> None:
+        """A part that is named by a node."""
+        place, does = self.tree.place(node), self.tree.does(node)
+        if place is None:
+            function = self.tree.nodes[node].parent
+            line = self.tree.nodes[node].line
+            self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
+            return
+        key = (_function(place), place.file, place.line)
+        if does:
+            around = self.tree.function_of(node)
+            outer = self.tree.place(around) if around >= 0 else None
+            key = (does, outer.file, outer.line) if outer else (does, "", 0)
+        self._into(key, part, in_loop=in_loop)
+
+    def _add_lines(
+        self,
+        function: int,
+        extent: tuple[int, int],
+        line: int,
+        samples: int,
+        part: _Part | None = None,
+        *,
+        in_loop: bool = False,
+    ) -> None:
+        """A line of a function: before the ``extent`` of those of the steps, among them or after them."""
+        node = self.tree.function_of(function)
+        place = self.tree.place(node) if node >= 0 else None
+        if place is None or not samples:
+            return
+        side = BEFORE_STEPS if line < extent[0] else AFTER_STEPS if line > extent[1] else AMONG_STEPS
+        part = self.tree.part(function, alone=True) if part is None else part
+        part.lines.append(line)
+        self._into((_function(place), place.file, side), part, in_loop=in_loop)
+
+    def _into(self, key: _Key, part: _Part, *, in_loop: bool) -> None:
+        known = self.parts.setdefault(key, _Part(in_loop=in_loop))
+        known.add(part)
+        known.lines += part.lines
+
+
+def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
+    """The steps, the other phases by their time, and what is joined."""
+
+    def row(name: str, kind: Kind, part: _Part, where: str | None = None) -> RunPhase:
+        return RunPhase(
+            name=name,
+            kind=kind,
+            time_us=1e6 * part.total_s,
+            share=part.total_s / total_s,
+            where=where,
+            times=part.stays,
+            longest_us=1e6 * part.longest_s,
+        )
+
+    rows: list[RunPhase] = []
+    joined = _Part()
+    for (name, file, line), part in found.parts.items():
+        if part.total_s <= SMALL * total_s:
+            joined.add(part)
+            continue
+        kind: Kind = "setup" if part.seconds["before"] > part.later_s else "phase"
+        where = _where(SampledPlace(file, name, line)) if file else None
+        if name in (IMPORTING, COMPILING) and not file:
+            kind = "importing" if name == IMPORTING else "compiling"
+        if part.lines:
+            first, last = min(part.lines), max(part.lines)
+            lines = row(_of_lines(name, first, last), kind, part, _where(SampledPlace(file, name, first)))
+            rows.append(msgspec.structs.replace(lines, first_line=first, last_line=last))
+            continue
+        rows.append(row(name, kind, part, where))
+    rows.sort(key=lambda one: -one.time_us)
+    rows.insert(0, row("steps like the recorded ones", "steps", found.steps))
+    if joined.total_s > 0:
+        rows.append(msgspec.structs.replace(row("other", "other", joined), times=0, longest_us=0.0))
+    return rows
+
+
+def _first_optimizer_after(tree: _Tree) -> str | None:
+    """The function in which optimizers step, where they do so only once all is recorded."""
+    stepping = [node for node in range(len(tree.nodes)) if tree.does(node) == OPTIMIZER]
+    if not stepping or tree.samples_of(stepping, PERIODS[:-1]):
+        return None
+    functions = [tree.function_of(node) for node in stepping]
+    return next((tree.name_of(node) for node in functions if node >= 0), None)
+
+
+def _function(place: SampledPlace) -> str:
+    """A function's name as its author knows it; of a module's own code, the file's."""
+    name = place.name.rpartition("<locals>.")[2]
+    return PurePath(place.file).name if name == "<module>" else name
+
+
+def _of_lines(function: str, first: int, last: int) -> str:
+    return f"{f'line {first}' if first == last else f'lines {first}–{last}'} of {function}"
+
+
+def _where(place: SampledPlace) -> str:
+    return f"{PurePath(place.file).name}:{place.line}"

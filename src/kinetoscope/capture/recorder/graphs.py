@@ -1,0 +1,91 @@
+"""CUDA graphs: how each is captured, recorded once with its ops and stacks, and which is replayed when.
+
+A replay's kernels say nothing of the ops that put them into the graph; its capture does, launch for launch
+(see ``trace.captures``). A capture is recorded in a session of the profiler of its own, which starts before
+the capture begins and ends after it has ended. One that falls into the recording of the program's first steps
+is in that, which is kept: to end a session inside the ops and backward passes that it records, where Inductor
+captures, crashes the process.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
+
+# Engines capture some seventy batches; what is beyond this much time or so many stays without its ops.
+MOST, LONGEST_S = 256, 8.0
+
+
+class GraphCaptures:
+    """Records captures, one after the other.
+
+    Args:
+        trace: the file of the recorded steps; those of captures lie next to it, numbered.
+
+    Attributes:
+        paths: the files, by the numbers of their captures; one that holds several stands there several times.
+        missed: captures that were not recorded.
+    """
+
+    def __init__(self, device: TorchDevice, trace: Path) -> None:
+        self.device, self.trace = device, trace
+        self.paths: list[Path] = []
+        self.missed = 0
+        self.first = trace.with_suffix(".first.json")
+        self.session: KinetoSession | None = None
+        self.spent_s = 0.0
+        self.numbers: WeakKeyDictionary[Any, int] = device.captures.numbers
+
+    def wanted(self) -> bool:
+        """Whether one more capture may be recorded; it counts as missed otherwise."""
+        if len(self.paths) < MOST and self.spent_s < LONGEST_S:
+            return True
+        self.missed += 1
+        return False
+
+    def seen(self, graph: Any) -> None:
+        """A capture that is about to begin will be in the recording of the first steps."""
+        self.numbers[graph] = len(self.paths)
+        self.paths.append(self.first)
+
+    def keep_first(self) -> None:
+        """The recording of the first steps is written: keep it, if captures are in it."""
+        if self.first in self.paths:
+            shutil.copyfile(self.trace, self.first)
+
+    def begin(self, graph: Any) -> None:
+        """Record the capture that is about to begin in this thread."""
+        began = time.perf_counter()
+        session = self.device.session(kind="capture", any_thread=False)
+        session.prepare()
+        session.start()
+        self.session = session
+        self.numbers[graph] = len(self.paths)
+        self.spent_s += time.perf_counter() - began
+
+    def end(self, graph: Any) -> None:
+        """The capture has ended: write it."""
+        session, self.session = self.session, None
+        if session is None:
+            return
+        began = time.perf_counter()
+        session.stop()
+        path = self.trace.with_suffix(f".capture{len(self.paths)}.json")
+        try:
+            session.export(path)
+            self.paths.append(path)
+        except OSError:  # the disk is full: its kernels stay without their ops
+            self.numbers.pop(graph, None)
+            self.missed += 1
+        self.spent_s += time.perf_counter() - began
+
+    def notes(self) -> list[str]:
+        """A sentence on captures that were not recorded."""
+        if not self.missed:
+            return []
+        return [f"{self.missed} captures of CUDA graphs were not recorded: their kernels have no op"]

@@ -1,0 +1,207 @@
+"""Where in the program a source's calls stand, and how many of them make one round of the loop around them.
+
+A denoising step with guidance calls its network twice, from two lines of one loop: a step is both calls. The
+calls alone do not say so; the places that they are made from do, since these repeat with every round.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
+from types import FrameType
+from typing import Any, NamedTuple
+
+import kinetoscope
+
+# An instruction of a function that runs: the identity of its code, and the instruction's offset in it.
+Position = tuple[int, int]
+# The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
+Site = tuple[Position, ...]
+
+LONGEST_ROUND = 16
+# A round is believed once it has been seen so often in a row.
+ROUNDS = 3
+KEPT = LONGEST_ROUND * ROUNDS
+# Without its first call for so many rounds, a round ends all the same.
+LOST = 4
+
+_OURS = os.path.dirname(kinetoscope.__file__) + os.sep
+
+
+class CallStack:
+    """The program's functions on the stack, as far as they are known: here, not at all."""
+
+    def site(self) -> Site:
+        """The call site of what runs."""
+        return ()
+
+    def position(self, depth: int) -> Position | None:
+        """The position of the function so many calls above the innermost one."""
+        return None
+
+    def place(self) -> str:
+        """``under sample (guided.py:80)``, of the innermost function; empty where there is none."""
+        return ""
+
+
+UNKNOWN_STACK = CallStack()
+
+
+class ProgramStack(CallStack):
+    """The stack of the thread that asks, without the frames of torch and of kinetoscope; keeps no frame."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.hidden = (_OURS, os.path.dirname(torch.__file__) + os.sep)
+
+    def _frames(self) -> Iterator[FrameType]:
+        frame = inspect.currentframe()
+        while frame is not None:
+            if not frame.f_code.co_filename.startswith(self.hidden):
+                yield frame
+            frame = frame.f_back
+
+    def site(self) -> Site:
+        return tuple((id(frame.f_code), frame.f_lasti) for frame in self._frames())[::-1]
+
+    def position(self, depth: int) -> Position | None:
+        frame = next(islice(self._frames(), depth, None), None)
+        return None if frame is None else (id(frame.f_code), frame.f_lasti)
+
+    def place(self) -> str:
+        frame = next(self._frames(), None)
+        if frame is None:
+            return ""
+        code: Any = frame.f_code
+        where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        name = getattr(code, "co_qualname", code.co_name)
+        return f"at {where}" if name == "<module>" else f"under {name} ({where})"
+
+
+def period(calls: Sequence[Hashable], longest: int = LONGEST_ROUND, rounds: int = ROUNDS) -> int | None:
+    """The length of the round that the latest calls repeat: the one that explains most of them, and of these
+    the shortest; None where no round has come so often in a row."""
+    known: dict[Hashable, int] = {}
+    numbers = [known.setdefault(call, len(known)) for call in calls]  # compared sooner than call sites
+    best, reach = None, 0
+    for length in range(1, min(longest, len(calls) // rounds) + 1):
+        at = len(calls) - 1
+        while at >= length and numbers[at] == numbers[at - length]:
+            at -= 1
+        periodic = len(calls) - 1 - at + length
+        if periodic >= rounds * length and periodic > reach:
+            best, reach = length, periodic
+    return best
+
+
+class LoopRound(NamedTuple):
+    """One round of a loop.
+
+    Attributes:
+        calls: how many it has.
+        depth: of the function that the loop's body is in, counted from the innermost one of the first call.
+        first: the position of the first call in that function.
+        unique: no other call of the round has it.
+    """
+
+    calls: int
+    depth: int
+    first: Position
+    unique: bool
+
+    def begins(self, position: Position | None, since: int) -> bool:
+        """Whether a round begins at a call, so many calls after the first of the last round.
+
+        Args:
+            position: of the function at ``depth``.
+        """
+        if since >= LOST * self.calls:
+            return True
+        return position == self.first and (self.unique or since >= self.calls)
+
+
+def first_call(sites: Sequence[Site]) -> int:
+    """Which call of a round comes first in the body of the loop.
+
+    The calls' stacks part in the function that the body is in; the one that has come least far in it is the
+    first. Where they part in different functions, nothing is first, and the round stays as it is.
+    """
+    level = _parting(sites)
+    if any(len(site) <= level or site[level][0] != sites[0][level][0] for site in sites):
+        return 0
+    least = min(site[level][1] for site in sites)
+    # Of equal ones, calls of an inner loop, the one that follows another.
+    ready = [place for place, site in enumerate(sites) if site[level][1] == least]
+    return next((place for place in ready if (place - 1) % len(sites) not in ready), ready[0])
+
+
+def _parting(sites: Sequence[Site]) -> int:
+    shortest = min(map(len, sites))
+    return next((at for at in range(shortest) if len({site[at] for site in sites}) > 1), shortest)
+
+
+class CallLoop:
+    """The latest call sites of one source, and the round that they repeat.
+
+    Attributes:
+        round: the round that was found; None: each call is a round.
+        regular: all calls so far come from one place.
+        length: of the round that the latest calls repeat; None: of none.
+    """
+
+    def __init__(self) -> None:
+        self.sites: deque[Site] = deque(maxlen=KEPT)
+        self.calls = 0
+        self.round: LoopRound | None = None
+        self.since = 0  # calls since the first of the latest round
+        self.regular = True
+        self.length: int | None = None
+
+    @property
+    def looking(self) -> bool:
+        """Whether further calls may still show another round."""
+        return self.calls < KEPT
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the calls come from several places and no round is known yet."""
+        return self.looking and self.round is None and not self.regular and self.length is None
+
+    def stop(self) -> None:
+        """Look no further."""
+        self.calls = KEPT
+
+    def called(self, site: Site) -> bool:
+        """A call from here: whether it shows another round than was known."""
+        self.regular = self.regular and (not self.sites or site == self.sites[-1])
+        self.sites.append(site)
+        self.calls += 1
+        self.length = length = 1 if self.regular else period(self.sites)
+        if length is None or length == (self.round.calls if self.round else 1):
+            return False
+        latest = list(self.sites)[-length:]
+        first = first_call(latest)
+        self.round = _round(latest[first:] + latest[:first]) if length > 1 else None
+        self.since = length - first - 2  # before this call
+        return True
+
+    def at_first(self, stack: CallStack) -> bool:
+        """Whether the next call, with this stack, is the first of a round."""
+        found = self.round
+        return found is None or found.begins(stack.position(found.depth), self.since + 1)
+
+    def pass_by(self, *, first: bool) -> None:
+        """The next call is made."""
+        self.since = 0 if first else self.since + 1
+
+
+def _round(sites: Sequence[Site]) -> LoopRound:
+    """The round of these calls, the first of them first."""
+    level = min(_parting(sites), len(sites[0]) - 1)
+    depth, position = len(sites[0]) - 1 - level, sites[0][level]
+    same = [site for site in sites if len(site) > depth and site[-1 - depth] == position]
+    return LoopRound(len(sites), depth, position, unique=len(same) == 1)

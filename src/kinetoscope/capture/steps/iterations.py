@@ -1,0 +1,76 @@
+"""Iterations of a program that acts and then trains on what came of it: runs of calls without gradients, each
+followed by several steps of an optimizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import NamedTuple
+
+# An iteration has so many calls without gradients, and so many steps, at least.
+FEWEST = 2
+# Similar runs differ in length by this factor at most: an episode ends when it ends.
+SIMILAR = 2
+# An iteration of more optimizer steps than that is not waited for.
+MOST_STEPS = 2_000
+
+
+class Iteration(NamedTuple):
+    """A run of calls without gradients, of the module that is called first, and the steps of optimizers that
+    follow it."""
+
+    acts: int
+    updates: int
+
+    def like(self, other: Iteration) -> bool:
+        pairs = zip(self, other, strict=True)
+        return all(max(pair) <= SIMILAR * min(pair) and min(pair) >= FEWEST for pair in pairs)
+
+
+class Iterations:
+    """Looks for iterations, from the program's first call on.
+
+    Whoever acts has acted before it trains for the first time. That sets it apart from evaluation after each
+    epoch and from statistics that are gathered anew, and is required. Calls with a batch of a data loader
+    each are an evaluation, whenever they come.
+
+    Attributes:
+        looking: an iteration may still be found.
+        found: the latest iteration, once two in a row were similar.
+    """
+
+    looking: bool
+    found: Iteration | None
+
+    def __init__(self) -> None:
+        self.looking, self.found = True, None
+        self._acts = Counter[Hashable]()
+        self._fed = self._updates = 0
+        self._last: Iteration | None = None
+
+    def acted(self, module: Hashable = 0, *, fed: bool = False) -> bool:
+        """The model is called without gradients: whether a third iteration begins after two similar ones.
+
+        Args:
+            fed: a data loader has given a batch since the call before.
+        """
+        if self.looking and self._updates:
+            now = Iteration(next(iter(self._acts.values())), self._updates)
+            self._acts.clear()
+            self._fed = self._updates = 0
+            if now.updates < FEWEST:
+                self.looking = False  # acting is a part of every step
+            elif self._last is not None and now.like(self._last):
+                self.looking, self.found = False, now
+            self._last = now
+        self._acts[module] += 1
+        self._fed += fed
+        return self.found is not None
+
+    def stepped(self) -> None:
+        """An optimizer steps."""
+        if self._updates == 0:
+            acts = self._acts.total()
+            self.looking = self.looking and acts >= FEWEST and 2 * self._fed < acts
+        self._updates += 1
+        self.looking = self.looking and self._updates <= MOST_STEPS

@@ -1,0 +1,142 @@
+"""A step in words, the parts it is made of, and the other sources that could have been it, each timed."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from kinetoscope.capture.steps.call_sites import period
+from kinetoscope.capture.steps.detector import SOURCES_WATCHED, SURENESS, Kind, Source, StepDetector
+from kinetoscope.recording.manifest import StepCandidate, StepLevel
+
+# What a step is, by the kind of source that it is taken from.
+ONE_STEP: dict[Kind, str] = {
+    "user": "what the program's own step() ends",
+    "optimizer": "one {}.step()",
+    "request": "one {}.generate()",
+    "module": "one call of {}",
+    "compiled": "one call of a compiled function",
+    "range": "one range {!r}",
+}
+# Of each source so many ticks are timed, and of so many sources: the surest, then the busiest.
+LATEST, LISTED = 64, 20
+
+
+@dataclass
+class Ticks:
+    """The ticks of one source.
+
+    Attributes:
+        times: when the latest were, seconds.
+    """
+
+    name: str
+    count: int = 0
+    times: deque[float] = field(default_factory=lambda: deque[float](maxlen=LATEST))
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from one to the next, at the median."""
+        return median(b - a for a, b in pairwise(self.times)) if len(self.times) > 1 else None
+
+
+class Candidates:
+    """The sources that ticked while steps were looked for."""
+
+    def __init__(self) -> None:
+        self.sources: dict[Source, Ticks] = {}
+
+    def ticked(self, source: Source, name: str, now_s: float) -> None:
+        found = self.sources.get(source)
+        if found is None:
+            if len(self.sources) >= SOURCES_WATCHED:
+                return
+            found = self.sources[source] = Ticks(name)
+        found.count += 1
+        found.times.append(now_s)
+
+    def seconds(self, source: Source) -> float | None:
+        """Seconds from one of its ticks to the next, at the median."""
+        return self.sources[source].seconds if source in self.sources else None
+
+    def name(self, source: Source) -> str:
+        return self.sources[source].name if source in self.sources else ""
+
+    def listed(self) -> tuple[StepCandidate, ...]:
+        """The surest first, of one kind the busiest."""
+        order = sorted(self.sources.items(), key=lambda item: (-SURENESS[item[0][0]], -item[1].count))
+        return tuple(
+            StepCandidate(kind=kind, name=ticks.name, ticks=ticks.count, seconds=ticks.seconds)
+            for (kind, _), ticks in order[:LISTED]
+        )
+
+
+def levels(
+    detector: StepDetector, candidates: Candidates, name: str, acting: Source | None = None, place: str = ""
+) -> tuple[StepLevel, ...]:
+    """A step of the source that leads, and what it is made of, outermost first.
+
+    Args:
+        name: of the leader.
+        acting: the module whose calls begin an iteration.
+        place: of the first call of a step.
+    """
+    leader = detector.leader
+    if leader is None:
+        return ()
+    kind = leader[0]
+    if kind == "iteration" and (found := detector.iterations.found) is not None:
+        optimizers = [source for source in candidates.sources if source[0] == "optimizer"]
+        names = {candidates.name(source) for source in optimizers}
+        update = f"{names.pop()}.step()" if len(optimizers) == 1 else "steps of optimizers"
+        seconds = [candidates.seconds(source) for source in optimizers]
+        act = f"calls of {name} without gradients"
+        return (
+            StepLevel(
+                kind=kind,
+                name=f"one iteration of {found.acts} {act}, then {found.updates} {update}",
+                option=kind,
+            ),
+            StepLevel(
+                kind="optimizer",
+                name=update,
+                calls=found.updates,
+                option="optimizer",
+                seconds=min((one for one in seconds if one is not None), default=None),
+            ),
+            StepLevel(
+                kind="module",
+                name=act.replace("calls", "call"),
+                calls=found.acts,
+                option=name,
+                seconds=candidates.seconds(acting) if acting is not None else None,
+            ),
+        )
+    if kind == "optimizer" and (length := period(detector.turns) or 1) > 1:
+        turns = Counter(list(detector.turns)[-length:])
+        if 1 == turns[leader] < max(turns.values()):
+            parts = [
+                StepLevel(
+                    kind=kind,
+                    name=f"{candidates.name(source)}.step()",
+                    calls=count,
+                    option=candidates.name(source),
+                    seconds=candidates.seconds(source),
+                )
+                for source, count in turns.most_common()
+            ]
+            whole = " and ".join(f"{part.calls:g} {part.name}" for part in parts)
+            return StepLevel(kind=kind, name=f"one iteration of {whole} of another optimizer"), *parts
+    if detector.loop.round is not None:
+        what = {"module": f"{name}.forward", "request": f"{name}.generate"}.get(kind, name)
+        calls = detector.loop.round.calls
+        whole = f"{calls} {'entries' if kind == 'range' else 'calls'} of {what} {place}".rstrip()
+        seconds = candidates.seconds(leader)
+        return (
+            StepLevel(kind=kind, name=whole),
+            StepLevel(kind=kind, name=f"call of {what}", calls=calls, option=name, seconds=seconds),
+        )
+    where = f" {place}" if place and detector.loop.regular else ""
+    return (StepLevel(kind=kind, name=ONE_STEP[kind].format(name) + where),)

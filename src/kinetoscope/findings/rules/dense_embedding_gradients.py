@@ -1,0 +1,81 @@
+"""Gradients of embedding tables are dense, although few rows are looked up.
+
+What it finds
+    Tables of embeddings whose whole gradient is filled with zeros in each backward pass, and whose every
+    row the optimizer reads and writes.
+
+Why it is slow
+    A batch looks up some thousands of rows of millions. Dense, the gradient is as large as the table, and
+    Adam moves seven times that, or twenty times unfused, for rows that nothing asked for.
+
+How it decides
+    ``embedding_dense_backward`` and ``_embedding_bag_dense_backward`` whose fill with zeros takes at
+    least twice as long as their longest kernel that adds up or writes rows, but for 3 µs: at most half of
+    the table is touched. Gone are the fills, and of each of the optimizer's ops as many fills as it reads
+    and writes tensors: the whole table once each. Where a table is the output layer's weight as well, its
+    gradient is dense anyhow, and the advice does not apply.
+
+What to do
+    ``nn.Embedding(…, sparse=True)`` with ``torch.optim.SparseAdam`` or ``SGD``, for the tables alone.
+    Moments of rows that were not looked up then stay as they are, which is not quite Adam. Weight decay
+    and ``clip_grad_norm_`` do not take sparse gradients.
+
+Source
+    PyTorch, torch.nn.Embedding, "sparse"; torch.optim.SparseAdam.
+"""
+
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.findings.rule import *
+
+BACKWARD = r"^aten::_?embedding(_bag)?_dense_backward$"
+TOUCHED = 2.0  # fills as long as the kernels of touched rows: the most that sparse gradients are good for
+FIXED_NS = 3_000  # of a kernel: launching its blocks and waiting for the last
+MANY = 8  # tables, whose lookups would be one op on a joint table
+# Of the optimizer's ops how many tensors they read and write; of others, one.
+TENSORS = {"lerp": 3, "mul": 2, "addcmul": 3, "sqrt": 2, "div": 2, "add": 2, "addcdiv": 4, "copy": 2,
+           "_fused_adam": 7, "_fused_adamw": 7, "_fused_sgd": 3, "_fused_adagrad": 5}  # fmt: skip
+OP = r"^aten::(?:_foreach_)?(\w+?)_?$"
+
+
+def find(view: RankView) -> Findings:
+    host = view.trace.host_events
+    around = nearest(host, matching(host, "name", BACKWARD))
+    work = view.work.with_columns(table=around.gather(view.work["launch"])).drop_nulls("table")
+    work = work.with_columns(fill=matching(work, "name", "FillFunctor"))
+    rows = (
+        pl.col("duration_ns").filter(~pl.col("fill"), pl.col("category").cast(pl.String) == "embedding").max()
+    )
+    filled = pl.col("duration_ns").filter("fill").sum()
+    each = work.group_by("table").agg(rows=(rows.fill_null(0) - FIXED_NS).clip(0), filled=filled)
+    few = each.filter(pl.col("filled") >= TOUCHED * pl.col("rows"), pl.col("filled") > 0)
+    if few.is_empty():
+        return
+    fills = work.filter(pl.col("fill"), pl.col("table").is_in(few["table"].implode()))
+    updates = _updates(view, int(fills["duration_ns"].sum()))
+    gone = pl.concat([fills.select("id", saved_ns=pl.col("duration_ns").cast(pl.Float64)), updates])
+    tables, all_tables = (round(view.per_step(len(table))) for table in (few, each))
+    joint = (
+        f" One table with offsets, looked up once, takes the place of {all_tables}."
+        if all_tables >= MANY
+        else ""
+    )
+    yield Finding(
+        title=f"Gradients of {tables} of {numbers.count(all_tables, 'embedding table')} are dense, for few "
+        f"rows: {numbers.time(view.us_of(fills))} of zeros and "
+        f"{numbers.time(view.us_of(updates, 'saved_ns'))} of updates per {view.unit}",
+        saving=savings.device(view, gone, "the zeros, and each of the optimizer's passes over the tables"),
+        evidence=[evidence.of(view, "the backward passes of the tables", host[few["table"].sort()])],
+        advice=f"Use sparse gradients, and an optimizer that updates the rows they have.{joint}",
+        snippet="table = nn.Embedding(rows, width, sparse=True)\n"
+        "optimizer = torch.optim.SparseAdam(table.parameters())",
+        source=evidence.source(view, few["table"].sort()),
+    )
+
+
+def _updates(view: RankView, fill_ns: int) -> pl.DataFrame:
+    """The optimizer's kernels (``id``) with what they take for the tables (``saved_ns``)."""
+    kernels = view.work.filter(matching(view.work, "category", "^optimizer$"))
+    op = pl.col("op_name").cast(pl.String).str.extract(OP)
+    tensors = op.replace_strict(TENSORS, default=1)
+    share = (fill_ns * pl.col("tensors") / pl.sum("duration_ns").over("op_name")).clip(0, 1)
+    return kernels.with_columns(tensors=tensors).select("id", saved_ns=pl.col("duration_ns") * share)

@@ -1,0 +1,72 @@
+"""Activations are computed twice although there is memory to keep them.
+
+What it finds
+    Activation checkpointing (``torch.utils.checkpoint``, a library's ``gradient_checkpointing``) in
+    programs whose device has room for what it throws away.
+
+Why it is slow
+    Each checkpointed layer's forward pass runs again in the backward pass: a quarter to a third of the
+    device's work, and of the host's where it sets the pace. That buys memory, and nothing else.
+
+How it decides
+    Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. Keeping
+    the activations needs at most what the recomputation's kernels can have written: half of the device's
+    bandwidth for as long as they ran. Where that much, the allocator's peak and a tenth of the device's
+    memory do not fit, or one of them is not known, nothing is promised. The saving is the recomputation's
+    work on device and host.
+
+What to do
+    Turn it off (``model.gradient_checkpointing_disable()``, no ``checkpoint(…)`` around the layers), or
+    checkpoint only as many layers as memory requires; a larger batch may use the memory better.
+
+Source
+    PyTorch, torch.utils.checkpoint: "trades compute for memory".
+"""
+
+from kinetoscope.analysis.cost.roofline import device_spec
+from kinetoscope.analysis.events.backward import recomputed
+from kinetoscope.findings.rule import *
+
+WRITTEN = 0.5  # of the bytes that a kernel moves: what it writes, it made of at least as much
+
+
+def find(view: RankView) -> Findings:
+    again = view.inside(recomputed(view.trace))
+    work = view.launched_during(again)
+    if work.is_empty():
+        return
+    freed = savings.device(view, work, "the recomputation's work", "duration_ns")
+    saving = savings.both(view, freed, savings.host(view, again, "its calls"))
+    needs, memory = _needed(view, work), view.peak_and_room
+    room = None if memory is None else max(0, memory[1] - memory[0])
+    if needs is None or room is None:
+        saving = savings.not_predicted(saving, "how much memory is left was not recorded")
+    elif needs > room:
+        saving = savings.not_predicted(saving, "keeping all activations may not fit")
+    yield Finding(
+        title=f"Checkpointing runs forward passes again in the backward pass, {_often(view, again)}: "
+        f"{numbers.time(view.us_of(work))} of device time",
+        saving=saving,
+        evidence=[evidence.of(view, f"{len(work)} kernels that ran before", work)],
+        advice="Turn activation checkpointing off, or checkpoint fewer layers" + _memory(needs, room),
+        at_least="info",
+        source=evidence.source(view, work["op"]),
+    )
+
+
+def _often(view: RankView, again: pl.DataFrame) -> str:
+    return f"{numbers.count(round(view.per_step(len(again))), 'time')} per {view.unit}"
+
+
+def _memory(needs: int | None, room: int | None) -> str:
+    if needs is None or room is None:
+        return ", if the device's memory allows it."
+    kept = f"keeping their activations takes {numbers.size(needs)} at most"
+    return f": {numbers.size(room)} of the device's memory are free, and {kept}."
+
+
+def _needed(view: RankView, work: pl.DataFrame) -> int | None:
+    """Bytes that keeping what a step computes again takes at most; null where the device's bandwidth is not
+    known."""
+    spec = device_spec(view.trace, whole(work["device"][0])) if view.trace.devices else None
+    return None if spec is None else round(view.us_of(work) * 1e-6 * spec.bandwidth * WRITTEN)

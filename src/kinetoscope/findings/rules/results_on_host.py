@@ -1,0 +1,243 @@
+"""The program works on the device's results on the CPU, and the device waits for it.
+
+What it finds
+    Results that are read from the device, and what Python, NumPy or another library does with them before the
+    program launches again: metrics, word error rates, decoding of heat maps, logging, a loop over elements
+    that reads each of them by itself; a state that is saved, tensor by tensor.
+
+Why it is slow
+    Reading a result empties the device's queue. Whatever the program computes of it then comes on top of the
+    step, in one thread of the CPU.
+
+How it decides
+    Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
+    one and the next, are a loop: it counts from its first read to its last. After a read, silences of the
+    launching thread count, in which no op ran, from 50 µs on, until anything is launched again. Loaders,
+    the optimizer, compiling and garbage collections have rules of their own. Of a loop in training all goes,
+    as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from 3 % of
+    the step on.
+
+What to do
+    Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
+    results with one copy and loop over that; score and log every fiftieth step; or hand the copy to another
+    thread and launch the next step first. Record with ``--stacks`` to see which line it is.
+
+Source
+    PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
+"""
+
+from kinetoscope.analysis.events.enclosing import running
+from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.events.torch_names import (
+    BARRIER,
+    COMPILATION,
+    DATA_LOADER,
+    DATA_LOADER_FRAME,
+    GARBAGE_COLLECTION,
+    OPTIMIZER,
+    SYNCHRONIZATION,
+)
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.findings.in_force import trains
+from kinetoscope.findings.rule import *
+
+LOOP = 4  # reads in a row
+# The most that is launched between two reads of a loop: what a read computes first, and no pass of a model.
+BETWEEN, BETWEEN_NS = 8, 50_000
+SILENCE_NS = 50_000  # eager Python takes 5 to 30 µs between two ops
+LARGE = 1 << 20  # bytes: results that the device should work on
+ASKS = r"^aten::(item|_local_scalar_dense|is_nonzero|equal|to|_to_copy|copy_|clone)$"
+OTHERS = "|".join((DATA_LOADER, DATA_LOADER_FRAME, OPTIMIZER, COMPILATION, BARRIER, GARBAGE_COLLECTION))
+A_STATE = 16 << 20  # bytes that a loop reads: no results, but what a checkpoint holds
+SCORE_RARELY = "If it scores or logs, do it every fiftieth step; at the least read all with one copy."
+SAVE_RARELY = "Save less often and into one file, or in another thread, from a copy of the state."
+STACKS = " Record with --stacks: it names the line."
+
+
+def find(view: RankView) -> Findings:
+    yield from _looped(view)
+    yield from _silent(view)
+
+
+def _looped(view: RankView) -> Findings:
+    loops = _loops(view)
+    if loops.is_empty():
+        return
+    host, device = view.trace.host_events, view.trace.device_events
+    launched = host.select("id", "lane", "start_ns")[device["launch"].drop_nulls().unique().sort()]
+    gone = device.filter(device["launch"].is_in(_inside(launched, loops).implode()))
+    change = without_host(loops) | no_wait(waits_of_loops(view)) | shorten(gone["id"], gone["duration_ns"])
+    saving = savings.of(view, change, "the steps without these loops, as most are where they run rarely")
+    reads, size = int(loops["reads"].sum()), int(loops["bytes"].sum())
+    saves = size >= A_STATE * len(loops)
+    longest = loops.sort("reads", descending=True)
+    source = evidence.source(view, longest["read"])
+    row = f"{reads / len(loops):.0f} in a row"
+    took = numbers.time(view.us_of(loops, "loop_ns"))
+    takes = f"{took} per {view.unit} in which the device does next to nothing"
+    yield Finding(
+        subject="loop",
+        title=f"The program copies {numbers.size(view.per_step(size))} to the host by tensors, {row}, "
+        f"as where it saves its state: {takes}"
+        if saves
+        else f"The program reads results one by one, {row}: {takes}",
+        saving=saving,
+        evidence=[evidence.of(view, f"{reads} reads in a row", host[longest["read"].head(1)])],
+        advice=(SAVE_RARELY if saves else SCORE_RARELY) + ("" if source else STACKS),
+        snippet=None if saves else "values = torch.stack(values).tolist()  # one copy of all",
+        source=source,
+    )
+
+
+def _silent(view: RankView) -> Findings:
+    quiet = silences(view)
+    saving = savings.of(view, without_host(quiet), "the steps without the silence after reading results")
+    if saving.share < MEDIUM:
+        return
+    host = view.trace.host_events
+    longest = quiet.sort("duration_ns", descending=True)
+    middle = longest.select("lane", pl.col("start_ns") + pl.col("duration_ns") // 2).head(1)
+    source = evidence.source(view, running(host, middle))
+    size, op = int(longest["bytes"][0]), host["name"][longest["read"][0]]
+    what = f"{numbers.size(size)} that {op} copied" if size >= LARGE else f"what {op} read"
+    yield Finding(
+        subject="silence",
+        title=f"The device waits while the program works on {what} from it: "
+        f"{numbers.time(view.us_of(quiet))} per {view.unit} in Python, NumPy or another library",
+        saving=saving,
+        evidence=[evidence.of(view, f"after {op}, which read results", host[longest["read"].head(3)])],
+        advice=(
+            "Compute it on the device, and copy what comes out."
+            if size >= LARGE
+            else "If it scores or logs, do it every fiftieth step, on the device, or in another thread; step "
+            "several environments at once."
+        )
+        + ("" if source else STACKS),
+        source=source,
+    )
+
+
+@remembered
+def silences(view: RankView) -> pl.DataFrame:
+    """The times in which a launching thread ran no op between a read and the next launch: ``lane``,
+    ``start_ns``, ``duration_ns``, the op that read (row of ``host_events``) and its ``bytes``."""
+    calls, asked = _calls(view), pl.col("read") & pl.col("asks")
+    ends = calls.filter(~asked & (pl.col("launches") | pl.col("read"))).select(ended_ns="start_ns")
+    last = [
+        pl.when(asked).then(pl.col(column)).forward_fill().over("lane").alias(name)
+        for name, column in (("by", "id"), ("read_ns", "end_ns"), ("of", "bytes"))
+    ]
+    return (
+        calls.with_columns(*last, next_ns=pl.col("start_ns").shift(-1).over("lane"))
+        .drop_nulls(["by", "next_ns"])
+        .sort("read_ns")
+        .join_asof(ends.sort("ended_ns"), left_on="read_ns", right_on="ended_ns", strategy="forward")
+        .with_columns(until_ns=pl.min_horizontal("next_ns", "ended_ns"))
+        .select(
+            "lane",
+            start_ns="end_ns",
+            duration_ns=pl.col("until_ns") - pl.col("end_ns"),
+            read="by",
+            bytes="of",
+        )
+        .filter(pl.col("duration_ns") >= SILENCE_NS)
+    )
+
+
+@remembered
+def _calls(view: RankView) -> pl.DataFrame:
+    """``view.called``, and what other rules are about, with what each call does: whether it is a ``read``,
+    one that a program ``asks`` for, and ``launches`` anything else; the ``bytes`` that it reads; the number
+    (``work``) and time (``work_ns``) of what it launches."""
+    host = view.trace.host_events
+    work = view.work.drop_nulls("launch").with_columns(
+        read=matching(view.work.drop_nulls("launch"), "name", "^Memcpy DtoH")
+    )
+    calls = view.called.select("id", "lane", "start_ns", "end_ns", asks=matching(view.called, "name", ASKS))
+    each = work.select(
+        host["lane"].gather(work["launch"]),
+        host["start_ns"].gather(work["launch"]),
+        "duration_ns",
+        "bytes",
+        "read",
+    ).sort("start_ns")
+    found = each.join_asof(
+        calls.select("lane", "start_ns", "id").sort("start_ns"),
+        on="start_ns",
+        by="lane",
+        check_sortedness=False,
+    )
+    other = ~pl.col("read")
+    by_call = found.drop_nulls("id").group_by("id").agg(
+        pl.col("read").any(),
+        launches=other.any(),
+        bytes=pl.col("bytes").filter("read").sum(),
+        work=other.sum(),
+        work_ns=pl.col("duration_ns").filter(other).sum(),
+    )  # fmt: skip
+    calls = calls.join(by_call, on="id", how="left").with_columns(
+        pl.col("read", "launches").fill_null(False), pl.col("bytes", "work", "work_ns").fill_null(0)
+    )
+    others = view.inside(
+        host.filter(matching(host, "name", OTHERS) & host["lane"].is_in(calls["lane"].unique().implode()))
+    )
+    others = others.select(
+        "id",
+        "lane",
+        "start_ns",
+        END,
+        asks=False,
+        read=False,
+        launches=True,
+        work=pl.lit(BETWEEN + 1, pl.UInt32),
+    )
+    return (
+        pl.concat([calls, others], how="diagonal")
+        .with_columns(pl.col("bytes", "work_ns").fill_null(0))
+        .sort("lane", "start_ns")
+    )
+
+
+@remembered
+def _loops(view: RankView) -> pl.DataFrame:
+    """Each loop over results: ``lane``, ``start_ns``, ``end_ns``, ``duration_ns``, what it takes after its
+    first read, which waits for all that was launched before (``loop_ns``), how many ``reads`` it makes, of
+    how many ``bytes``, and the first (``read``, row of ``host_events``). Whoever serves has to read: there, a
+    loop begins after its first read."""
+    # Autograd launches a backward from a thread of its own: what all threads launch is between two reads.
+    until = pl.col("work", "work_ns").cum_sum() - pl.col("work", "work_ns")
+    reads = _calls(view).sort("start_ns").with_columns(until).filter("read").sort("lane", "start_ns")
+    reads = reads.with_columns(pl.col("work", "work_ns").diff().over("lane"))
+    near = (pl.col("work") <= BETWEEN) & (pl.col("work_ns") <= BETWEEN_NS)
+    return (
+        reads.with_columns(loop=(~near.fill_null(False)).cum_sum())
+        .group_by("lane", "loop", maintain_order=True)
+        .agg(
+            (pl.col("start_ns") if trains(view) else pl.col("end_ns").alias("start_ns")).first(),
+            pl.col("end_ns").last(),
+            loop_ns=pl.col("end_ns").last() - pl.col("end_ns").first(),
+            reads=pl.len(),
+            read=pl.col("id").first(),
+            bytes=pl.col("bytes").sum(),
+        )
+        .filter(pl.col("reads") >= LOOP)
+        .with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    )
+
+
+def waits_of_loops(view: RankView) -> pl.Series:
+    """The synchronising calls (rows of ``host_events``) of loops over results."""
+    host = view.trace.host_events
+    waits = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
+    return _inside(waits, _loops(view))
+
+
+def _inside(events: pl.DataFrame, loops: pl.DataFrame) -> pl.Series:
+    """The events (``id``, ``lane``, ``start_ns``) that begin in a loop."""
+    found = events.sort("start_ns").join_asof(
+        loops.select("lane", "start_ns", "end_ns").sort("start_ns"),
+        on="start_ns",
+        by="lane",
+        check_sortedness=False,
+    )
+    return found.filter(pl.col("start_ns") < pl.col("end_ns"))["id"]

@@ -1,0 +1,188 @@
+"""A net runs several times per step on batches that could be one.
+
+What it finds
+    Gradients that are accumulated over several batches which would fit into memory as one, and calls of
+    one module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored
+    images.
+
+Why it is slow
+    Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
+    with few blocks takes as long for one batch as for several.
+
+How it decides
+    Accumulated: backward passes of the same nodes, with as many kernels before each, and one optimizer
+    step after them. As many become one as memory allows, were all that is allocated at the peak to grow
+    with the batch; where the peak is not known, nothing is promised. In a row: steps that are calls of a
+    module, of which some launch the module's kernels alone and the next ones the same and little more.
+    Whether the second call needs the first one's result shows in no trace: nothing is promised. Of
+    kernels that become one remains the longest or, where their blocks fill the device, the time of all;
+    half of a backward pass's products are of weights and add up in any case. Additions to gradients go,
+    and the host's time and waits, in all passes but the first.
+
+What to do
+    A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
+    batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a
+    row one: ``model(torch.cat([x, y])).chunk(2)``.
+
+Source
+    Hugging Face, "Methods and tools for efficient training on a single GPU"; diffusers, which runs both
+    passes of classifier-free guidance as one batch.
+"""
+
+from kinetoscope.analysis.events.backward import passes
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.torch_names import GRADIENT, OPTIMIZER, SYNCHRONIZATION
+from kinetoscope.analysis.kernels.occupancy import filled
+from kinetoscope.findings.in_force import trains
+from kinetoscope.findings.rule import *
+
+SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else another net runs between them
+FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
+LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the last call of a row
+IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
+OF_WEIGHTS = 0.5  # of a backward pass's products
+PRODUCTS = ["matmul", "convolution"]
+OTHERS = "^(optimizer|communication)$"
+PIPELINE = r"(?i)send_?recv"
+
+
+def find(view: RankView) -> Findings:
+    if view.device is None or len(view.kernels(PIPELINE)):
+        return
+    if trains(view):
+        yield from _accumulated(view) if len(passes(view.trace)) > view.steps else ()
+    elif view.record is not None and view.record.steps.found_by == "module":
+        yield from _in_a_row(view)
+
+
+def _accumulated(view: RankView) -> Findings:
+    work, memory = _passes(view), view.peak_and_room
+    each = work.group_by("pass", maintain_order=True).agg(
+        pl.first("lane", "shape"), pl.last("over_ns"), kernels=(~pl.col("adds")).sum()
+    )
+    each = each.with_columns(group=pl.struct("over_ns", "lane", "shape").rank("dense"))
+    usual = pl.col("kernels").median().over("group")
+    each = each.filter((pl.col("kernels") - usual).abs() <= SIMILAR * usual)
+    each = each.with_columns(number=pl.int_range(pl.len()).over("group"), passes=pl.len().over("group"))
+    most = whole(each.filter(pl.col("passes") > 1)["passes"].max())
+    joint = most if memory is None else min(most, memory[1] // memory[0])
+    if joint < 2:
+        return
+    number, place = pl.col("number") // joint, pl.col("number") % joint
+    each = each.with_columns(joint=pl.struct("group", number=number).rank("dense"), later=place > 0)
+    work = work.join(each.select("pass", "joint", "later"), on="pass", maintain_order="left")
+    saving = _saving(view, work)
+    if memory is None:
+        saving = savings.not_predicted(saving, "how much memory is left was not recorded")
+    yield Finding(
+        subject="accumulated",
+        title=f"Gradients of {most} batches are accumulated for an optimizer step, and memory has room for "
+        f"{joint} at once",
+        saving=saving,
+        evidence=[evidence.of(view, f"{most} passes forward and backward", work)],
+        advice="Make the batches larger and accumulate fewer: the gradients stay the same, but for the "
+        "statistics of batch norms.",
+        at_least="info",
+        source=evidence.source(view, work["op"]),
+    )
+
+
+def _in_a_row(view: RankView) -> Findings:
+    work = _launched(view).with_columns(backward=False, adds=False)
+    steps = work.group_by("step").agg(kernels=pl.len()).sort("step")
+    short = whole(steps["kernels"].min())
+    alone = steps["kernels"] == short
+    row = (~alone).cast(pl.Int32).cum_sum().shift(1, fill_value=0)
+    steps = steps.with_columns(
+        joint=row, later=pl.int_range(pl.len()).over(row) > 0, calls=pl.len().over(row)
+    )
+    rows = steps.filter(pl.col("kernels").last().over("joint") > short)
+    most = whole(rows["calls"].max())
+    if not 2 <= most <= IN_A_ROW or whole(rows["kernels"].max()) > (1 + LITTLE) * short:
+        return
+    work = work.join(rows.select("step", "joint", "later"), on="step", maintain_order="left")
+    work = work.with_columns(pl.col("step").alias("pass")).drop_nulls("joint")
+    if not _same(work, short):
+        return
+    why = "no trace shows whether one call needs the other's result"
+    yield Finding(
+        subject="in a row",
+        title=f"{most} calls of the module in a row launch the same {short} kernels, and nothing in between",
+        saving=savings.not_predicted(_saving(view, work), why),
+        evidence=[evidence.of(view, f"{most} calls", work)],
+        advice="If neither call needs the other's result, make it one call on both inputs.",
+        snippet="first, second = model(torch.cat([x, y])).chunk(2)",
+        at_least="info",
+        source=evidence.source(view, work["op"]),
+    )
+
+
+def _same(work: pl.DataFrame, short: int) -> bool:
+    """Whether all calls of a row begin with the same kernels on grids of the same size, but for a few: what
+    else the last one launches comes after the module. Of two tokens that a server decodes, it does not."""
+    begin = work.filter(pl.int_range(pl.len()).over("pass") < short)
+    names = begin.group_by("joint", "pass", "name", "grid").len()
+    calls = pl.col("pass").n_unique() == begin.group_by("joint").agg(pl.n_unique("pass"))["pass"].max()
+    fewest = names.group_by("joint", "name", "grid").agg(pl.min("len"), calls=calls).filter("calls")
+    return whole(fewest.group_by("joint").agg(pl.sum("len"))["len"].min()) >= (1 - FEW) * short
+
+
+def _saving(view: RankView, work: pl.DataFrame) -> Saving:
+    freed = savings.device(view, _shorter(view, work), "kernels that become one")
+    return savings.both(view, freed, savings.of(view, _on_the_host(view, work), "their launches"))
+
+
+def _passes(view: RankView) -> pl.DataFrame:
+    """The kernels of forward and backward passes, with the number of their ``pass``, its ``lane`` and
+    ``shape``, whether they are of the ``backward`` one, whether they add to a gradient (``adds``), and when
+    the optimizer was ``over_ns`` before."""
+    host = view.trace.host_events
+    each = passes(view.trace).select("lane", "shape", "end_ns", began_ns="start_ns").sort("end_ns")
+    updates = view.host(OPTIMIZER).select(over_ns=pl.col("start_ns") + pl.col("duration_ns")).sort("over_ns")
+    adds = nearest(host, matching(host, "name", GRADIENT)).is_not_null()
+    work = _launched(view)
+    work = work.with_columns(adds=adds.gather(work["launch"]))
+    work = work.filter(~matching(work, "category", OTHERS))
+    each = each.with_row_index("pass")
+    work = work.join_asof(
+        each, left_on="at_ns", right_on="end_ns", strategy="forward", check_sortedness=False
+    ).join_asof(updates, left_on="at_ns", right_on="over_ns", check_sortedness=False)
+    return work.drop_nulls("pass").with_columns(backward=pl.col("at_ns") >= pl.col("began_ns"))
+
+
+def _launched(view: RankView) -> pl.DataFrame:
+    """The kernels in the order in which they were launched: ``at_ns``, on the ``thread``."""
+    host = view.trace.host_events
+    work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
+    calls = host.select(at_ns="start_ns", thread="lane")[work["launch"]]
+    return work.hstack(calls).sort("at_ns")
+
+
+def _shorter(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
+    """The kernels with ``saved_ns``: those that are the same in the passes that become one take as long as
+    the longest, or as all of them where they fill the device."""
+    assert view.device is not None
+    work = filled(work, view.device)
+    work = work.with_columns(place=pl.int_range(pl.len()).over("pass", "backward", "name"))
+    same, took = ("joint", "backward", "name", "place"), pl.col("duration_ns")
+    needs = pl.max_horizontal(took.max().over(same), (took * pl.col("filled")).sum().over(same))
+    product = pl.col("category").cast(pl.String).is_in(PRODUCTS) & pl.col("backward")
+    share = (1 - needs / took.sum().over(same)) * pl.when(product).then(1 - OF_WEIGHTS).otherwise(1.0)
+    share = pl.when("adds").then(pl.col("later").cast(pl.Float64)).otherwise(share)
+    return work.with_columns(saved_ns=took * share)
+
+
+def _on_the_host(view: RankView, work: pl.DataFrame) -> ReplayChange:
+    """The host's part in the passes that are gone: from the first kernel's launch on a thread to the last
+    one's, and the waits in them."""
+    until = pl.max("at_ns") - pl.min("at_ns")
+    gone = (
+        work.filter("later").group_by("pass", lane="thread").agg(pl.min("at_ns"), until.alias("duration_ns"))
+    )
+    gone = gone.select("lane", "duration_ns", start_ns="at_ns").filter(pl.col("duration_ns") > 0)
+    calls = view.inside(view.host(SYNCHRONIZATION)).select("id", "lane", "start_ns").sort("start_ns")
+    bounds = gone.select("lane", began="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    within = calls.join_asof(
+        bounds.sort("began"), left_on="start_ns", right_on="began", by="lane", check_sortedness=False
+    )
+    return without_host(gone) | no_wait(within.filter(pl.col("start_ns") < pl.col("end_ns"))["id"])

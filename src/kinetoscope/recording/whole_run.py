@@ -1,0 +1,113 @@
+"""``whole_run/rank0.json`` of a recording: what a process did from its start to its end, as samples of a
+thread's stack found it.
+
+The samples are kept as a tree. A node is a function that its parent called, a line at which its parent stood,
+or something that torch or Python does there and that has a name, such as ``importing``: the functions in
+which they do it are no nodes. Where a sample was taken is a node, its stack the path to it from the root.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from kinetoscope.errors import InputError
+from kinetoscope.recording import plain_file
+from kinetoscope.recording.manifest import UNREADABLE
+
+SCHEMA = "kinetoscope.whole_run/1"
+# before: until steps are known; settling: steps are known, and their time settles; timed: steps are timed and
+# recorded, the recorder's own work left out; after: nothing is recorded any more.
+Period = Literal["before", "settling", "timed", "after"]
+PERIODS: tuple[Period, ...] = get_args(Period)
+MOST_NODES, MOST_ENTRIES = 4000, 4000
+LONGEST_S = 1e9
+
+
+class SampledPlace(msgspec.Struct, frozen=True, array_like=True):
+    """A function, by its file, its name and the line on which it begins; ``file`` is empty where torch or
+    Python does what ``name`` says."""
+
+    file: str
+    name: str
+    line: int
+
+
+class Node(msgspec.Struct, frozen=True, array_like=True):
+    """A node of the tree; seconds and samples are those of paths that end here.
+
+    Attributes:
+        parent: its number, which is less than the node's own; -1: none.
+        place: the number of the function, or of what torch or Python does; -1: a line of the parent.
+        line: the line, where it is one.
+        seconds: by period.
+        samples: by period.
+        stays: how many times in a row the node was on the stack: of calls that are shorter than the distance
+            between samples, those that were seen.
+        longest_s: from the first to the last sample of the longest of those.
+    """
+
+    parent: int
+    place: int
+    line: int
+    seconds: tuple[float, float, float, float]
+    samples: tuple[int, int, int, int]
+    stays: int
+    longest_s: float
+
+
+class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples of one process.
+
+    Attributes:
+        earlier_s: seconds before the first sample: the interpreter's start, and the import of torch.
+        ours_s: seconds in which the program stood still for the recording, or was recorded.
+        unseen_s: seconds without samples: while a profiler of the program's own ran.
+        cpu_s: what sampling took of the processor.
+        tick: where a step was found to begin or end; None before one was.
+        history: the node of each of the samples, at equal distances of time, with the second in which it was
+            taken; samples of one node in a row are one entry.
+    """
+
+    schema: str = SCHEMA
+    earlier_s: float = 0.0
+    ours_s: float = 0.0
+    unseen_s: float = 0.0
+    cpu_s: float = 0.0
+    places: tuple[SampledPlace, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    tick: int | None = None
+    history: tuple[tuple[float, int], ...] = ()
+
+
+def read(path: Path) -> WholeRun:
+    """Raises:
+    InputError: the file is damaged, or no tree.
+    """
+    try:
+        found = msgspec.json.decode(plain_file.content(path), type=WholeRun)
+    except (OSError, *UNREADABLE) as error:
+        raise InputError(f"the watch over the whole run is damaged: {error}", where=str(path)) from error
+    if not _is_sound(found):
+        raise InputError("the watch over the whole run is damaged: it is no tree of samples", where=str(path))
+    return found
+
+
+def _is_sound(found: WholeRun) -> bool:
+    nodes = found.nodes
+    seconds = [found.earlier_s, found.ours_s, found.unseen_s, found.cpu_s]
+    seconds += [value for node in nodes for value in (*node.seconds, node.longest_s)]
+    counts = [value for node in nodes for value in (*node.samples, node.stays, node.line)]
+    return (
+        len(nodes) <= MOST_NODES
+        and len(found.history) <= MOST_ENTRIES
+        and all(math.isfinite(value) and 0 <= value <= LONGEST_S for value in seconds)
+        and all(0 <= value < 1 << 53 for value in counts)
+        and all(-1 <= node.parent < number for number, node in enumerate(nodes))
+        and all(-1 <= node.place < len(found.places) for node in nodes)
+        and all(0 <= number < len(nodes) for _, number in found.history)
+        and (found.tick is None or 0 <= found.tick < len(nodes))
+    )

@@ -1,0 +1,164 @@
+"""The steps of serving engines, by the annotations that each writes around them.
+
+An engine's step is one pass of its scheduler's batch: prefill, decode, or both. Sources: vLLM
+``v1/worker/gpu_model_runner.py`` and ``utils/profiling``, SGLang ``managers/scheduler_profiler_mixin.py``,
+TensorRT-LLM ``_torch/pyexecutor/py_executor.py``, ATOM and xDiT as TraceLens reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+Phase = Literal["prefill", "decode", "mixed", "verify", "diffusion", "idle"]
+
+
+class EngineStep(NamedTuple):
+    """A step as its annotation describes it; None where it does not say.
+
+    Attributes:
+        engine: vLLM, SGLang, TensorRT-LLM, ATOM, xDiT.
+        context_requests, generation_requests: requests whose prompt is read, and that generate.
+        query_tokens, kv_tokens: tokens that are computed in the step, and those that attention reads.
+        attention_pairs: the sum of query times key tokens over all requests: attention's work.
+        padded: the batch that the step was padded to.
+    """
+
+    engine: str
+    phase: Phase
+    context_requests: int | None = None
+    generation_requests: int | None = None
+    query_tokens: int | None = None
+    kv_tokens: int | None = None
+    attention_pairs: int | None = None
+    padded: int | None = None
+
+    @property
+    def requests(self) -> int | None:
+        """Requests in the batch."""
+        known = [n for n in (self.context_requests, self.generation_requests) if n is not None]
+        return sum(known) if known else None
+
+
+_SUMS = r"(?:sq(\d+)sk(\d+)sqsq\d+sqsk(\d+)|(\d+))"
+_VLLM = re.compile(rf"execute_(?:\d+_)?context_(\d+)\({_SUMS}\)_generation_(\d+)\({_SUMS}\)$")
+_SGLANG = re.compile(r"step\[([A-Z_]+)((?: \w+=\S+)*)\]$")
+_TENSORRT = re.compile(r"(?:\[Executor\] )?_forward_step \d+: (\d+) ctx reqs, (\d+) gen reqs")
+_ATOM = re.compile(r"(prefill|decode)\[(bs=[^\]]*(?:\[[^\]]*\])?[^\]]*)\]$")
+_XDIT = re.compile(r"execute_diffusion_(\d+)(?:_|$)")
+_SGLANG_PHASES: dict[str, Phase] = {
+    "DECODE": "decode",
+    "EXTEND": "prefill",
+    "MIXED": "mixed",
+    "TARGET_VERIFY": "verify",
+    "DRAFT_EXTEND": "prefill",
+    "IDLE": "idle",
+}
+# Names of annotations that may be a step of some engine, the finer of two that enclose each other first.
+FAMILIES = (
+    r"^step\[",
+    r"^execute_(\d+_)?context_",
+    r"_forward_step \d+: ",
+    r"^(prefill|decode)\[",
+    r"^execute_diffusion_",
+)
+# What engines write around the capture of a graph: vLLM by tokens and mode, SGLang by requests and phase.
+_CAPTURE = re.compile(r"^capture_(\d+)(?:_\w+)?$")
+
+
+def captured_batch(name: str) -> int | None:
+    """The batch that a graph is captured for inside an annotation of this name; None: it does not say."""
+    match = _CAPTURE.match(name)
+    return None if match is None else int(match[1])
+
+
+@lru_cache(maxsize=4096)
+def engine_step(name: str) -> EngineStep | None:
+    """The step that an annotation of this name marks; None: it marks none."""
+    if (match := _VLLM.match(name)) is not None:
+        return _vllm(*(None if group is None else int(group) for group in match.groups()))
+    if (match := _SGLANG.match(name)) is not None:
+        return _sglang(match[1], _fields(match[2]))
+    if (match := _TENSORRT.match(name)) is not None:
+        contexts, generations = int(match[1]), int(match[2])
+        return EngineStep("TensorRT-LLM", _phase(contexts, generations), contexts, generations)
+    if (match := _ATOM.match(name)) is not None:
+        return _atom(match[1], _fields(match[2]))
+    if (match := _XDIT.match(name)) is not None:
+        return EngineStep("xDiT", "diffusion", generation_requests=int(match[1]))
+    return None
+
+
+def _vllm(
+    contexts: int | None,
+    context_queries: int | None,
+    context_keys: int | None,
+    context_pairs: int | None,
+    context_tokens: int | None,
+    generations: int | None,
+    generation_queries: int | None,
+    generation_keys: int | None,
+    generation_pairs: int | None,
+    generation_tokens: int | None,
+) -> EngineStep:
+    return EngineStep(
+        "vLLM",
+        _phase(contexts or 0, generations or 0),
+        contexts,
+        generations,
+        _sum(context_queries, generation_queries, context_tokens, generation_tokens),
+        _sum(context_keys, generation_keys),
+        _sum(context_pairs, generation_pairs),
+    )
+
+
+def _sglang(mode: str, fields: dict[str, int]) -> EngineStep | None:
+    phase = _SGLANG_PHASES.get(mode)
+    if phase is None:
+        return None
+    batch = fields.get("bs")
+    generates = phase in ("decode", "verify")
+    return EngineStep(
+        "SGLang",
+        phase,
+        None if generates else batch,
+        batch if generates else None,
+        fields.get("toks", batch if phase == "decode" else _sum(fields.get("c_sq"), fields.get("g_sq"))),
+        _sum(fields.get("c_sk"), fields.get("g_sk")),
+        _sum(fields.get("c_sqsk"), fields.get("g_sqsk")),
+    )
+
+
+def _atom(kind: str, fields: dict[str, int]) -> EngineStep:
+    batch, prefills = fields.get("bs"), kind == "prefill"
+    return EngineStep(
+        "ATOM",
+        "prefill" if prefills else "decode",
+        batch if prefills else None,
+        None if prefills else batch,
+        fields.get("tok"),
+        padded=fields.get("bs/"),
+    )
+
+
+def _fields(text: str) -> dict[str, int]:
+    """``bs=117/128 tok=117`` as numbers; what stands after a stroke under the name with one."""
+    found: dict[str, int] = {}
+    for name, number, padded in re.findall(r"(\w+)=(\d+)(?:/(\d+))?(?=\s|$)", text):
+        found[name] = int(number)
+        if padded:
+            found[f"{name}/"] = int(padded)
+    return found
+
+
+def _phase(contexts: int, generations: int) -> Phase:
+    if contexts and generations:
+        return "mixed"
+    return "prefill" if contexts else "decode" if generations else "idle"
+
+
+def _sum(*numbers: int | None) -> int | None:
+    """The sum of those numbers that are known; None where none is."""
+    known = [n for n in numbers if n is not None]
+    return sum(known) if known else None

@@ -1,0 +1,71 @@
+"""The whole run: how much of it the recorded steps are like, and what else the program did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kinetoscope import numbers
+from kinetoscope.document import Report, WholeRunRow
+from kinetoscope.render import names
+from kinetoscope.render.blocks import Block, Heading, field, table
+
+# Of the run after its setup: with less, what was recorded is the lesser part, which is said first.
+HALF = 0.5
+# Phases that the sentence names, and the least that it mentions.
+NAMED, WORTH = 3, 0.01
+
+
+def is_lesser_part(report: Report) -> bool:
+    """Whether the recorded steps are like less than half of what the program does once it is set up."""
+    found = report.whole_run
+    return found is not None and found.steps_share_after_setup < HALF
+
+
+def sentence(report: Report) -> str:
+    """The share of the run that the recorded steps stand for, and what the rest is; empty where that is
+    unknown."""
+    found = report.whole_run
+    if found is None:
+        return ""
+    rest = ", ".join(_rest(found))
+    steps = f" ({_steps(found)})" if found.about_steps else ""
+    return (
+        f"The recorded steps are like {numbers.percent(found.steps_share)} of the program's "
+        f"{numbers.time(found.time_us)}{steps}{f': {rest}' if rest else ''}."
+    )
+
+
+def _steps(found: WholeRunRow) -> str:
+    timed = f"{found.timed_steps:,} timed, " if found.timed_steps else ""
+    return f"about {numbers.count(found.about_steps or 0, 'step')}, {timed}{found.recorded_steps:,} recorded"
+
+
+def _rest(found: WholeRunRow) -> Iterable[str]:
+    own = [row for row in found.phases if row.kind == "phase"]
+    parts = [(row.share, names.shorten(row.title, 80)) for row in own[:NAMED]]
+    others = [*own[NAMED:], *(row for row in found.phases if row.kind == "other")]
+    for name, kinds in (("setup", ("importing", "setup")), ("compiling", ("compiling",))):
+        parts.append((sum(row.share for row in found.phases if row.kind in kinds), name))
+    parts.append((sum(row.share for row in others), "other"))
+    shown = [(share, name) for share, name in parts if share >= WORTH]
+    for at, (share, name) in enumerate(shown):
+        yield f"{numbers.percent(share)}{' is' if at == 0 else ''} {name}"
+
+
+def section(report: Report, most: int) -> Iterable[Block]:
+    """The phases of the whole run, the steps first."""
+    found = report.whole_run
+    if found is None:
+        return
+    yield Heading("The whole run", f"share of {numbers.time(found.time_us)}, by samples of its main thread")
+    yield table(
+        found.phases,
+        field("phase", "words", lambda row: names.shorten(row.name, 80)),
+        field("share", "share", "share"),
+        field("time", "time", "time_us"),
+        field("begins at", "words", lambda row: "" if row.where is None else names.plain(row.where)),
+        field("times", "count", lambda row: row.times if row.kind == "phase" and row.times else None),
+        field("longest", "time", lambda row: row.longest_us if row.kind == "phase" else None),
+        most=most,
+        noun="phase",
+    )

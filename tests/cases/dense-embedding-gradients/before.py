@@ -1,0 +1,22 @@
+"""Users and items are looked up in tables of millions of rows, whose gradients are dense."""
+
+import torch
+
+ROWS = (3_000_000, 1_000_000)
+
+
+def build(device):
+    tables = torch.nn.ModuleList([torch.nn.Embedding(rows, 64) for rows in ROWS]).to(device)
+    top = torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1)).to(device)
+    optimizer = torch.optim.Adam([*tables.parameters(), *top.parameters()], fused=True)
+    ids = [torch.randint(0, rows, (8192,), device=device) for rows in ROWS]
+    bought = torch.rand(8192, device=device).round()
+
+    def step():
+        looked_up = torch.cat([table(one) for table, one in zip(tables, ids, strict=True)], 1)
+        score = top(looked_up).squeeze(1)
+        torch.nn.functional.binary_cross_entropy_with_logits(score, bought).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

@@ -1,0 +1,72 @@
+"""What `kinetoscope run` calls a step, of programs whose authors count steps in different ways."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from command import kinetoscope
+from programs import Programs, Run
+from step_programs import EXPECTED, script
+
+# Of each kind the others are tried where time does not matter.
+QUICK = ("cleanrl", "sb3", "flip_test", "heun", "epochs", "wgan", "dqn")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED]
+)
+def test_a_step_is_what_the_author_calls_one(programs: Programs, name: str):
+    expected = EXPECTED[name]
+    run = programs.record(str(programs.write(script(name), f"{name}.py")))
+    assert run.status == 0, run.err
+    assert run.steps["found_by"] == expected.found_by
+    assert re.fullmatch(expected.step, levels(run)[0]), levels(run)
+    event, each = expected.of
+    assert counted(run, event) == each * len(run.steps["profiled_s"])
+    made = re.search(r"steps: (\d+)", run.out)
+    assert made is not None
+    timed = sum(len(run.steps[part]["step_s"]) for part in ("before", "recorded"))
+    assert timed <= run.steps["first_step"] + len(run.steps["profiled_s"]) <= int(made[1])
+
+
+def levels(run: Run) -> list[str]:
+    return [level["name"] for level in run.steps["levels"]]
+
+
+def counted(run: Run, event: str) -> int:
+    return sum(
+        one["name"] == event for one in run.events() if one.get("cat") in ("cpu_op", "user_annotation")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "event"),
+    [
+        ("cleanrl", "optimizer", "Optimizer.step#Adam.step"),
+        ("wgan", "RMSprop", "Optimizer.step#RMSprop.step"),
+        ("rl_games", "a2c_network", "aten::tanh"),  # by the name of an attribute
+        ("heun", "Sequential", "aten::tanh"),
+    ],
+)
+def test_another_step_may_be_chosen(programs: Programs, name: str, step: str, event: str):
+    run = programs.record("--step", step, str(programs.write(script(name))))
+    assert counted(run, event) == len(run.steps["profiled_s"])
+    assert len(levels(run)) == 1
+
+
+def test_what_was_chosen_and_is_not_there_is_said(programs: Programs):
+    run = programs.record("--step", "Transformer", str(programs.write(script("gan"))))
+    assert any("--step Transformer: no such steps were seen" in note for note in run.steps["notes"])
+    assert any("Adam" in note for note in run.steps["notes"])
+
+
+def test_the_levels_of_a_step_and_its_rivals_are_listed(programs: Programs):
+    run = programs.record(str(programs.write(script("cleanrl"))))
+    listed = kinetoscope("steps", str(run.folder)).stdout
+    assert "--step iteration" in listed
+    assert "--step optimizer" in listed
+    assert re.search(r"Adam\.step\(\) +4", listed)
+    said = " ".join(kinetoscope("report", str(run.folder)).stdout.split())
+    assert "A step is one iteration of 8 calls of Sequential without gradients" in said

@@ -1,0 +1,211 @@
+"""The whole run of real programs: its phases, and that watching it changes nothing and survives every end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kinetoscope.document import Report, RunPhase
+from kinetoscope.document.collect.report import build
+from kinetoscope.recording.whole_run import WholeRun, read
+from kinetoscope.sources.run import load
+from kinetoscope.views import headline
+from programs import TRAIN, Programs, Run
+
+# Of the run: sampling some tens of times a second, on a machine that does other things.
+NEAR = 0.12
+
+
+def watched(run: Run) -> WholeRun:
+    assert run.folder is not None
+    return read(run.folder / run.rank["whole_run"])
+
+
+def report(run: Run) -> Report:
+    assert run.folder is not None
+    return build(load(run.folder))
+
+
+def phases(run: Run) -> dict[str, RunPhase]:
+    found = report(run).whole_run
+    assert found is not None
+    return {row.name: row for row in found.phases}
+
+
+ROLLOUT = """
+import json, time, torch
+began = time.perf_counter()
+spent = {"rollout": 0.0, "learn": 0.0}
+def timed(function, *arguments):
+    started = time.perf_counter()
+    function(*arguments)
+    spent[function.__name__] += time.perf_counter() - started
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(1024, 1024)
+    def forward(self, x):
+        return self.net(x)
+def step_environment():
+    time.sleep(0.001)
+def rollout(policy):
+    with torch.no_grad():
+        for _ in range(250):
+            policy(torch.ones(1, 1024))
+            step_environment()
+def learn(policy, optimizer):
+    for _ in range(100):
+        policy(torch.ones(4, 1024)).sum().backward()
+        optimizer.step()
+def main():
+    import torch._dynamo  # which the first optimizer imports, and takes its time
+    policy, optimizer = Policy(), None
+    for _ in range(4):
+        timed(rollout, policy)
+        optimizer = optimizer or torch.optim.Adam(policy.parameters())
+        timed(learn, policy, optimizer)
+main()
+print(json.dumps(spent))
+"""
+
+
+def place(function: str) -> str:
+    lines = ROLLOUT.splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.startswith(f"def {function}("))
+    return f"{function} (prog.py:{line})"
+
+
+def test_a_recorded_rollout_says_first_what_it_leaves_out(programs: Programs):
+    run = programs.record(str(programs.write(ROLLOUT)))
+    assert run.steps["found_by"] == "module"
+    spent = json.loads(run.out)
+    found = report(run)
+    assert found.whole_run is not None
+    rows = {row.kind: row for row in found.whole_run.phases}
+    total_s = found.whole_run.time_us / 1e6
+    assert rows["phase"].title == place("learn")
+    assert rows["phase"].share == pytest.approx(spent["learn"] / total_s, abs=NEAR)
+    assert rows["steps"].share == pytest.approx(spent["rollout"] / total_s, abs=NEAR)
+    assert found.whole_run.steps_in == place("rollout")
+    assert headline.headline(found).startswith("The recorded steps are like ")
+    assert f"is {place('learn')}" in headline.headline(found)
+    notes = {note.code: note for note in found.health.notes}
+    assert "--range learn" in notes["phase-not-recorded"].text
+    assert notes["phase-not-recorded"].gravity == "degraded"
+    assert place("learn") in notes["optimizer-not-recorded"].text
+
+
+EPOCHS = (
+    TRAIN
+    + """
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        for _ in range(20):
+            model(torch.ones(4, 32))
+            time.sleep(0.01)
+    model.train()
+def save():
+    time.sleep(0.1)
+    torch.save(model.state_dict(), "model.pt")
+spent = dict.fromkeys(("train", "evaluate", "save"), 0.0)
+for _ in range(5):
+    for function, arguments in ((train, (60, 0.004)), (evaluate, ()), (save, ())):
+        started = time.perf_counter()
+        function(*arguments)
+        spent[function.__name__] += time.perf_counter() - started
+import json
+print(json.dumps(spent))
+"""
+)
+
+
+def test_epochs_are_steps_and_evaluation_and_checkpoints(programs: Programs):
+    run = programs.record(str(programs.write(EPOCHS)))
+    rows, spent = phases(run), json.loads(run.out)
+    near_s = NEAR * sum(spent.values())
+    for name in ("evaluate", "save"):
+        assert rows[name].kind == "phase"
+        assert rows[name].time_us / 1e6 == pytest.approx(spent[name], abs=near_s)
+        assert 1 <= rows[name].times <= 5
+    assert rows["steps like the recorded ones"].time_us / 1e6 == pytest.approx(spent["train"], abs=near_s)
+    assert not any(note.code == "optimizer-not-recorded" for note in report(run).health.notes)
+
+
+BUSY = (
+    TRAIN
+    + """
+import gc, multiprocessing, subprocess, threading, warnings
+warnings.simplefilter("error", DeprecationWarning)
+def double(x):
+    return 2 * x
+def nap():
+    for _ in range(200):
+        time.sleep(0.005)
+if __name__ == "__main__":
+    thread = threading.Thread(target=nap)
+    thread.start()
+    for at in range(6):
+        train(40, 0.003)
+        child = os.fork()
+        if child == 0:
+            train(3)
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    thread.join()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(double, range(4)))
+    print(subprocess.run([sys.executable, "-c", "print(5)"], capture_output=True, text=True).stdout)
+    print(gc.isenabled(), [t.name for t in threading.enumerate()])
+    print(sorted(os.listdir("/proc/self/task")) == sorted({str(t.native_id) for t in threading.enumerate()}))
+"""
+)
+
+
+def test_a_program_of_threads_and_forks_does_the_same_and_is_seen_to_its_end(programs: Programs):
+    script = str(programs.write(BUSY))
+    plain, run = programs.plain(script), programs.record(script)
+    # The last line tells of threads of the system's: torch's, which both have, and the sampler's.
+    assert run.out.splitlines()[:-1] == plain.out.splitlines()[:-1]
+    assert run.status == plain.status == 0
+    found = watched(run)
+    seconds = sum(sum(node.seconds) for node in found.nodes) + found.ours_s + found.unseen_s
+    assert seconds == pytest.approx(run.rank["wall_s"], rel=0.2)
+    assert any(node.seconds[3] for node in found.nodes)
+
+
+@pytest.mark.parametrize(
+    ("end", "exit"),
+    [
+        ("os._exit(3)", "os._exit: 3"),
+        ("raise SystemExit(3)", "sys.exit"),
+        ("raise RuntimeError('no more')", "exception: RuntimeError"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", "signal: SIGTERM"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal: SIGKILL"),
+        ("os.execv(sys.executable, [sys.executable, '-c', 'pass'])", "os.execv"),
+    ],
+)
+def test_however_a_program_ends_it_is_known_what_it_did(programs: Programs, end: str, exit: str):
+    run = programs.record(str(programs.write(f"{TRAIN}\ntrain(150, 0.004)\n{end}\n")))
+    assert run.rank["exit"].startswith(exit)
+    rows = phases(run)
+    # What nothing answers to leaves what was known when the steps had been recorded.
+    assert rows["steps like the recorded ones"].time_us > 0.1e6
+
+
+def test_careful_recordings_and_blocks_are_not_watched(programs: Programs):
+    script = programs.write(f"{TRAIN}\ntrain(60)\nprint(len(os.listdir('/proc/self/task')))")
+    assert "whole_run" not in programs.record("--careful", str(script)).rank
+    block = "import kinetoscope\nwith kinetoscope.profile(out='block'):\n    train(60)\n"
+    assert programs.plain(str(programs.write(TRAIN + block))).status == 0
+    assert not (programs.home / "block" / "whole_run").exists()
+
+
+def test_a_watch_that_was_tampered_with_is_left_out_and_said(programs: Programs):
+    run = programs.record(str(programs.write(f"{TRAIN}\ntrain(100, 0.002)")))
+    assert run.folder is not None
+    (run.folder / run.rank["whole_run"]).write_text('{"nodes": [[5, 0, 0, [1,1,1,1], [1,1,1,1], 1, 1]]}')
+    found = report(run)
+    assert found.whole_run is None
+    assert any("whole run" in text for text in found.unread)

@@ -1,0 +1,65 @@
+"""Public traces of vLLM and SGLang, in the folders that their engines leave: one decode step each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.analysis.health.verdict import health
+from kinetoscope.analysis.origins.attribution import belonging
+from kinetoscope.analysis.serving.table import replayed, serving
+from kinetoscope.findings.registry import find
+from kinetoscope.sources.run import load
+
+# By brute force on the raw events, work counted with the step that launched it (the data's README).
+TRUTH = {"vllm_decode_full": (10743.2, 10717.7, 434, 421), "sglang_decode": (10366.9, 9694.0, 551, 544)}
+
+
+@pytest.fixture
+def engines(shared_data: Path) -> Path:
+    folder = shared_data / "serving"
+    if not folder.is_dir():
+        pytest.skip("the traces of serving engines are not here")
+    return folder
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_the_step_is_its_own_work(engines: Path, name: str) -> None:
+    span_us, busy_us, kernels, inside = TRUTH[name]
+    run = load(engines / name)
+    (row,) = serving(run)
+    assert row.span_us == pytest.approx(span_us, abs=0.1)
+    assert row.busy_us == pytest.approx(busy_us, abs=0.1)
+    assert (row.kernels, row.phase, row.requests, row.graph) == (kernels, "decode", 32, "full")
+    assert sum(part.launches for part in row.parts) == kernels
+    assert sum(part.device_us for part in row.parts) >= row.busy_us - 0.1
+    assert replayed(run.traces[0]) == (inside, inside)
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_no_work_is_the_annotations(engines: Path, name: str) -> None:
+    table = belonging(load(engines / name))
+    for column in ("op_name", "annotation"):
+        assert not table[column].cast(str).str.contains(r"^(execute_|step\[)").any()
+    unnamed = table.filter(table["module"].cast(str) == "no module")["duration_ns"].sum()
+    assert unnamed < 0.5 * table["duration_ns"].sum()
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_a_recording_of_captures_claims_nothing(engines: Path, name: str) -> None:
+    (file,) = (engines / name / "capture_traces").glob("*.json.gz")
+    run = load(file)
+    found = health(run)
+    assert (found.verdict, found.notes[0].code) == ("unreliable", "capture")
+    assert find(run) == []
+
+
+def test_a_front_end_is_left_out_with_a_word(engines: Path, tmp_path: Path) -> None:
+    (worker,) = (engines / "sglang_decode").glob("*.json.gz")
+    shutil.copy(worker, tmp_path / "rank0.json.gz")
+    shutil.copy(worker, tmp_path / "host_1.async_llm.123.pt.trace.json.gz")
+    run = load(tmp_path)
+    assert [Path(trace.source.path).name for trace in run.traces] == ["rank0.json.gz"]
+    assert any("front end" in sentence for sentence in run.unread)

@@ -1,0 +1,220 @@
+"""The phases of whole runs, from samples made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinetoscope.analysis.passes.whole_run import RunPhase, WholeRunRow, phases
+from kinetoscope.capture.process.whole_run import Key, Tree
+from kinetoscope.recording.manifest import StepTimings, TimedSteps
+from kinetoscope.recording.whole_run import Period, WholeRun
+
+EVERY_S = 0.02
+FILE = "/home/someone/train.py"
+FIRST_LINES = {"<module>": 1, "train": 30, "evaluate": 60, "save": 80, "Net.forward": 90}
+
+
+class Run:
+    """A program's samples: ``path`` alternates functions and the lines that they stand at."""
+
+    def __init__(self) -> None:
+        self.tree, self.now_s = Tree(), 0.0
+        self.tick: int | None = None
+
+    def keys(self, path: str) -> list[Key]:
+        words = path.split()
+        does = {word: word.replace("_", " ").strip("{}") for word in words if word.startswith("{")}
+        return [
+            ("", "", int(word))
+            if word.isdecimal()
+            else ("", does[word], 0)
+            if word in does
+            else (FILE, word, FIRST_LINES.get(word, 7))
+            for word in words
+        ]
+
+    def sample(self, period: Period, *paths: str, times: int = 1) -> Run:
+        for _ in range(times):
+            for path in paths:
+                self.now_s += EVERY_S
+                self.tree.add(self.keys(path), period, self.now_s, EVERY_S)
+        return self
+
+    def ticked(self, path: str) -> Run:
+        self.tick = self.tree.nodes(self.keys(path))[-1]
+        return self
+
+    def divided(self, step_s: float = 0.03, **timings: object) -> WholeRunRow | None:
+        places, nodes, history = self.tree.written()
+        watched = WholeRun(places=places, nodes=nodes, history=history, tick=self.tick)
+        given = {"found_by": "optimizer", "profiled_s": (step_s,) * 3, **timings}
+        before = TimedSteps(step_s=(step_s,) * 20, host_s=(step_s,) * 20)
+        return phases(watched, StepTimings(before=before, **given))  # pyright: ignore[reportArgumentType]
+
+
+def named(found: WholeRunRow | None) -> dict[str, RunPhase]:
+    assert found is not None
+    assert sum(row.time_us for row in found.phases) == pytest.approx(found.time_us)
+    assert sum(row.share for row in found.phases) == pytest.approx(1)
+    return {row.name: row for row in found.phases}
+
+
+def kinds(found: WholeRunRow | None) -> dict[str, float]:
+    """Seconds by kind."""
+    rows = named(found).values()
+    return {
+        kind: pytest.approx(sum(row.time_us for row in rows if row.kind == kind) / 1e6)
+        for kind in {row.kind for row in rows}
+    }
+
+
+STEP = (
+    "<module> 5 main 12 train 33 {loading_data}",
+    "<module> 5 main 12 train 34 Net.forward 91",
+    "<module> 5 main 12 train 35 {backward}",
+    "<module> 5 main 12 train 36 {optimizer}",
+)
+EVALUATE = "<module> 5 main 13 evaluate 62 Net.forward 91"
+STEPS = "steps like the recorded ones"
+
+
+def epochs() -> Run:
+    run = Run().sample("before", "<module> 2 {importing}", times=50).sample("before", STEP[1], times=2)
+    run.ticked(STEP[3]).sample("timed", *STEP, times=10)
+    for _ in range(5):
+        run.sample("after", *STEP, times=40).sample("after", EVALUATE, times=30)
+        run.sample("after", "<module> 5 main 14 save 82 {saving}", times=10)
+    return run
+
+
+def test_epochs_are_steps_and_evaluation_and_checkpoints():
+    found = epochs().divided()
+    rows = named(found)
+    assert rows[STEPS].time_us / 1e6 == pytest.approx(EVERY_S * (2 + 40 + 5 * 160))
+    assert rows["evaluate"].time_us / 1e6 == pytest.approx(EVERY_S * 150)
+    assert (rows["evaluate"].where, rows["evaluate"].times) == ("train.py:60", 5)
+    assert rows["evaluate"].longest_us / 1e6 == pytest.approx(EVERY_S * 29)
+    assert rows["save"].kind == "phase"
+    assert rows["importing"].kind == "importing"
+    assert found is not None
+    assert found.steps_in == "train (train.py:30)"
+    assert found.about_steps == round(EVERY_S * 842 / 0.03)
+    assert (found.timed_steps, found.recorded_steps) == (20, 3)
+
+
+def test_the_time_before_the_first_sample_is_importing():
+    run = epochs()
+    places, nodes, history = run.tree.written()
+    watched = WholeRun(places=places, nodes=nodes, history=history, tick=run.tick, earlier_s=3.0)
+    assert named(phases(watched, StepTimings()))["importing"].time_us / 1e6 == pytest.approx(3 + 50 * EVERY_S)
+
+
+def test_a_rollout_that_was_recorded_leaves_the_learning_out():
+    run = Run().sample("before", "<module> 5 main 11 prepare 8", times=30)
+    run.ticked("<module> 5 main 20 rollout 15")
+    run.sample("settling", "<module> 5 main 20 rollout 15 Net.forward 91", times=3)
+    run.sample("timed", "<module> 5 main 20 rollout 16 environment 9", times=3)
+    for _ in range(4):
+        run.sample("after", "<module> 5 main 20 rollout 15 Net.forward 91", times=10)
+        run.sample("after", "<module> 5 main 20 rollout 17", times=1)  # a line that no sample of steps showed
+        run.sample("after", "<module> 5 main 21 learn 45 {backward}", times=40)
+        run.sample("after", "<module> 5 main 21 learn 46 {optimizer}", times=9)
+    found = run.divided(step_s=0.001, found_by="module")
+    rows = named(found)
+    assert rows[STEPS].time_us / 1e6 == pytest.approx(EVERY_S * (6 + 44))
+    assert rows["learn"].time_us / 1e6 == pytest.approx(EVERY_S * 196)
+    assert rows["prepare"].kind == "setup"
+    assert found is not None
+    assert found.first_optimizer_after == "learn (train.py:7)"
+    assert found.steps_share_after_setup == pytest.approx(50 / 246)
+
+
+def test_a_script_without_functions_is_divided_by_its_lines():
+    run = Run().sample("before", "<module> 4", times=5).ticked("<module> 30 Net.forward 91")
+    run.sample("timed", "<module> 30 Net.forward 91", "<module> 31", "<module> 33", times=8)
+    for _ in range(6):
+        run.sample("after", "<module> 30 Net.forward 91", times=18)
+        run.sample("after", "<module> 32", "<module> 30 Net.forward 91")
+        # The same model, called from lines that are none of the steps'.
+        run.sample("after", "<module> 50 Net.forward 91", "<module> 52 {backward}", times=25)
+        run.sample("after", "<module> 60 evaluate 62", times=10)
+    found = run.divided(found_by="module")
+    rows = named(found)
+    assert rows["lines 50–52 of train.py"].time_us / 1e6 == pytest.approx(EVERY_S * 300)
+    assert rows["lines 50–52 of train.py"].where == "train.py:50"
+    assert rows["evaluate"].time_us / 1e6 == pytest.approx(EVERY_S * 60)
+    assert rows[STEPS].time_us / 1e6 == pytest.approx(EVERY_S * (24 + 120))
+    assert rows["other"].time_us / 1e6 == pytest.approx(EVERY_S * 5)
+
+
+def test_what_every_step_calls_is_a_phase_where_it_does_now_and_then_what_steps_do_not():
+    """A trainer's callback, called at each step, evaluates once in a while."""
+    each = "<module> 5 train 40 log 96"
+    forward = "<module> 5 train 34 Net.forward 91"
+    run = Run().ticked("<module> 5 train 36 {optimizer}")
+    run.sample("timed", forward, "<module> 5 train 36 {optimizer}", each, times=8)
+    for _ in range(5):
+        run.sample("after", forward, each, times=20)
+        run.sample("after", "<module> 5 train 40 log 97 evaluate 62 Net.forward 91", times=20)
+    rows = named(run.divided())
+    assert rows["evaluate"].time_us / 1e6 == pytest.approx(EVERY_S * 100)
+    assert rows[STEPS].time_us / 1e6 == pytest.approx(EVERY_S * (24 + 200))
+
+
+def test_a_small_part_that_the_samples_of_steps_missed_is_theirs():
+    run = Run().ticked("<module> 5 train 36 {optimizer}")
+    run.sample("timed", "<module> 5 train 34 Net.forward 91", "<module> 5 train 36 {optimizer}", times=10)
+    for _ in range(20):
+        run.sample("after", "<module> 5 train 34 Net.forward 91", times=9)
+        run.sample("after", "<module> 5 train 35 log 96")
+        run.sample("after", "<module> 5 train 30 Net.forward 91")
+    assert kinds(run.divided()) == {"steps": EVERY_S * 240}
+
+
+def test_a_function_that_runs_what_it_is_given_names_no_phase():
+    run = Run().ticked("<module> 5 timed 7 train 36 {optimizer}")
+    run.sample("timed", *(path.replace("main 12", "timed 7") for path in STEP), times=10)
+    run.sample("after", "<module> 6 timed 7 evaluate 62", "<module> 6 timed 7 evaluate 63", times=50)
+    rows = named(run.divided())
+    assert rows["evaluate"].time_us / 1e6 == pytest.approx(EVERY_S * 100)
+
+
+def test_compiling_and_saving_are_named_wherever_they_are():
+    run = epochs()
+    run.sample("after", "<module> 5 main 12 train 34 {compiling}", times=60)
+    run.sample("after", "<module> 5 main 12 train 38 {saving}", times=60)
+    rows = named(run.divided())
+    assert rows["compiling"].kind == "compiling"
+    assert rows["compiling"].time_us / 1e6 == pytest.approx(EVERY_S * 60)
+    assert (rows["saving"].kind, rows["saving"].where) == ("phase", "train.py:30")
+
+
+def test_what_takes_a_hundredth_or_less_is_joined():
+    run = epochs().sample("after", "<module> 5 main 15 a 1", "<module> 5 main 16 b 1", times=4)
+    rows = named(run.divided())
+    assert rows["other"].kind == "other"
+    assert rows["other"].time_us / 1e6 == pytest.approx(EVERY_S * 8)
+    assert "a" not in rows
+
+
+def test_steps_in_a_thread_leave_what_the_main_thread_did_before_as_setup():
+    run = Run().sample("before", "<module> 5 main 12", times=30).ticked("work 40 train 36 {optimizer}")
+    run.sample("timed", "work 40 train 34 Net.forward 91", "work 40 train 36 {optimizer}", times=10)
+    run.sample("after", "work 40 train 34 Net.forward 91", times=50)
+    found = run.divided()
+    assert kinds(found) == {"steps": EVERY_S * 70, "setup": EVERY_S * 30}
+
+
+def test_there_are_no_phases_without_steps_that_were_sampled():
+    assert Run().sample("before", *STEP, times=20).divided() is None
+    assert Run().sample("before", *STEP, times=20).sample("timed", STEP[0]).divided() is None
+    # Steps of two threads have no function in common.
+    run = Run().sample("timed", "one 5 train 35", "two 6 train 36", times=20)
+    assert run.divided() is None
+
+
+def test_an_optimizer_that_stepped_before_the_recording_is_no_news():
+    run = epochs()
+    found = run.divided(found_by="module")
+    assert found is not None
+    assert found.first_optimizer_after is None

@@ -1,0 +1,136 @@
+"""How CUDA graphs are captured is recorded, and which of them is replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.recorder import graphs as graph_captures
+from kinetoscope.capture.recorder.graphs import GraphCaptures
+from kinetoscope.capture.recorder.profiler import Captures, Replay, annotate
+
+
+class Graph:
+    """A graph as torch's class looks to who watches it."""
+
+    def capture_begin(self) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> str:
+        return "replayed"
+
+
+class Session:
+    """A session that writes an empty trace."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def prepare(self) -> None:
+        self.log.append("prepare")
+
+    def start(self) -> None:
+        self.log.append("start")
+
+    def stop(self) -> None:
+        self.log.append("stop")
+
+    def export(self, path: Path) -> None:
+        path.write_text('{"traceEvents": []}')
+
+
+class Device:
+    def __init__(self) -> None:
+        self.captures, self.log = Captures(), list[str]()
+
+    def session(self, *, kind: str, any_thread: bool) -> Session:
+        assert (kind, any_thread) == ("capture", False)
+        return Session(self.log)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
+    return Device()
+
+
+def made(device: Any, folder: Path) -> GraphCaptures:
+    return GraphCaptures(device, folder / "rank0.json")
+
+
+def test_a_capture_is_recorded_from_before_it_begins_until_it_has_ended(
+    device: Device, tmp_path: Path
+) -> None:
+    recorded = made(device, tmp_path)
+    device.captures.before, device.captures.after = recorded.begin, recorded.end
+    device.captures.install()
+    graph = Graph()
+    try:
+        graph.capture_begin()
+        assert device.log == ["prepare", "start"]
+        assert device.captures.threads
+        graph.capture_end()
+    finally:
+        device.captures.remove()
+    assert device.log == ["prepare", "start", "stop"]
+    assert [path.name for path in recorded.paths] == ["rank0.capture0.json"]
+    assert recorded.paths[0].is_file()
+    assert not device.captures.threads
+    graph.capture_begin()
+    assert device.log == ["prepare", "start", "stop"]
+
+
+def test_replays_are_noted_by_the_number_of_their_capture(device: Device, tmp_path: Path) -> None:
+    recorded = made(device, tmp_path)
+    first, second, other = Graph(), Graph(), Graph()
+    for graph in (first, second):
+        recorded.begin(graph)
+        recorded.end(graph)
+    device.captures.watch_replays()
+    assert [graph.replay() for graph in (second, other, first, second)] == ["replayed"] * 4
+    assert [replay.number for replay in device.captures.replays_seen()] == [1, 0, 1]
+    first.replay()
+    assert len(device.captures.replays) == 3
+
+
+def test_a_graph_that_is_gone_is_forgotten(device: Device, tmp_path: Path) -> None:
+    recorded, graph = made(device, tmp_path), Graph()
+    recorded.begin(graph)
+    recorded.end(graph)
+    del graph
+    assert not recorded.numbers
+
+
+def test_captures_of_the_first_steps_are_kept_with_them(device: Device, tmp_path: Path) -> None:
+    recorded = made(device, tmp_path)
+    graphs = [Graph(), Graph()]
+    for graph in graphs:
+        recorded.seen(graph)
+    recorded.trace.write_text("first steps")
+    recorded.keep_first()
+    recorded.trace.write_text("steady steps")
+    assert [path.read_text() for path in recorded.paths] == ["first steps"] * 2
+    assert [recorded.numbers[graph] for graph in graphs] == [0, 1]
+
+
+def test_no_more_than_a_bounded_time_is_spent_on_captures(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = made(device, tmp_path)
+    monkeypatch.setattr(graph_captures, "MOST", 1)
+    assert recorded.wanted()
+    recorded.begin(Graph())
+    recorded.end(Graph())
+    assert not recorded.wanted()
+    assert recorded.notes() == ["1 captures of CUDA graphs were not recorded: their kernels have no op"]
+
+
+def test_replays_are_events_of_the_trace(tmp_path: Path) -> None:
+    exported, trace = tmp_path / "exported.json", tmp_path / "trace.json"
+    exported.write_text('{"baseTimeNanoseconds": 1000, "traceEvents": [\n {"ph": "X"}]}')
+    annotate(exported, [Replay(3, 6000, 11, 12)], trace)
+    event = json.loads(trace.read_text())["traceEvents"][0]
+    assert (event["cat"], event["name"], event["ts"]) == ("graph_replay", "capture 3", 5.0)

@@ -1,0 +1,53 @@
+"""A library that plans anew in steps that have long settled."""
+
+from __future__ import annotations
+
+import pytest
+
+import traces
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import new_shapes
+from kinetoscope.sources.run import LoadedRun
+
+STEP_US = 10_000
+
+
+def view(slow: dict[int, float], op: str = "aten::cudnn_convolution", **arguments: object) -> RankView:
+    """Four steps of eight calls of an op, 20 µs each; the first of some steps takes longer."""
+    events: list[traces.Event] = []
+    for step in range(4):
+        events.append(traces.step(step, step * STEP_US, STEP_US))
+        at = step * STEP_US + 10.0
+        for call in range(8):
+            number = 100 * step + call + 1
+            took = slow.get(step, 20.0) if call == 0 else 20.0
+            dims = {"Input Dims": [[8, 80, 400 + step]]} | arguments
+            events += [
+                traces.host(op, at, took, **(dims if "Input Dims" in arguments else {})),
+                traces.call("cudaLaunchKernel", at + took - 8, 5, number),
+                traces.kernel("conv", at + took + 10, 10, number),
+            ]
+            at += took + 15
+    trace = traces.trace(*events)
+    return RankView(LoadedRun((trace,)), trace)
+
+
+def test_calls_that_plan_are_told_to_pad() -> None:
+    (finding,) = new_shapes.find(view({0: 2000, 2: 2000, 3: 2000}))
+    assert finding.title.startswith(
+        "0.75 calls of aten::cudnn_convolution per step take the host 2.00 ms, the"
+    )
+    assert finding.saving.us == pytest.approx(0.75 * 1980, rel=0.05)
+    assert "Pad to few lengths" in finding.advice
+
+
+def test_planning_once_is_a_cold_start() -> None:
+    assert not list(new_shapes.find(view({0: 5000})))
+
+
+def test_what_takes_longer_in_other_ops_is_no_plan() -> None:
+    assert not list(new_shapes.find(view({0: 2000, 2: 2000}, op="aten::index")))
+
+
+def test_shapes_that_were_met_before_are_not_new() -> None:
+    assert not list(new_shapes.find(view({1: 2000, 2: 2000, 3: 2000}, **{"Input Dims": [[8, 80, 400]]})))

@@ -1,0 +1,241 @@
+"""Forward passes that run again, and passes that could be one: by traces made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import polars as pl
+
+import traces
+from kinetoscope.analysis.events.backward import passes, recomputed
+from kinetoscope.findings import in_force
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import needless_checkpointing, split_batches
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import DeviceProperties, Trace
+
+GIB = 1 << 30
+H200 = DeviceProperties(0, "NVIDIA H200", 140 * GIB, (9, 0), 132)
+NODE = "autograd::engine::evaluate_function: "
+ENGINE = 2  # the thread of autograd
+
+
+class Program:
+    """Events in the order in which a program makes them: each op 100 µs after the one before, and a kernel of
+    20 µs on few blocks right after its launch."""
+
+    def __init__(self) -> None:
+        self.at, self.number, self.sequence = 0.0, 0, 0
+        self.events: list[traces.Event] = []
+        self.began = 0.0
+
+    def launch(self, op: str, kernel: str, tid: int = 1, blocks: int = 8, **arguments: object) -> None:
+        self.number += 1
+        self.events += [
+            traces.host(op, self.at, 80, tid=tid, **arguments),
+            traces.call("cudaLaunchKernel", self.at + 10, 5, self.number, tid),
+            traces.kernel(
+                kernel, self.at + 30, 20, self.number, grid=[blocks, 1, 1], block=[128, 1, 1],
+                **{"registers per thread": 32, "shared memory": 0},
+            ),
+        ]  # fmt: skip
+        self.at += 100
+
+    def forward(self, op: str, kernel: str, **how: int) -> int:
+        self.sequence += 1
+        self.launch(op, kernel, **how, **{"Sequence number": self.sequence})
+        return self.sequence
+
+    def backward(self, name: str, kernel: str, sequence: int | None, again: int = 0, blocks: int = 8) -> None:
+        """A node of autograd; ``again``: so many forward ops run first."""
+        begin = self.at
+        self.at += 2
+        for _ in range(again):
+            extra = {"Sequence number": 1000 + self.number, "Fwd thread id": 0}
+            self.launch("aten::mm", "forward_gemm", ENGINE, **extra)
+        if kernel:
+            self.launch("aten::mm", kernel, ENGINE, blocks)
+        self.at += 12
+        numbered = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 1}
+        for outer, wider in ((name, 0), (NODE + name, 1)):
+            start = begin + 1 - wider
+            end = self.at - 10 + wider
+            self.events.append(traces.host(outer, start, end - start, tid=ENGINE, **numbered))
+        self.at += 10
+
+    def optimizer(self) -> None:
+        annotation = traces.host("Optimizer.step#SGD.step", self.at, 150, "user_annotation")
+        self.events.append(annotation)
+        self.launch("aten::_foreach_add_", "multi_tensor_apply_kernel")
+        self.at += 100
+
+    def step(self, number: int) -> None:
+        """The end of a step, which began where the one before ended."""
+        self.events.append(traces.step(number, self.began, self.at - self.began))
+        self.began = self.at = self.at + 1
+
+    def view(self, peak: int | None = GIB, found_by: str = "optimizer") -> RankView:
+        trace: Trace = replace(traces.trace(*self.events), devices=(H200,))
+        record = RankRecord(rank=0, steps=StepTimings(found_by=found_by), peak_memory_bytes=peak)
+        return RankView(LoadedRun((trace,), manifest=Manifest(ranks=(record,))), trace)
+
+
+def checkpointed(again: int = 2, marker: str = "_NoopSaveInputs") -> Program:
+    program = Program()
+    for number in range(2):
+        program.events.append(traces.host(marker, program.at, 5))
+        program.at += 10
+        sequence = program.forward("aten::mm", "forward_gemm")
+        program.backward("MmBackward0", "backward_gemm", sequence, again)
+        program.optimizer()
+        program.step(number)
+    return program
+
+
+def accumulated(batches: int = 4, blocks: int = 8) -> Program:
+    program = Program()
+    for number in range(2):
+        for batch in range(batches):
+            sequences = [program.forward("aten::mm", f"gemm_{i}", blocks=blocks) for i in range(12)]
+            for i in reversed(range(12)):
+                program.backward("MmBackward0", f"gradient_{i}", sequences[i], blocks=blocks)
+            program.backward("torch::autograd::AccumulateGrad", "add" if batch else "", None)
+        program.optimizer()
+        program.step(number)
+    return program
+
+
+def only(found: Iterator[Finding] | object) -> Finding:
+    (finding,) = found  # type: ignore[misc]
+    return finding
+
+
+# Backward passes.
+
+
+def test_a_node_of_a_later_op_than_all_before_begins_a_pass() -> None:
+    found = passes(accumulated(batches=3).view().trace)
+    assert found["nodes"].to_list() == [13] * 6
+    assert found["step"].to_list() == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_forward_op_inside_of_a_node_runs_again() -> None:
+    again = recomputed(checkpointed(again=3).view().trace)
+    assert len(again) == 2
+    assert again["duration_ns"].to_list() == [281_000, 281_000]  # from the node's start to its third op's end
+
+
+def test_gradients_that_are_differentiated_are_no_recomputation() -> None:
+    assert recomputed(checkpointed(marker="aten::relu").view().trace).is_empty()
+
+
+# Checkpointing.
+
+
+def test_checkpointing_costs_what_runs_again_where_memory_is_left() -> None:
+    finding = only(needless_checkpointing.find(checkpointed().view()))
+    assert "1 time per step" in finding.title
+    assert 0.2 * 2 * 100 < finding.saving.us <= 2 * 100 + 10  # two ops of a hundred
+    assert set(finding.saving.change.device["saved_ns"]) == {20_000}
+
+
+def test_a_full_device_needs_its_checkpointing() -> None:
+    for peak in (126 * GIB, None):
+        saving = only(needless_checkpointing.find(checkpointed().view(peak))).saving
+        assert saving.us == 0
+        assert saving.most_us > 0
+
+
+def test_nothing_runs_again_without_checkpointing() -> None:
+    assert not list(needless_checkpointing.find(accumulated().view()))
+
+
+# Batches.
+
+
+def test_batches_that_leave_the_device_empty_become_one() -> None:
+    view = accumulated().view()
+    finding = only(split_batches.find(view))
+    assert finding.title.startswith("Gradients of 4 batches are accumulated")
+    assert 0.5 * view.own_step_us < finding.saving.us < 0.75 * view.own_step_us
+    gone = finding.saving.change.device
+    added = view.work.filter(pl.col("name").cast(pl.String) == "add")["id"]
+    assert gone.filter(gone["id"].is_in(added.implode()))["saved_ns"].sum() == 2 * 3 * 20_000
+
+
+def test_kernels_that_fill_the_device_take_as_long_together() -> None:
+    few, many = (only(split_batches.find(accumulated(blocks=b).view())).saving for b in (8, 100_000))
+    assert many.change.device["saved_ns"].sum() == 2 * 3 * 20_000  # the additions alone
+    assert few.change.device["saved_ns"].sum() > 10 * many.change.device["saved_ns"].sum()
+
+
+def test_as_many_become_one_as_fit() -> None:
+    assert "memory has room for 2 at once" in only(split_batches.find(accumulated().view(60 * GIB))).title
+    assert not list(split_batches.find(accumulated().view(80 * GIB)))
+    assert only(split_batches.find(accumulated().view(None))).saving.us == 0
+
+
+def test_one_batch_a_step_is_one() -> None:
+    assert not list(split_batches.find(accumulated(batches=1).view()))
+
+
+def test_a_discriminators_two_passes_with_a_generator_between_them_are_not_joined() -> None:
+    program = Program()
+    for number in range(2):
+        for other in (0, 12):
+            for i in range(other):
+                program.launch("aten::mm", f"generator_{i}")
+            sequences = [program.forward("aten::mm", f"gemm_{i}") for i in range(6)]
+            for i in reversed(range(6)):
+                program.backward("MmBackward0", f"gradient_{i}", sequences[i])
+        program.optimizer()
+        program.step(number)
+    assert not list(split_batches.find(program.view()))
+
+
+def calls(*more: int, blocks: tuple[int, ...] = (8,)) -> RankView:
+    """Steps that are calls of one module: 20 kernels, and so many after it."""
+    program = Program()
+    for number, after in enumerate(more):
+        for i in range(20):
+            program.launch("aten::mm", f"gemm_{i}", blocks=blocks[number % len(blocks)])
+        for _ in range(after):
+            program.launch("aten::add", "add")
+        program.step(number)
+    return program.view(found_by="module")
+
+
+def test_calls_of_a_module_in_a_row_may_be_one() -> None:
+    finding = only(split_batches.find(calls(0, 3, 0, 3)))
+    assert finding.title.startswith("2 calls of the module in a row launch the same 20 kernels")
+    assert finding.saving.us == 0 < finding.saving.most_us
+
+
+def test_calls_that_follow_each_other_without_end_need_each_others_results() -> None:
+    assert not list(split_batches.find(calls(0, 0, 0, 0)))
+    assert not list(split_batches.find(calls(0, 0, 0, 0, 0, 3)))
+
+
+def test_a_prefill_is_no_call_like_the_decoding_after_it() -> None:
+    assert not list(split_batches.find(calls(0, 3, 0, 3, blocks=(64, 8))))
+
+
+# Whole steps as graphs, and larger batches.
+
+
+def test_no_graph_holds_a_step_in_which_the_host_decides() -> None:
+    advice = in_force.fewer_launches(accumulated().view()).advice
+    assert "accumulates the gradients of 4 batches" in advice
+    assert "or replay the whole step" not in advice
+    assert "random numbers' state" in in_force.fewer_launches(checkpointed().view()).advice
+    assert "or replay the whole step" in in_force.fewer_launches(accumulated(batches=1).view()).advice
+
+
+def test_larger_batches_are_said_to_be_worth_what_the_memory_allows() -> None:
+    assert "at 2 times the batch" in in_force.larger_batch(accumulated(1).view())
+    assert "at 4" in in_force.larger_batch(accumulated(1).view())
+    assert in_force.larger_batch(accumulated(1).view(peak=80 * GIB)) == ""
+    assert in_force.larger_batch(accumulated(1).view(peak=None)) == ""

@@ -1,0 +1,279 @@
+"""The host's side of a step: checks that wait, loops over results, and what Python makes of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+import pytest
+
+import traces
+from kinetoscope.findings.model import Finding
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import (
+    launch_gap,
+    python_overhead,
+    results_on_host,
+    sync_in_step,
+    unexplained_idle,
+)
+from kinetoscope.sources.run import LoadedRun
+
+STEP_US = 2000
+
+
+class Program:
+    """The events of a thread that calls one op after another; a launch takes 10 µs to arrive."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.free_at = 0.0
+        self.events: list[traces.Event] = []
+        self.number = count(1)
+
+    def op(self, name: str = "aten::mul", kernel_us: float = 2.0) -> None:
+        number = next(self.number)
+        self.events += [
+            traces.host(name, self.at, 12),
+            traces.call("cudaLaunchKernel", self.at + 4, 5, number),
+            self._work(traces.kernel("multiply", 0, kernel_us, number)),
+        ]
+        self.at += 16
+
+    def read(self, name: str = "aten::item", size: int = 4) -> None:
+        number = next(self.number)
+        start = self.at
+        copied = self._work(
+            traces.kernel("Memcpy DtoH (Device -> Pageable)", 0, 2, number, bytes=size)
+            | {"cat": "gpu_memcpy"}
+        )
+        end = copied["ts"] + copied["dur"] + 2
+        self.events += [
+            traces.host(name, start, end - start + 2),
+            traces.host("aten::_local_scalar_dense", start + 0.5, end - start + 1),
+            traces.call("cudaMemcpyAsync", start + 1, 3, number),
+            copied,
+            traces.call("cudaStreamSynchronize", start + 5, end - start - 5, 0),
+        ]
+        self.at = end + 6
+
+    def on_cpu(self, name: str) -> None:
+        self.events.append(traces.host(name, self.at, 2))
+        self.at += 4
+
+    def python(self, us: float, name: str | None = None, category: str = "python_function") -> None:
+        if name is not None:
+            self.events.append(traces.event(category, name, self.at, us))
+        self.at += us
+
+    def _work(self, event: traces.Event) -> traces.Event:
+        event["ts"] = max(self.free_at, self.at + 14)
+        self.free_at = event["ts"] + event["dur"]
+        return event
+
+    def view(self, steps: int = 1) -> RankView:
+        length = self.at / steps
+        marks = [traces.step(i, i * length, length) for i in range(steps)]
+        trace = traces.trace(*marks, *self.events)
+        return RankView(LoadedRun((trace,)), trace)
+
+
+def only(found: Iterable[Finding]) -> Finding:
+    (finding,) = found
+    return finding
+
+
+def checked(*ops: str) -> RankView:
+    program = Program()
+    for _ in range(10):
+        program.op()
+    for op in ops:
+        program.op(op)
+    program.read("aten::is_nonzero")
+    for _ in range(10):
+        program.op()
+    return program.view()
+
+
+def test_checks_of_distributions_are_named_as_such_and_go_with_their_comparisons() -> None:
+    view = checked("aten::sub", "aten::eq", "aten::all", "aten::_is_all_true")
+    finding = only(sync_in_step.find(view))
+    assert finding.title == "torch.distributions checks its arguments once per step, and waits for the answer"
+    assert "set_default_validate_args(False)" in str(finding.snippet)
+    names = view.trace.host_events["name"].cast(str)
+    gone = view.trace.host_events["start_ns"].is_in(finding.saving.change.host["start_ns"].implode())
+    assert {"aten::eq", "aten::all", "aten::_is_all_true", "aten::is_nonzero"} <= set(names.filter(gone))
+    assert "aten::sub" not in set(names.filter(gone))
+    assert finding.saving.us > 4 * 16
+
+
+def test_the_program_s_own_checks_are_not_torch_s() -> None:
+    finding = only(sync_in_step.find(checked("aten::isfinite", "aten::all")))
+    assert finding.title.startswith("The program checks all values of a tensor once per step")
+    assert finding.snippet is None
+
+
+def test_a_condition_that_checks_no_tensor_s_values_stays_a_wait() -> None:
+    finding = only(sync_in_step.find(checked("aten::sum")))
+    assert "waits for the device" in finding.title
+
+
+BACKWARD = "autograd::engine::evaluate_function: MulBackward0"
+
+
+def scored(between_ops: int = 1, reads: int = 12, kernel_us: float = 2.0, trains: bool = True) -> RankView:
+    program = Program()
+    program.on_cpu(BACKWARD if trains else "aten::view")
+    program.op(kernel_us=300)
+    for _ in range(reads):
+        for _ in range(between_ops):
+            program.op(kernel_us=kernel_us)
+        program.read()
+        program.python(20)
+    for _ in range(10):
+        program.op()
+    return program.view()
+
+
+def test_a_loop_over_results_is_one_finding_with_all_that_it_takes() -> None:
+    view = scored()
+    finding = only(results_on_host.find(view))
+    assert "one by one, 12 in a row" in finding.title
+    assert "every fiftieth step" in finding.advice
+    assert "--stacks" in finding.advice
+    assert finding.saving.us == pytest.approx(12 * 60, rel=0.2)
+    assert not list(sync_in_step.find(view))
+
+
+def test_whoever_serves_has_to_read_once() -> None:
+    served, trained = scored(trains=False), scored()
+    assert only(results_on_host.find(served)).saving.us < only(results_on_host.find(trained)).saving.us
+    assert "once per step" in only(sync_in_step.find(served)).title
+
+
+def test_a_state_that_is_saved_is_no_result_that_is_scored() -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    for _ in range(20):
+        program.read("aten::copy_", 4 << 20)
+    program.op()
+    finding = only(results_on_host.find(program.view()))
+    assert "copies 83.9 MB to the host by tensors, 20 in a row" in finding.title
+    assert finding.advice.startswith("Save less often")
+
+
+@pytest.mark.parametrize(("between_ops", "kernel_us"), [(9, 2.0), (1, 60.0)])
+def test_passes_of_a_model_whose_result_is_read_are_no_loop_over_results(
+    between_ops: int, kernel_us: float
+) -> None:
+    view = scored(between_ops, kernel_us=kernel_us)
+    assert not [finding for finding in results_on_host.find(view) if finding.subject == "loop"]
+
+
+def test_a_backward_on_a_thread_of_its_own_is_between_two_reads() -> None:
+    program = Program()
+    for _ in range(12):
+        program.op()
+        program.read()
+        for _ in range(9):
+            program.op("aten::mm")
+    for event in program.events:
+        if event["name"] == "aten::mm":
+            event["tid"] = 2
+            next(one for one in program.events if one["ts"] == event["ts"] + 4)["tid"] = 2
+    assert not [finding for finding in results_on_host.find(program.view()) if finding.subject == "loop"]
+
+
+def decoded(size: int = 4 << 20, python: str | None = None, loads: bool = False) -> RankView:
+    program = Program()
+    program.op(kernel_us=300)
+    program.read("aten::to", size)
+    program.on_cpu("aten::detach")
+    if loads:
+        program.python(1500, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation")
+        program.python(200)
+    else:
+        program.python(1500, python)
+    program.on_cpu("aten::set_")
+    for _ in range(10):
+        program.op()
+    return program.view()
+
+
+def test_what_python_makes_of_results_is_named_by_the_read() -> None:
+    view = decoded()
+    finding = only(results_on_host.find(view))
+    assert "4.19 MB that aten::to copied" in finding.title
+    assert finding.advice.startswith("Compute it on the device, and copy what comes out.")
+    assert finding.saving.us == pytest.approx(1500, rel=0.05)
+    assert not list(unexplained_idle.find(view))
+
+
+def test_stacks_name_the_line() -> None:
+    finding = only(results_on_host.find(decoded(python="/p/eval.py(12): peaks")))
+    assert finding.source == "/p/eval.py:12"
+    assert "--stacks" not in finding.advice
+
+
+def test_small_results_may_be_scored_rarely() -> None:
+    assert "every fiftieth step" in only(results_on_host.find(decoded(size=64))).advice
+
+
+def test_loading_the_next_batch_is_no_work_on_results() -> None:
+    assert not list(results_on_host.find(decoded(loads=True)))
+
+
+def narrow(trains: bool) -> RankView:
+    """Long kernels, and short ones that each wait for their launch; one value is read."""
+    program = Program()
+    for _ in range(4):
+        program.op(kernel_us=400)
+        for _ in range(30):
+            program.op()
+    program.read()
+    if trains:
+        program.on_cpu(BACKWARD)
+    return program.view()
+
+
+def test_pauses_between_launches_go_where_a_graph_can_be_captured() -> None:
+    """A step of training that waits for the device keeps them."""
+    served, trained = (only(launch_gap.find(narrow(trains))).saving for trains in (False, True))
+    assert trained.us < served.us
+    assert served.change.pause_ns == 0
+    assert trained.change.pause_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("library", "named"),
+    [
+        ("sklearn/metrics/_ranking.py(12): roc_auc_score", "mostly in roc_auc_score of sklearn"),
+        (None, "runs Python"),
+    ],
+)
+def test_what_a_library_computes_is_its_caller_s(library: str | None, named: str) -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    program.read()
+    start = program.at
+    if library is not None:
+        program.events.append(traces.event("python_function", library, start + 50, 1300))
+    program.python(1500, "/p/eval.py(12): score")
+    for _ in range(10):
+        program.op()
+    finding = only(python_overhead.find(program.view()))
+    assert named in finding.title
+    assert finding.source == "/p/eval.py:12"
+    assert finding.saving.us == pytest.approx(1500, rel=0.05)
+
+
+def test_what_a_framework_does_is_not_its_caller_s() -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    program.read()
+    program.events.append(
+        traces.event("python_function", "torch/nn/modules/module.py(9): _call", program.at, 1490)
+    )
+    program.python(1500, "/p/eval.py(12): score")
+    program.op()
+    assert not list(python_overhead.find(program.view()))

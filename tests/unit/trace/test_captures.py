@@ -1,0 +1,115 @@
+"""Replayed kernels get the ops of the capture, or none."""
+
+from __future__ import annotations
+
+from kinetoscope.trace.captures import captures, is_capture, with_captures
+from kinetoscope.trace.model import Trace
+from traces import Event, call, event, host, kernel, trace
+
+STEP = "step[DECODE bs={}]"
+
+
+def capture_of(*ops: str, batch: int = 4, at: float = 0.0) -> list[Event]:
+    """A capture that launches one kernel an op."""
+    events = [
+        event("user_annotation", f"capture_{batch}_FULL", at, 1000),
+        call("cudaStreamBeginCapture", at + 1, 1, 0),
+        call("cudaStreamEndCapture", at + 900, 1, 0),
+    ]
+    for place, op in enumerate(ops):
+        start = at + 10 + 10 * place
+        events += [
+            event("python_function", "nn.Module: Block_0", start, 9),
+            host(op, start + 1, 7, **{"Input Dims": [[batch, 8]]}),
+            call("cudaLaunchKernel", start + 2, 1, 5000 + place),
+        ]
+    return events
+
+
+def replay(step: int, *kernels: str, batch: int = 4, streams: tuple[int, ...] = (7,)) -> list[Event]:
+    """A step that replays one graph of these kernels."""
+    at, correlation = 10_000.0 + 1000 * step, 100 + step
+    events = [
+        event("user_annotation", STEP.format(batch), at, 100),
+        call("cudaGraphLaunch", at + 5, 10, correlation),
+    ]
+    for place, name in enumerate(kernels):
+        one = kernel(name, at + 200 + 10 * place, 8, correlation)
+        stream = streams[place % len(streams)]
+        events.append(one | {"tid": stream, "args": one["args"] | {"stream": stream}})
+    return events
+
+
+def ops_of(read: Trace) -> list[str | None]:
+    device = read.device_events.sort("start_ns")
+    return read.host_events["name"].cast(str).gather(device["op"]).to_list()
+
+
+def test_the_i_th_launch_of_a_capture_is_the_i_th_event_of_each_replay() -> None:
+    run = trace(*replay(0, "gemm", "relu"), *replay(1, "gemm", "relu"))
+    joined = with_captures(run, [trace(*capture_of("aten::mm", "aten::relu"))])
+    assert ops_of(joined) == ["aten::mm", "aten::relu"] * 2
+    host_events, device = joined.host_events, joined.device_events
+    assert set(host_events["input_dims"].gather(device["op"])) == {"[[4, 8]]"}
+    parents = host_events["parent"].gather(device["op"])
+    assert set(host_events["name"].cast(str).gather(parents)) == {"nn.Module: Block_0"}
+    assert host_events["id"].to_list() == list(range(len(host_events)))
+    assert device["launch"].equals(run.device_events["launch"])
+
+
+def test_a_capture_of_another_number_or_kind_of_launches_says_nothing() -> None:
+    run = trace(*replay(0, "gemm", "relu"))
+    for other in (("aten::mm",), ("aten::mm", "aten::relu", "aten::add")):
+        assert ops_of(with_captures(run, [trace(*capture_of(*other))])) == [None, None]
+
+
+def test_an_op_that_is_called_as_its_kernel_must_have_it() -> None:
+    run = trace(*replay(0, "triton_poi_a", "triton_poi_b"))
+    wrong = trace(*capture_of("triton_poi_b", "triton_poi_a"))
+    right = trace(*capture_of("triton_poi_a", "triton_poi_b"))
+    assert ops_of(with_captures(run, [wrong])) == [None, None]
+    assert ops_of(with_captures(run, [right])) == ["triton_poi_a", "triton_poi_b"]
+
+
+def test_the_least_batch_that_holds_the_steps_is_meant() -> None:
+    run = trace(*replay(0, "k", batch=3), *replay(1, "k", batch=6))
+    known = [trace(*capture_of(f"aten::op{size}", batch=size)) for size in (2, 4, 8)]
+    assert ops_of(with_captures(run, known)) == ["aten::op4", "aten::op8"]
+
+
+def test_pieces_are_joined_in_the_order_of_their_capture() -> None:
+    pieces = [event for place in range(3) for event in capture_of(f"aten::layer{place}", at=1000.0 * place)]
+    events = [event("user_annotation", STEP.format(4), 10_000, 900)]
+    for place in range(3):
+        at = 10_010.0 + 100 * place
+        events += [call("cudaGraphLaunch", at, 5, 70 + place), kernel("k", at + 20, 9, 70 + place)]
+    assert ops_of(with_captures(trace(*events), [trace(*pieces)])) == [f"aten::layer{n}" for n in range(3)]
+
+
+def test_two_that_fit_are_not_guessed_between() -> None:
+    run = trace(call("cudaGraphLaunch", 5, 1, 9), kernel("k", 20, 5, 9))
+    both = [trace(*capture_of("aten::one")), trace(*capture_of("aten::two"))]
+    assert ops_of(with_captures(run, both)) == [None]
+
+
+def test_an_order_over_streams_is_not_the_captured_one() -> None:
+    run = trace(*replay(0, "gemm", "relu", streams=(7, 8)))
+    assert ops_of(with_captures(run, [trace(*capture_of("aten::mm", "aten::relu"))])) == [None, None]
+
+
+def test_a_recording_of_captures_is_told_from_one_of_a_run() -> None:
+    capture = trace(*capture_of("aten::mm"))
+    assert is_capture(capture)
+    assert [one.batch for one in captures(capture)] == [4]
+    assert not is_capture(trace(*replay(0, "k")))
+    assert not is_capture(trace(*capture_of("aten::mm"), *replay(0, "k")))
+
+
+def test_where_the_recording_says_which_capture_is_replayed_that_one_is_meant() -> None:
+    noted = [
+        event("graph_replay", f"capture {n}", 10_000.0 + 1000 * step, 0.001) for step, n in enumerate([1, 0])
+    ]
+    run = trace(*noted, *replay(0, "k", batch=3), *replay(1, "k", batch=3))
+    numbered = [captures(trace(*capture_of(f"aten::op{n}")))[0] for n in range(2)]
+    assert ops_of(with_captures(run, [], numbered)) == ["aten::op1", "aten::op0"]
+    assert ops_of(with_captures(run, [], [None, None])) == [None, None]

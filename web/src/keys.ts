@@ -1,0 +1,35 @@
+// `?`: every key of the page, and what it does.
+import { h } from "./dom.ts";
+
+const KEYS: [keys: string, does: string][] = [
+  ["/", "search everything: kernels, ops, lines, findings, steps"],
+  ["?", "these keys"],
+  ["W S", "timeline: zoom in and out; Ctrl + wheel does too, at the pointer"],
+  ["A D", "timeline: to the left and right; with Shift further; a drag too"],
+  ["← →", "timeline: the event before or after the selected one on its line"],
+  ["↑ ↓", "timeline: scroll the tracks"],
+  ["N P", "timeline: the next or previous event of the selected name"],
+  ["F Enter", "timeline: fit what is selected"],
+  ["Shift + drag", "timeline: select a range, and sum what happened in it"],
+  ["click on idle", "timeline: why the GPU idled there; a track's head collapses it"],
+  ["Esc", "let go of what is selected; in the flame graph, all of it again"],
+  ["click", "flame graph: zoom; with Shift, show the longest call in the timeline"],
+];
+
+export function keyHelp(): { element: HTMLElement; open: () => void } {
+  const close = h(
+    "button",
+    { type: "button", class: "close", "aria-label": "close", onClick: () => dialog.close() },
+    "×",
+  );
+  const rows = KEYS.map(([keys, does]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, does)]);
+  const dialog: HTMLDialogElement = h(
+    "dialog",
+    { class: "help", "aria-label": "keys" },
+    close,
+    h("h2", {}, "Keys"),
+    h("dl", { class: "facts" }, rows),
+  );
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  return { element: dialog, open: () => dialog.showModal() };
+}
