@@ -260,10 +260,10 @@ def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
     assert set(timings.recorded.data_s) == {0.0}
     assert timings.after is None
     assert timings.notes == (
-        "the loader's queue had not drained: recorded waiting is not the program's",
+        "the loader's queue had not drained: for waits use the unprofiled figure",
         "the loader's queue had not drained: the program was not timed again after the recording",
-        "the recorded steps waited 0.0 ms each for the loader, those before 30.0 ms: "
-        "recorded waiting is not the program's",
+        "waits for the data loader changed while recording (30.0 → 0.0 ms per step): "
+        "use the unprofiled figure",
     )
 
 

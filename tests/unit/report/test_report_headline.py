@@ -58,7 +58,7 @@ def test_waiting_inside_collectives_is_no_work():
     ]
     two = report(idle=waited, devices=[device(), device(rank=1)])
     assert headline.headline(two).endswith(
-        " 10.0 % (6.00 ms) was busy only in collectives that waited for another rank."
+        " 10.0 % of GPU time (6.00 ms) was spent inside collectives, waiting for another rank."
     )
 
 
@@ -265,7 +265,7 @@ def test_compilation_in_a_line():
         coverage=Coverage(compiled_share_of_device_time=0.75),
     )
     assert headline.compilation(report(compilation=facts)) == (
-        "torch.compile: 2 frames · 3 graph breaks · 1 recompilation · 2.50 s compiling · "
+        "torch.compile: 2 frames · 1 graph break · 1 recompilation · 2.50 s compiling · "
         "75.0 % of GPU time in compiled graphs"
     )
 

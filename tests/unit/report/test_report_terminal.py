@@ -112,11 +112,11 @@ def test_wider_screens_hold_more():
 
 def test_launches_are_named_on_the_first_screen_where_they_come_late():
     late = LAUNCHES
-    assert "launches come late: 60.0 % of 10 per step found the device idle" in shown(
+    assert "60.0 % of the launches (10 per step) came when the GPU was already idle" in shown(
         report(launching=[late]), whole=False
     )
     early = msgspec.structs.replace(late, on_idle_device=49)
-    assert "come late" not in shown(report(launching=[early]), whole=False)
+    assert "already idle" not in shown(report(launching=[early]), whole=False)
     assert "found the device idle" in " ".join(shown(report(launching=[early])).split())
 
 

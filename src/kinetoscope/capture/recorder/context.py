@@ -116,8 +116,8 @@ class MeasuredSteps:
         if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
             return []
         return [
-            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for the loader, "
-            f"those before {1e3 * before_s:.1f} ms: recorded waiting is not the program's"
+            f"waits for the data loader changed while recording ({1e3 * before_s:.1f} → "
+            f"{1e3 * recorded_s / len(self.recorded):.1f} ms per step): use the unprofiled figure"
         ]
 
     def note(self, text: str) -> None:

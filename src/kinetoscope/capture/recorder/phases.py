@@ -358,7 +358,7 @@ class Prepare(Recover):
 
     def following(self) -> Phase:
         if not self.drained:
-            self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
+            self.context.measured.note(f"{UNDRAINED}: for waits use the unprofiled figure")
         return RecordSteps(self.context, self.session, self.kind)
 
     def given_up(self) -> None:
