@@ -234,8 +234,8 @@ def _waiting(report: Report) -> str:
     if share < 0.01:
         return ""
     text = (
-        f"{numbers.percent(share)} of GPU time ({numbers.time(inside)}) was spent inside collectives, waiting "
-        "for another rank."
+        f"{numbers.percent(share)} of GPU time ({numbers.time(inside)}) was spent inside collectives, "
+        "waiting for another rank."
     )
     if report.ranks is None or report.ranks.verdict.status != "straggler":
         return text

@@ -313,8 +313,14 @@ def _unlaunched(trace: Trace) -> list[Note]:
     origin = "" if len(before) == len(rows) else f", {len(before):,} of them before recording began"
     share = share_of(trace, rows)
     events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
-    how = f"have no recorded launch{origin}" if origin else "were launched before recording began"
-    text = f"{events} ({share:.1%} of GPU time) {how}: they count as busy, but cannot be linked to an op"
+    several = len(rows) > 1
+    how = "launched before recording began"
+    if origin:
+        how = f"without a recorded launch{origin}"
+    text = (
+        f"{events} ({share:.1%} of GPU time) {how}: {'they count' if several else 'it counts'} as busy, but "
+    )
+    text += "cannot be linked to an op"
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", gravity(share, 0.01, 0.5), text, share)]
 
