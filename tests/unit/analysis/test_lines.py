@@ -10,6 +10,8 @@ import pytest
 import traces
 from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.analysis.origins.sums import kernels
+from kinetoscope.findings import evidence
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -78,3 +80,27 @@ def test_without_such_a_step_nothing_is_known_and_kernels_say_so():
     assert op_lines(LoadedRun((recorded,))) == {}
     assert op_lines(replace(run(recorded, recorded), lines={})) == {}
     assert kernels(LoadedRun((recorded,)), "line").is_empty()
+
+
+def test_kernels_are_summed_by_line_and_module_and_backward_work_is_its_forward_op_s():
+    recorded = traces.trace(
+        traces.step(1, 0, 200),
+        traces.host("aten::mm", 10, 10, **{"Sequence number": 5, "Fwd thread id": 0}),
+        traces.call("cudaLaunchKernel", 12, 2, 1),
+        traces.kernel("gemm", 20, 30, 1),
+        traces.host("MmBackward0", 60, 12, tid=2, **{"Sequence number": 5, "Fwd thread id": 1}),
+        traces.call("cudaLaunchKernel", 64, 2, 2, tid=2),
+        traces.kernel("gemm_backward", 80, 50, 2),
+        traces.host("aten::add", 120, 10),
+        traces.call("cudaLaunchKernel", 122, 2, 3),
+        traces.kernel("add", 140, 10, 3),
+    )
+    known = noted(("aten::mm", "a.py(1): Block.forward"), ("aten::add", "a.py(2): step"))
+    found = run(recorded, known)
+    rows = kernels(found, "line").select("line", "launches").rows()
+    assert [(str(line), launches) for line, launches in rows] == [
+        ("a.py:1 Block.forward", 2), ("a.py:2 step", 1),
+    ]  # fmt: skip
+    view = RankView(found, recorded)
+    shown = evidence.of(view, "all", recorded.device_events)
+    assert evidence.lines(view, [shown]) == ("a.py:1 Block.forward", "a.py:2 step")
