@@ -85,8 +85,8 @@ class Boundary(NamedTuple):
     ticks: int
 
 
-# An optimizer that steps once while another steps so often ends a round, as a generator's does; at every other
-# step it only lags, as a delayed policy's does.
+# An optimizer that steps once while another steps so often ends a round, as a generator's does; at every
+# other step it only lags, as a delayed policy's does.
 ROUND = 3
 # Sources whose calls the program makes itself, so that places in it tell them apart.
 CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "range")
