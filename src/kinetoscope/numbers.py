@@ -14,6 +14,11 @@ def time(us: float) -> str:
     return _scaled(us, _TIME_UNITS) if us else "0 µs"
 
 
+def roughly(us: float) -> str:
+    """Microseconds to one digit, where more are not known: ``20 ms``."""
+    return time(float(f"{us:.0e}")).replace(".00 ", " ").replace(".0 ", " ")
+
+
 def signed(us: float) -> str:
     """A difference of times with its sign: ``+18.3 ms``."""
     return f"{MINUS if us < 0 else '+'}{time(abs(us))}"

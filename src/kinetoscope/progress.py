@@ -1,4 +1,4 @@
-"""Progress on stderr while a large trace is read: how far, and how fast."""
+"""Progress on a terminal's stderr while a large trace is read: how far it is."""
 
 from __future__ import annotations
 
@@ -62,24 +62,14 @@ class ReadingProgress:
             return
         self._last, self._shown = now, True
         share = numbers.percent(done / size) if size else ""
-        self._stream.write(f"\r\x1b[Kreading {names.shorten(path.name, 40)}  {share}  {self._rate(now)}")
+        self._stream.write(f"\r\x1b[Kreading {names.shorten(path.name, 40)}  {share}")
         self._stream.flush()
 
     def __enter__(self) -> ReadingProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Clear the line; where there was none to rewrite, say once what a long reading came to."""
-        now = self._clock()
+        """Clear the line."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
-        elif now - self._began >= PATIENCE and self._done:
-            read = numbers.count(len(self._done), "trace")
-            self._stream.write(
-                f"read {read} in {numbers.time((now - self._began) * 1e6)}, {self._rate(now)}\n"
-            )
-
-    def _rate(self, now: float) -> str:
-        total = sum(self._done.values())
-        return f"{numbers.size(total)}, {numbers.size(total / max(now - self._began, 1e-9))}/s"

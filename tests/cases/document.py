@@ -46,8 +46,10 @@ that saving times the least and the most that was measured of the rule's predict
 (`findings/experience.py`), and up to all device time that the fix frees, which shows where the host turns
 out to be quicker than it seemed. Where a fix may as well save nothing, nothing is promised: the finding says
 that it is not predicted, and `saving_high_us` what it is at most. Severity is the share of the step that
-remains to be saved: 10 % is high, 3 % medium, 0.5 % low; what the profiler itself did, and what-ifs, are
-information.
+remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule that is less sure of its saving says no more
+than medium or low, and what a fix frees of memory, or of device time that the step does not wait for, is
+judged by the rule. What the profiler itself did, and what-ifs, are information. `affected_us` is the time per
+step of what the finding is about; `stands_below` says why one stands below another that saves less.
 
 Where a command of kinetoscope can try the advice, the finding prints it. Its measurement is shown next to the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program

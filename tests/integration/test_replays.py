@@ -71,8 +71,8 @@ def test_the_listing_without_changes_is_the_critical_path(capsys: pytest.Capture
         (["--kernel", "elementwise=0.5"], 3, "did you mean '*elementwise*'?"),
         (["--category", "matmull=0"], 3, "did you mean matmul?"),
         (["--op", "nothing_like_it_qqq=0"], 3, "`kinetoscope kernels INPUT --by op` lists them"),
-        (["--kernel", "*=1.5"], 2, "is no name and part of its time"),
-        (["--host", "-1"], 2, "is no name and part of its time"),
+        (["--kernel", "*=1.5"], 2, "expected NAME=FRACTION (0 to 1)"),
+        (["--host", "-1"], 2, "expected NAME=FRACTION (0 to 1)"),
     ],
 )
 def test_a_change_that_matches_nothing_is_refused(

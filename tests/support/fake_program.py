@@ -46,6 +46,7 @@ class FakeDevice:
         self.marks = True  # whether it can mark a place now
         self.clock: Callable[[], float] | None = None
         self.paused: Callable[[], None] = lambda: None
+        self.hindrance: str | None = None  # why Python's functions cannot be recorded
         self.releases = True  # whether nothing of a session stays
         self.export: Callable[[FakeSession, Path], None] = lambda session, path: self.log.append(
             f"{session.name} export {path}"
@@ -54,6 +55,9 @@ class FakeDevice:
     def session(self, *, kind: str, any_thread: bool) -> FakeSession:
         self.sessions += 1
         return FakeSession(self, f"{'whole' if any_thread else kind}{self.sessions}")
+
+    def python_hindrance(self) -> str | None:
+        return self.hindrance
 
     def has_light_pass(self) -> bool:
         return self.light
@@ -110,7 +114,7 @@ class Program:
         self.now, self.compiled, self.finished = 100.0, 0, 0
         self.device, self.ledgers = device or FakeDevice(), FakeLedgers()
         self.recorder = Recorder(
-            options or Options(),
+            options or Options(lines=False),
             self.device,
             Path("trace.json"),
             ledgers=self.ledgers,

@@ -28,6 +28,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     shapes: Annotated[bool, "record the shapes of operators' inputs"] = False
     stacks: Annotated[bool, "record Python stacks"] = False
+    lines: Annotated[
+        bool,
+        "in one more step, with Python's trace function, note from which line of the program each op is "
+        "called",
+    ] = True
     memory: Annotated[
         bool, "record allocations, and what the device's memory holds at its peak and when it runs out"
     ] = False

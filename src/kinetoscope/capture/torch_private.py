@@ -137,11 +137,13 @@ def backend_of(compiler: Any) -> BackendCall:
     }
 
 
-def hide_from_dynamo(*functions: Callable[..., Any]) -> None:
-    """Keep Dynamo from compiling these functions where the user's compiled code happens to call them."""
+def hide_from_dynamo(*functions: Callable[..., Any], callees: bool = False) -> None:
+    """Keep Dynamo from compiling these functions where the user's compiled code happens to call them; with
+    ``callees``, whatever they call as well."""
     import torch._C._dynamo.eval_frame as evaluation
 
-    strategy = evaluation._FrameExecStrategy(evaluation._FrameAction.SKIP, evaluation._FrameAction.DEFAULT)
+    action = evaluation._FrameAction
+    strategy = evaluation._FrameExecStrategy(action.SKIP, action.SKIP if callees else action.DEFAULT)
     for function in functions:
         evaluation.set_code_exec_strategy(function.__code__, strategy)
 
@@ -511,6 +513,24 @@ def profiler_configuration(*, any_thread: bool, stacks: bool = False) -> Any:
         return _ExperimentalConfig(profile_all_threads=any_thread, trace_only=not stacks)
     except TypeError:  # before 2.12
         return _ExperimentalConfig(profile_all_threads=any_thread)
+
+
+def result_dropped(profile: Any) -> None:
+    """Free what a session of torch.profiler recorded, now that it is written.
+
+    Left to the garbage collector, Kineto's result may outlive the next session, and its destructor then frees
+    memory a second time: the program crashed when it ended (seen on 2.13, in one run of ten).
+    """
+    if getattr(profile, "profiler", None) is not None:
+        profile.profiler.kineto_results = None
+
+
+def marked(name: str) -> None:
+    """An event of that name in the running session, as short as may be: no dispatcher, and no op."""
+    from torch._C._profiler import _RecordFunctionFast
+
+    with _RecordFunctionFast(name):
+        pass
 
 
 NEXT_BATCH = "_next_data"

@@ -31,15 +31,16 @@ VERBS: dict[str, str] = {
     "memory": "what takes a device's memory at its peak, which line allocated it, and what grows",
     "whatif": "what a step would take if something changed, and its critical path",
     "graphs": "what torch.compile did: frames, breaks, recompilations, guards, fusion, code",
-    "bench": "time generated kernels and modules alone, honestly",
+    "bench": "benchmark Inductor's kernels and modules in isolation",
     "tune": "which compile mode or setting wins here, measured side by side",
     "diff": "what changed from one recording to another, by how much, because of what",
     "compare": "two versions of a program on this machine, in turn, until the difference is known",
-    "check": "a recording compared with a baseline that is kept in the repository",
+    "check": "compare a recording with a committed baseline; fails on regressions",
     "history": "what the step took over many recordings, and where it changed",
     "query": "SQL over the tables of a trace",
     "export": "write the tables as Parquet or a trace for Perfetto",
     "explain": "what a rule, op, kernel name or runtime call means",
+    "completion": "the script that completes these verbs and options in bash, zsh or fish",
     "doctor": "what this machine lets a profiler see, and how to make the rest visible",
 }
 
@@ -74,12 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a verb; those of a program that it runs are in ``program``, word for word.
-
-    Raises:
-        SystemExit: they are wrong, which is on stderr by then, or help was requested.
-    """
+def parser_of(verb: str) -> _VerbParser:
+    """The parser of a verb's words."""
     parser = _VerbParser(
         prog=f"kinetoscope {verb}",
         description=VERBS[verb],
@@ -87,6 +84,16 @@ def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,  # an option to come would change what an abbreviation means
     )
     importlib.import_module(f"kinetoscope.cli.{verb}").add_arguments(parser)
+    return parser
+
+
+def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a verb; those of a program that it runs are in ``program``, word for word.
+
+    Raises:
+        SystemExit: they are wrong, which is on stderr by then, or help was requested.
+    """
+    parser = parser_of(verb)
     own, program = parser.divided(words)
     arguments, unknown = parser.parse_known_args(own)
     if unknown:

@@ -1,4 +1,4 @@
-"""``kinetoscope check``: a recording compared with a baseline that is kept in the repository."""
+"""``kinetoscope check``: a recording compared with a committed baseline."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import argparse
 from kinetoscope.cli import _options
 
 ROWS, CHAINS = 30, 5
-BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module")
+BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module", "line")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

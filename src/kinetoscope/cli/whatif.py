@@ -62,7 +62,7 @@ def _factor(option: str, text: str) -> tuple[str, float]:
         factor = -1.0
     if not glob or not 0 <= factor <= 1:
         raise UsageError(
-            f"{text.removeprefix('*=')!r} is no name and part of its time",
+            f"expected NAME=FRACTION (0 to 1), got {text.removeprefix('*=')!r}",
             where=option,
             hint=f"{option} '*mm*=0.5'",
         )

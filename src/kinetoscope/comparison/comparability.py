@@ -117,6 +117,11 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
     yield from _clocks(*([*_samples(run)] for run in (base, new)))
 
 
+def program(run: LoadedRun) -> str | None:
+    """The script or module that was run, without its folder; None where the recording does not say."""
+    return _program(run.manifest.command) or None if run.manifest else None
+
+
 def _program(command: Sequence[str]) -> str:
     """The script or module of a command, without its folder: a base is often checked out elsewhere."""
     words = [*command]

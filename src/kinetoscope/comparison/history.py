@@ -10,6 +10,7 @@ import msgspec
 
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.comparison.account import Account, account
+from kinetoscope.comparison.comparability import program
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.step_change import samples_us, step_change
 from kinetoscope.findings.registry import find
@@ -21,7 +22,8 @@ from kinetoscope.statistics.intervals import Ratio
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """One recording. Where the step changed, ``change`` is the share of the step before by which it did, with
     its 95 % interval; ``new_findings`` and ``counts_changed`` are against the recording before. ``lost`` has
-    sentences on missing parts: an incomplete recording is in no series."""
+    sentences on missing parts: an incomplete recording is in no series. ``program`` is the script or module:
+    recordings are compared with those of the same one."""
 
     name: str
     created: str
@@ -38,6 +40,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     change_low: float | None = None
     change_high: float | None = None
     lost: list[str] = []
+    program: str | None = None
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +59,8 @@ def history(runs: Sequence[tuple[str, LoadedRun]], reported: Sequence[HistoryRow
             before the others.
 
     With six and more, a change is one of level, which shuffled orders hardly ever show; with fewer, each run
-    is compared with the one before as ``diff`` does. Runs on other devices, or timed otherwise, are other
-    series.
+    is compared with the one before as ``diff`` does. Runs of other programs, on other devices, or timed
+    otherwise, are other series.
     """
     pairs = [*((row, None) for row in reported), *((_row(name, run), account(run)) for name, run in runs)]
     pairs.sort(key=lambda pair: (pair[0].created, pair[0].name))
@@ -85,6 +88,7 @@ def _row(name: str, run: LoadedRun) -> HistoryRow:
         counts=counts(run),
         findings=sorted({finding.rule for finding in find(run) if finding.severity != "info"}),
         lost=list(losses(run)),
+        program=program(run),
     )
 
 
@@ -93,7 +97,7 @@ def _series(rows: Sequence[HistoryRow]) -> list[list[int]]:
     series: dict[tuple[object, ...], list[int]] = {}
     for place, row in enumerate(rows):
         if row.step_us and not row.lost:
-            series.setdefault((*row.devices, row.basis), []).append(place)
+            series.setdefault((row.program, *row.devices, row.basis), []).append(place)
     return list(series.values())
 
 
@@ -110,7 +114,8 @@ def _of_neighbours(series: Sequence[int], accounts: Sequence[Account | None]) ->
 
 def _compared(row: HistoryRow, earlier: Sequence[HistoryRow], changed: Ratio | None) -> HistoryRow:
     """A row with what it has that the one before had not."""
-    last = next((before for before in reversed(earlier) if not before.lost), None)
+    like = (before for before in reversed(earlier) if not before.lost and before.program == row.program)
+    last = next(like, None)
     if row.lost or last is None:
         return row
     counted = [

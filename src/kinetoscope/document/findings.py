@@ -26,6 +26,10 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_alone_us: float = 0.0
     saving_low_us: float = 0.0
     saving_high_us: float = 0.0
+    affected_us: float = 0.0
+    """The time per step of what the finding is about; its advice saves a part of it. 0: not one time."""
+    stands_below: str | None = None
+    """Why it stands below a finding that saves less."""
     also: str | None = None
     subject: str = ""
     """What tells it from other findings of its rule: an op, a kernel, a place."""
@@ -43,6 +47,9 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[Evidence]
     advice: str
     source: str | None = None
+    lines: list[str] = []
+    """Lines of the program that call the events of the evidence, with their function, those of most of their
+    time first: ``train.py:12 step``."""
     saving_on_critical_path: bool = False
     share_of_step: float = 0.0
     snippet: str | None = None
@@ -65,6 +72,7 @@ class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):
         unread: what cannot be read, and why.
         start_us: the recording's begin on the trace's clock; times of evidence are shown from there.
         unit: what savings are per: "step" or "recording".
+        replay_error: how far the replay of the recorded steps, unchanged, is from them, as a share.
     """
 
     findings: list[FindingRow]
@@ -72,3 +80,4 @@ class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):
     after: SecondRecording | None = None
     start_us: float = 0.0
     unit: str = "step"
+    replay_error: float = 0.0

@@ -27,6 +27,7 @@ class KernelListing(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         device_time_us: of all categories.
         shares: every category's part of that.
+        is_noted: whether what they are summed by was recorded at all.
     """
 
     by: str
@@ -34,3 +35,4 @@ class KernelListing(msgspec.Struct, frozen=True, kw_only=True):
     device_time_us: float
     rows: list[ListingRow]
     shares: dict[str, float]
+    is_noted: bool = True

@@ -9,6 +9,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
+from kinetoscope.analysis.origins.attribution import lines_of_work
 from kinetoscope.findings.model import Evidence
 from kinetoscope.findings.rank_view import RankView
 
@@ -25,16 +26,20 @@ def of(view: RankView, text: str, events: pl.DataFrame) -> Evidence:
 
 
 def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
-    """One piece of evidence for each row of ``view.gaps``."""
+    """One piece of evidence for each row of ``view.gaps``, with the line of the program that was running."""
+    rows = gaps["host_event"].to_list()
+    called = [view.lines.line(row) if view.lines else None for row in rows]
     gaps = gaps.with_columns(view.trace.host_events["event"].gather(gaps["host_event"]).alias("event"))
     return [
         Evidence(
-            f"idle {numbers.time((end - start) / 1000)}: {text}",
+            f"idle {numbers.time((end - start) / 1000)}: {text}{f' ({line})' if line else ''}",
             start / 1000,
             end / 1000,
             () if event is None else (event,),
         )
-        for start, end, text, event in gaps.select("start_ns", "end_ns", "text", "event").iter_rows()
+        for (start, end, text, event), line in zip(
+            gaps.select("start_ns", "end_ns", "text", "event").iter_rows(), called, strict=True
+        )
     ]
 
 
@@ -43,11 +48,36 @@ def source(view: RankView, ops: pl.Series) -> str | None:
     known."""
     host = view.trace.host_events
     for row in ops.drop_nulls().head(4).to_list():
+        if view.lines is not None and (line := view.lines.line(row)):
+            return line
         stack = host["call_stack"][row]
         for frame in stack.split(";") if stack else _frames(host, row):
             if line := user_line(frame):
                 return line
     return None
+
+
+def lines(view: RankView, shown: Iterable[Evidence]) -> tuple[str, ...]:
+    """Lines of the program, as ``train.py:12 step``, that call the events of this evidence: those of most of
+    their time first. Of backward work they are those of its forward ops."""
+    if view.lines is None:
+        return ()
+    events = pl.Series(sorted({event for one in shown for event in one.events}), dtype=pl.UInt32)
+    host, device = view.trace.host_events, view.trace.device_events
+    called = pl.concat(
+        [
+            device.select("event", "duration_ns", line=lines_of_work(view.trace, view.lines)["line"]),
+            host.select("event", "duration_ns", line=view.lines.texts["line"].cast(pl.Categorical)),
+        ]
+    )
+    return tuple(
+        called.filter(pl.col("event").is_in(events.implode()))
+        .drop_nulls("line")
+        .group_by("line")
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", pl.col("line").cast(pl.String), descending=[True, False])["line"]
+        .cast(pl.String)
+    )
 
 
 def at_line(file: str | None, line: int | None) -> str | None:

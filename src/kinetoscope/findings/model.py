@@ -109,8 +109,8 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found. Rules leave ``rule``, ``rank`` and ``ranks`` to the registry, ``remaining``,
-    ``paced_by`` and ``severity`` to the ledger.
+    """One thing found. Rules leave ``rule``, ``rank``, ``ranks`` and ``lines`` to the registry,
+    ``remaining``, ``paced_by`` and ``severity`` to the ledger.
 
     Args:
         saving_bytes: by how much the peak of the device's memory gets lower, by itself; 0 where the finding
@@ -121,10 +121,12 @@ class Finding:
             several ranks with one subject become one.
         title: one line with its numbers.
         saving: its share of the step is the severity; a finding that saves nothing is dropped, …
+        affected_us: the time per step of what it is about, where that is one time; not what is saved of it.
         at_least: … unless it is this severe whatever it saves.
         at_most: it is not more severe, however much it saves.
         snippet: the change as code, where there is one.
         source: ``file.py:12`` of the user's line, where stacks or the compile log contain it.
+        lines: lines of the program that call the events of the evidence, those of most of their time first.
         proof: the command that tries the advice; None where only an edit of the program can.
     """
 
@@ -136,10 +138,12 @@ class Finding:
     at_most: Severity = "high"
     snippet: str | None = None
     source: str | None = None
+    lines: tuple[str, ...] = ()
     proof: Proof | None = None
     saving_bytes: int = 0
     saving_bytes_at_most: bool = False
     subject: str = ""
+    affected_us: float = 0.0
     remaining: Remaining = Remaining(0.0, 0.0, 0.0)
     severity: Severity = "info"
     rule: str = ""

@@ -15,6 +15,7 @@ from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
+from kinetoscope.analysis.origins.lines import OpLines, op_lines
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
 from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
 from kinetoscope.analysis.replay.host import is_op
@@ -63,6 +64,11 @@ class RankView:
         """This rank in the recording's manifest."""
         ranks = self.run.manifest.ranks if self.run.manifest else ()
         return next((record for record in ranks if record.rank == self.rank), None)
+
+    @cached_property
+    def lines(self) -> OpLines | None:
+        """The lines of the program that call this rank's ops, where they were recorded."""
+        return op_lines(self.run).get(self.rank)
 
     # Steps and their time.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.findings import evidence
 from kinetoscope.findings import rules as folder
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Role
@@ -68,7 +69,7 @@ def find(run: LoadedRun) -> list[Finding]:
     """All findings of all rules, in the order to act on them (see ``ledger``); none of a recording of
     captures, in which nothing ran."""
     found = [
-        replace(finding, rule=rule.slug, rank=view.rank)
+        _placed(view, replace(finding, rule=rule.slug, rank=view.rank))
         for rule in rules().values()
         for view in views(run)
         if not is_capture(view.trace)
@@ -78,3 +79,11 @@ def find(run: LoadedRun) -> list[Finding]:
     settled = settle(run, found, {rule.slug: rule.role for rule in rules().values()})
     views.forget(run)  # only rules look at them
     return settled
+
+
+def _placed(view: RankView, finding: Finding) -> Finding:
+    """The finding with the lines of the program that its evidence shows."""
+    lines = evidence.lines(view, finding.evidence)
+    return replace(
+        finding, lines=lines, source=finding.source or next((at.split(" ")[0] for at in lines), None)
+    )

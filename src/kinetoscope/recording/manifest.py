@@ -6,6 +6,7 @@ A recording is a folder:
     ranks/rank0.json              what each process of the run wrote about itself, merged into manifest.json
     trace/rank0.json              one Kineto trace a rank: of the pass that records the host and the device
     trace/rank0.device.json       the same of the light pass, which records the device and little else
+    trace/rank0.lines.json        the ops of one step more, in the lines of the program that call them
     trace/rank0.capture0.json     how a CUDA graph was captured, one file a capture
     compile/rank0.log             torch's structured compile log of each rank (TORCH_TRACE format)
     compile/rank0.scheduler.log   fusion rounds and cudagraph messages, as Inductor logs them
@@ -169,6 +170,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int = 0
     trace: str | None = None
     device_trace: str | None = None  # of the light pass: device, runtime calls and steps, no ops
+    lines: str | None = None  # the trace of one step more, with the lines of the program
     captures: tuple[str, ...] = ()  # of how CUDA graphs were captured, by the numbers of their replays
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
@@ -204,8 +206,8 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 # Fields of a RankRecord that name files, relative to the recording.
 PATHS = (
-    "trace", "device_trace", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels", "counters",
-    "memory", "memory_held", "oom", "oom_held", "program", "whole_run",
+    "trace", "device_trace", "lines", "compile_log", "traceback", "scheduler_log", "bytecode", "kernels",
+    "counters", "memory", "memory_held", "oom", "oom_held", "program", "whole_run",
 )  # fmt: skip
 
 

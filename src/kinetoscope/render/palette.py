@@ -48,6 +48,7 @@ CAUSES = {
     "compilation": "#2b6777",
     "waiting-for-rank": "#6fb7b0",
     "start-or-end": "#c3c9d2",
+    "between-kernels": "#aab4c0",
     "unexplained": "#7d8794",
 }
 

@@ -4,6 +4,7 @@ name out of a file could make the terminal do."""
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 import textwrap
@@ -54,14 +55,15 @@ def standard_output(*, widest: int | None = WIDEST) -> Console:
     """stdout: coloured on a terminal unless NO_COLOR is set, plain where it goes to a file or pipe.
 
     Args:
-        widest: columns to use at most; None uses all that the terminal has. What goes elsewhere has
-            fewer: ``WIDTH``, or ``LISTING_WIDTH`` with None.
+        widest: columns to use at most; None uses all that the terminal has. What goes elsewhere has as many
+            as COLUMNS says, or else fewer: ``WIDTH``, or ``LISTING_WIDTH`` with None.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a name gets a question mark, not a traceback.
         sys.stdout.reconfigure(errors="replace")
     elsewhere = LISTING_WIDTH if widest is None else WIDTH
-    own = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else elsewhere
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    own = shutil.get_terminal_size((WIDTH, 24)).columns if known else elsewhere
     width = min(own, widest or own)
     return SafeConsole(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
 

@@ -77,7 +77,8 @@ class LoadedRun:
     have one. ``unread`` names the files of a folder that are no trace, with the reason; ``lost`` those of
     them that were traces of this run. ``snapshots`` are those of the allocator, at the end of the recorded
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
-    ``inputs`` are the paths as they were given. ``watched`` are the samples of whole runs, by rank.
+    ``inputs`` are the paths as they were given. ``watched`` are the samples of whole runs, by rank; ``lines``
+    the trace, of each rank that has it, of one step more, with the lines of the program around its ops.
     """
 
     traces: tuple[Trace, ...]
@@ -90,6 +91,7 @@ class LoadedRun:
     timelines: tuple[Path, ...] = ()
     lost: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    lines: Mapping[int, Trace] = field(default_factory=dict[int, Trace])
     watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
 
     @property
@@ -146,6 +148,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     recorded: list[Trace] = []
     logs: list[Path] = []
     light: list[Trace] = []
+    lines: dict[int, Trace] = {}
     of_captures: list[Trace] = []
     numbered: dict[int, list[Capture | None]] = {}
     unread: list[str] = []
@@ -174,6 +177,10 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                 if found and rank.device_trace:  # the run is known without its light pass
                     found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
                     light += found
+                    unread += map(_left_out, why)
+                if found and rank.lines:
+                    of_rank, why = _attempted(partial(read, item / rank.lines, rank.rank))
+                    lines.update((rank.rank, one) for one in of_rank)
                     unread += map(_left_out, why)
             unread += _not_tried(len(traced) - _most())
             logs += [item] if sources.has_compile_log(item) else []
@@ -220,6 +227,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         tuple(memory),
         tuple(timelines),
         tuple(map(_left_out, (*failures, *damaged))),
+        lines=lines,
         watched=watched,
     )
 

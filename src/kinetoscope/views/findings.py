@@ -28,6 +28,8 @@ STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = 3
 SIMILAR = 0.25  # savings that differ by less are not distinguished
 EVENTS = 4  # event numbers that a line of evidence shows
+LINES = 3  # lines of the program that a finding names
+ROUGH = 0.1  # an error of the replay above which figures have one digit
 # A finding's saving is worded differently where so much of it is another's, or only comes with others'.
 OWNED, WORTH = 0.5, 0.005
 UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
@@ -42,7 +44,7 @@ def section(report: Report, most: int, *, everything: bool = False) -> Iterable[
     shown = (report.findings if everything else worth_doing(report))[:most]
     if not shown:
         return
-    yield Heading("Findings", "what to change, the largest saving first")
+    yield Heading("Findings", "what to change, in this order")
     yield Labelled(tuple((_severity(row), tuple(_entry(report, row, everything))) for row in shown))
     if all_of_it := together(report):
         yield Prose(all_of_it)
@@ -86,7 +88,7 @@ def listing(found: FindingsListing) -> Iterable[Block]:
     yield line(Text(f"{numbers.count(len(found.findings), 'finding')}  ", "bold"), Text(levels, "dim"))
     for number, row in enumerate(found.findings, 1):
         yield Line()
-        yield from _finding(number, row, found.start_us, found.unit)
+        yield from _finding(found, number, row)
     yield Line()
     command = f"kinetoscope explain {shlex.quote(names.plain(found.findings[0].rule))}"
     yield line(f"{command}    what the first one is, and how it was decided", style="dim")
@@ -98,7 +100,7 @@ def _after(after: SecondRecording) -> str:
     return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"
 
 
-def _finding(number: int, row: FindingRow, start_us: float, unit: str) -> Iterable[Block]:
+def _finding(found: FindingsListing, number: int, row: FindingRow) -> Iterable[Block]:
     ranks = f"  ranks {_ranks(row.ranks)}" if len(row.ranks) > 1 else ""
     yield line(
         f"{number}  ",
@@ -107,44 +109,39 @@ def _finding(number: int, row: FindingRow, start_us: float, unit: str) -> Iterab
         Text(ranks, "dim"),
     )
     yield Line((numbers.together(names.plain(row.title)),), INDENT)
-    described = [(label, Line(tuple(parts))) for label, parts in _lines(row, start_us, unit)]
+    described = [(label, Line(tuple(parts))) for label, parts in _lines(found, row)]
     yield Labelled(tuple((Text(label, "dim"), (words,)) for label, words in described), INDENT)
 
 
-def _lines(row: FindingRow, start_us: float, unit: str) -> Iterable[tuple[str, list[Text]]]:
-    basis = Text(f"  ({row.saving_basis})", "dim")
-    if row.saving_us > 0:
-        # What is only a question ("what if it were twice as fast?") is not promised in green.
-        style = "" if row.severity == "info" else "green"
-        saves = [
-            Text(
-                f"about {numbers.time(row.saving_us)} per {unit}, {numbers.percent(row.share_of_step)}", style
-            )
-        ]
-        differs = abs(row.saving_alone_us - row.saving_us) > SIMILAR * row.saving_us
-        if not row.also and row.paced_by is None and differs:
-            saves.append(Text(f", {_alone(row)} by itself", style))
-        yield "saves", [*saves, basis]
-    elif row.saving_bytes:
-        yield "frees", [Text(freed(row), "green"), basis]
-    else:
-        yield "saves", [Text(f"– ({row.saving_basis})", "dim")]
-    if row.paced_by is not None:
-        yield "also", [Text(f"{numbers.time(row.saving_alone_us)} {of_its_own(row)}")]
-    if row.also:
-        yield "also", [Text(f"{numbers.time(row.saving_alone_us)} by itself, mostly what {row.also} saves")]
-    if found := measured(row):
-        words = found.removeprefix("measured").lstrip(": ")
+def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, list[Text]]]:
+    share = f"{numbers.percent(row.share_of_step)} of the {found.unit}; " if row.saving_us > 0 else ""
+    basis = Text(f"  ({share}{row.saving_basis})", "dim")
+    # What is only a question ("what if it were twice as fast?") is not promised in green.
+    words = saving(found, row)
+    style = "" if row.severity == "info" else "green"
+    yield "saves", [Text(words.removeprefix("saves ") or "–", style if words else ""), basis]
+    if row.stands_below:
+        yield "place", [Text(row.stands_below)]
+    if result := measured(row):
+        words = result.removeprefix("measured").lstrip(": ")
         style = palette.verdict(row.measured_verdict)
         yield "measured", [Text(words, style), Text(f"  ({row.measured_basis or ''})", "dim")]
     yield "do", [Text(row.advice)]
     if row.snippet:
         yield from (("", [Text(code, "cyan")]) for code in names.printable(row.snippet).splitlines())
     if row.source:
-        yield "where", [place(row.source)]
+        function = next(
+            (line.partition(" ")[2] for line in row.lines if line.startswith(f"{row.source} ")), ""
+        )
+        yield "where", [place(row.source), Text(f"  in {function}" if function else "", "dim")]
+    others = [text for text in row.lines if text.partition(" ")[0] != row.source]
+    for i, text in enumerate(others[:LINES]):
+        yield "" if i else "also at", [Text(text)]
+    if len(others) > LINES:
+        yield "", [Text(f"… and {numbers.count(len(others) - LINES, 'line')} more", "dim")]
     for i, seen in enumerate(row.evidence):
         events = ", ".join(map(str, seen.events[:EVENTS])) + ("…" if len(seen.events) > EVENTS else "")
-        at = numbers.time(max(seen.start_us - start_us, 0.0))
+        at = numbers.time(max(seen.start_us - found.start_us, 0.0))
         where = Text(f"  at {at}" + (f", events {events}" if events else ""), "dim")
         yield "" if i else "see", [Text(seen.text), where]
     if row.proof and not row.is_measured:
@@ -181,46 +178,44 @@ def worth_doing(report: Report) -> list[FindingRow]:
     return [row for row in report.findings if row.severity != "info" and not row.of_the_profiler]
 
 
-def saving(report: Report, row: FindingRow) -> str:
+def saving(of: Report | FindingsListing, row: FindingRow) -> str:
     """The estimated saving of a finding's advice, and of what; empty where it claims none."""
-    return plain(saving_parts(report, row))
+    return plain(saving_parts(of, row))
 
 
-def saving_parts(report: Report, row: FindingRow) -> tuple[Inline, ...]:
-    """The same with a link to the finding above that saves most of it already."""
+def saving_parts(of: Report | FindingsListing, row: FindingRow) -> tuple[Inline, ...]:
+    """The same with a link to the finding above that saves most of it already: the time that the finding is
+    about, what its advice saves by itself, and what on top of the findings above."""
+    per = " per step" if _per_step(of) else ""
+    amount = numbers.roughly if _is_rough(of) else numbers.time
+    affects = f"affects {numbers.time(row.affected_us)}{per}, " if row.affected_us else ""
     if row.saving_us <= 0 and row.saving_bytes:
         return (f"frees {freed(row)}",)
     if row.saving_us <= 0 and not row.also and row.paced_by is None:
-        return ()
-    of = " per step" if report.steps else ""
-    alone = _alone(row)
+        return (affects.removesuffix(", "),) if affects else ()
+    left = amount(row.saving_us)
+    alone = amount(row.saving_alone_us) if row.saving_alone_us else "nothing"
     if row.paced_by is not None:
-        more = f"{numbers.time(row.saving_us)}{of}, " if row.share_of_step >= WORTH else ""
-        return (f"saves {more}{alone} {of_its_own(row)}",)
+        more = f"{left}{per}, " if row.share_of_step >= WORTH else ""
+        return (f"{affects}saves about {more}{alone} {of_its_own(row)}",)
     if row.also and row.saving_us < OWNED * row.saving_alone_us:
-        more = f"{numbers.time(row.saving_us)} more, " if row.share_of_step >= WORTH else ""
-        start = f"saves {more}{alone}{of} by itself: most of that is what "
-        return start, Text(names.plain(row.also), "", "finding", row.also), " above saves"
-    by_itself = f" ({alone} by itself)" if row.saving_alone_us < OWNED * row.saving_us else ""
-    if row.saving_on_critical_path or by_itself:
-        return (f"saves about {numbers.time(row.saving_us)}{of}{by_itself}",)
-    return (f"frees about {numbers.time(row.saving_us)} of device time{of}",)
+        left = left if row.share_of_step >= WORTH else "nothing"
+        start = f"{affects}saves about {alone}{per} alone, {left} on top of those above: most of it is what "
+        return start, Text(names.plain(row.also), "", "finding", row.also), " saves"
+    if abs(row.saving_alone_us - row.saving_us) > SIMILAR * row.saving_us:
+        return (f"{affects}saves about {alone}{per} alone, {left} on top of those above",)
+    if row.saving_on_critical_path:
+        return (f"{affects}saves about {left}{per}",)
+    return (f"{affects}frees about {left} of device time{per}",)
 
 
-def _alone(row: FindingRow) -> str:
-    return numbers.time(row.saving_alone_us) if row.saving_alone_us else "nothing"
+def _per_step(of: Report | FindingsListing) -> bool:
+    return bool(of.steps) if isinstance(of, Report) else of.unit == "step"
 
 
-def alone(report: Report, row: FindingRow) -> str:
-    """The saving without the others, where that is another time and ``saving`` does not give it."""
-    own = _alone(row)
-    return (
-        ""
-        if row.saving_alone_us == row.saving_us
-        or own == numbers.time(row.saving_us)
-        or own in saving(report, row)
-        else f"{own} by itself"
-    )
+def _is_rough(of: Report | FindingsListing) -> bool:
+    error = (of.replay.error if of.replay else 0.0) if isinstance(of, Report) else of.replay_error
+    return abs(error) > ROUGH
 
 
 def freed(row: FindingRow) -> str:
@@ -244,15 +239,17 @@ def together(report: Report) -> str:
     typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
     # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
     step = replay.savings_of_us or typical
-    left = numbers.time(max(0.0, step - replay.joint_saving_us))
+    left = (numbers.roughly if _is_rough(report) else numbers.time)(max(0.0, step - replay.joint_saving_us))
     what = "step" if report.steps else "recording"
     before = numbers.time(step)
     if abs(step - typical) > UNLIKE * typical:
         before += f" at the mean ({numbers.time(typical)} at the median)"
+    amount = numbers.roughly if _is_rough(report) else numbers.time
+    error = f"{numbers.percent(abs(replay.error))}"
     return (
-        f"Together they save about {numbers.time(replay.joint_saving_us)}: a {what} of "
-        f"{before} would take about {left} (each says what it adds to those above it; replayed "
-        f"unchanged, the recorded {what} is off by {numbers.percent(abs(replay.error))})."
+        f"All together they save about {amount(replay.joint_saving_us)}: a {what} of {before} would take "
+        f"about {left}. Savings overlap, so each figure is what that fix adds to those above it. Error of "
+        f"the model: {error}{', so that figures are rough' if _is_rough(report) else ''}."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from kinetoscope.comparison.gates import STEP_TIME
 from kinetoscope.document.difference import Judgement
 from kinetoscope.render.blocks import Block, Line, Text
 
@@ -18,11 +19,11 @@ def document(gates: Sequence[Judgement]) -> dict[str, object]:
 
 
 def listing(gates: Sequence[Judgement]) -> Iterable[Block]:
-    """The gates that failed first, then in one line those that passed."""
-    yield from gate_lines([gate for gate in gates if gate.failed])
-    passed = [gate.gate for gate in gates if not gate.failed]
-    if passed:
-        yield Line((Text(f"passed: {', '.join(passed)}", "green"),), overflow="whole")
+    """The step first, whatever became of it; then the gates that failed, then those that passed."""
+    first = [gate for gate in gates if gate.name == STEP_TIME]
+    others = [gate for gate in gates if gate.name != STEP_TIME]
+    yield from gate_lines([*first, *(gate for gate in others if gate.failed)])
+    yield from gate_lines([gate for gate in others if not gate.failed])
 
 
 def gate_lines(gates: Iterable[Judgement], overflow: Literal["cut", "whole"] = "whole") -> Iterable[Block]:

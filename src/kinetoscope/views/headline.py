@@ -83,7 +83,7 @@ def compilation(report: Report) -> str | None:
         return None
     parts = [
         numbers.count(len(facts.frames), "frame"),
-        numbers.count(sum(row.count for row in facts.graph_breaks), "graph break"),
+        numbers.count(len(facts.graph_breaks), "graph break"),
         numbers.count(len(facts.recompilations), "recompilation"),
     ]
     if facts.failures:
@@ -234,8 +234,8 @@ def _waiting(report: Report) -> str:
     if share < 0.01:
         return ""
     text = (
-        f"{numbers.percent(share)} ({numbers.time(inside)}) was busy only in collectives that waited for "
-        "another rank."
+        f"{numbers.percent(share)} of GPU time ({numbers.time(inside)}) was spent inside collectives, "
+        "waiting for another rank."
     )
     if report.ranks is None or report.ranks.verdict.status != "straggler":
         return text

@@ -8,7 +8,7 @@ from kinetoscope import numbers
 from kinetoscope.comparison.history import History, HistoryRow
 from kinetoscope.render.blocks import Block, Line, Text, field, table
 
-BAR = 24
+BAR = 16
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -18,13 +18,14 @@ def listing(found: History) -> Iterable[Block]:
     yield table(
         found.rows,
         field("recording", "name", "name"),
-        field("recorded", "text", lambda row: row.created[:16].replace("T", " ")),
+        field("program", "name", "program") if len({row.program for row in found.rows}) > 1 else None,
         field("step", "time", "step_us"),
-        field("", "text", lambda row: Text(_bar(row.step_us, longest), _style(row))),
         field("change", "text", lambda row: Text(_change(row), _style(row))),
         field("busy", "time", "busy_us"),
         field("launches", "number", _launches),
         field("findings", "count", lambda row: len(row.findings)),
+        field("recorded", "text", lambda row: row.created[:16].replace("T", " ")),
+        field("", "text", lambda row: Text(_bar(row.step_us, longest), _style(row))),
     )
     yield from (Line((Text(remark, "dim"),), overflow="whole") for remark in _remarks(found))
 

@@ -24,6 +24,7 @@ from kinetoscope.render.blocks import (
 )
 
 CATEGORY = 13  # characters
+NOTED = ("line", "module")  # known where lines were noted
 KINDS = {
     "cpu_op": "op",
     "user_annotation": "annotation",
@@ -67,6 +68,10 @@ def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
         field("max", "time", "max_us", "dim"),
         most=limit,
     )
+    if shown.by in NOTED and not shown.is_noted:
+        yield line("No lines of the program were recorded: `kinetoscope run` notes them unless --no-lines.")
+    if shown.by == "category":
+        return
     yield Line()
     shares = (f"{names.plain(category)} {100 * share:.2f} %" for category, share in shown.shares.items())
     yield line(" · ".join((f"of {numbers.time(shown.device_time_us)} device time", *shares)))

@@ -115,8 +115,8 @@ def _ideal(ranks: Ranks) -> str:
     if ranks.verdict.status == "even":
         return f"{text}: if no rank was ever late, by chance either."
     alone = [(rank, found.replayed_us - us) for rank, us in found.without.items() if us < found.replayed_us]
-    listed = ", ".join(f"rank {rank} {numbers.time(saved)} less" for rank, saved in alone[:3])
-    return f"{text}; were one alone never late, {listed}." if listed else f"{text}."
+    listed = ", ".join(f"rank {rank} alone saves {numbers.time(saved)}" for rank, saved in alone[:3])
+    return f"{text}. Fixing {listed}." if listed else f"{text}."
 
 
 def _staged(ranks: Ranks) -> str:

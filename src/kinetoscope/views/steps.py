@@ -264,10 +264,10 @@ def judged(report: Report) -> str:
     if late is None or late.on_idle_device < LATE * late.launches:
         return ""
     many = len(report.launching) > 1
-    often = "" if late.launches_per_step is None else f" of {_plain(late.launches_per_step)} per step"
+    often = "" if late.launches_per_step is None else f" ({_plain(late.launches_per_step)} per step)"
     return (
-        f"launches come late{f' on rank {late.rank}' if many else ''}: "
-        f"{numbers.percent(late.on_idle_device / late.launches)}{often} found the device idle"
+        f"{numbers.percent(late.on_idle_device / late.launches)} of the launches{often}"
+        f"{f' on rank {late.rank}' if many else ''} came when the GPU was already idle"
     )
 
 

@@ -70,7 +70,7 @@ def test_work_that_was_queued_in_time_is_not_the_hosts_doing(trace_of: Make) -> 
         launch(1, 1), launch(2, 10),
         kernel("k", 10, 90, 1), kernel("k", 102, 98, 2),
     )  # fmt: skip
-    assert causes(trace) == {"launch-bound": 10, "unexplained": 2, "start-or-end": 100}
+    assert causes(trace) == {"launch-bound": 10, "between-kernels": 2, "start-or-end": 100}
 
 
 def test_running_dry_in_a_synchronisation_costs_the_way_to_the_next_launch(trace_of: Make) -> None:

@@ -260,10 +260,10 @@ def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
     assert set(timings.recorded.data_s) == {0.0}
     assert timings.after is None
     assert timings.notes == (
-        "the loader's queue had not drained: recorded waiting is not the program's",
+        "the loader's queue had not drained: for waits use the unprofiled figure",
         "the loader's queue had not drained: the program was not timed again after the recording",
-        "the recorded steps waited 0.0 ms each for the loader, those before 30.0 ms: "
-        "recorded waiting is not the program's",
+        "waits for the data loader changed while recording (30.0 → 0.0 ms per step): "
+        "use the unprofiled figure",
     )
 
 
@@ -294,7 +294,7 @@ def test_a_loop_that_waits_for_bursts_of_batches_is_timed_in_whole_rounds():
 
 
 def test_a_light_pass_follows_the_full_one_with_as_many_steps():
-    program = Program(Options(steps=4), device=FakeDevice(light=True))
+    program = Program(Options(steps=4, lines=False), device=FakeDevice(light=True))
     program.steps(80, 0.1)
     timings = program.recorder.timings()
     assert timings.after is not None
@@ -319,7 +319,7 @@ def test_a_light_pass_follows_the_full_one_with_as_many_steps():
 
 
 def test_one_pass_is_one_pass():
-    program = Program(Options(one_pass=True), device=FakeDevice(light=True))
+    program = Program(Options(one_pass=True, lines=False), device=FakeDevice(light=True))
     program.steps(80, 0.1)
     assert isinstance(program.recorder.phase, Done)
     assert program.device.sessions == 2

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinetoscope import cli
@@ -91,6 +92,40 @@ def test_a_baseline_of_another_device_cannot_be_judged(
     said = capsys.readouterr().out
     assert "NVIDIA A100" in said
     assert "passed" not in said
+
+
+def test_a_baseline_of_another_program_cannot_be_judged(kept: dict[str, Any]) -> None:
+    base, now = (msgspec.convert({**kept, "program": name}, baselines.Baseline) for name in ("a.py", "b.py"))
+    assert baselines._unlike(base, now) == ("the baseline is of another program (a.py; here b.py)",)
+    assert baselines._unlike(base, base) == ()
+
+
+def test_faster_never_fails_by_default_but_fails_a_gate_that_was_asked_for(
+    kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fewer = {**kept["counts"], "launches": kept["counts"]["launches"] - 3}
+    slower = [2 * us for us in kept["steps_us"]]
+    assert checked({**kept, "counts": fewer}, tmp_path) == 1
+    capsys.readouterr()
+    assert checked({**kept, "counts": fewer, "steps_us": slower}, tmp_path) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "step_time > 5%: step:" in said[0]  # the step stands first
+    assert any("launches > 0" in line and "it may, since the step is faster" in line for line in said)
+    asked = {**kept, "counts": fewer, "steps_us": slower}
+    assert checked(asked, tmp_path, "--fail-on", "launches > 0") == 1
+
+
+def test_the_culprit_is_of_what_is_counted(
+    kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compiled kernels and copies are new: launches are blamed on the first, copies on the second."""
+    counts = {**kept["counts"], "launches": 0, "syncs": 0, "copies": 0, "copied_bytes": 0}
+    assert checked({**kept, "counts": counts, "kernels": {}}, tmp_path, "--json") == 1
+    gates = {gate["name"]: gate for gate in json.loads(capsys.readouterr().out)["gates"]}
+    assert gates["launches"]["culprit"]
+    for name in ("copies", "copied_bytes"):
+        assert gates[name]["culprit"] == "" or gates[name]["culprit"].startswith("Memcpy")
+    assert all(gates[name]["culprit"] == "" for name in ("syncs", "peak_memory") if name in gates)
 
 
 def test_times_of_another_kind_cannot_be_judged(

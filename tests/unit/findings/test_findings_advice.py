@@ -368,16 +368,17 @@ def test_short_ops_on_the_cpu_add_up_where_one_line_calls_them() -> None:
     steps = [traces.step(1, -1, 1000), traces.step(2, 999, 1001)]
     last = launched("aten::mm", "gemm", 19, 20)
     found = list(host_op_stall.find(view(*steps, *events, *last)))
+    assert [one.affected_us for one in found] == [150.0, 40.0]
     assert [(one.subject, one.source, one.title) for one in found] == [
         (
             "aten::div",
             "/p/train.py:7",
-            "The device waits 150 µs per step while aten::div, aten::sub compute on the CPU",
+            "The device waits while aten::div, aten::sub compute on the CPU",
         ),
         (
             "aten::rand",
             "/p/train.py:9",
-            "The device waits 40.0 µs per step while aten::rand computes on the CPU",
+            "The device waits while aten::rand computes on the CPU",
         ),
     ]
 

@@ -31,6 +31,8 @@ def finding(**changes: object) -> FindingRow:
         "evidence": [Evidence(text="seen", start_us=110.0, end_us=120.0, events=(1, 2, 3, 4, 5, 6))],
         "advice": "do it",
         "share_of_step": 0.25,
+        "saving_alone_us": 1230.0,
+        "saving_on_critical_path": True,
     }
     return FindingRow(**(fields | changes))  # type: ignore[arg-type]
 
@@ -59,11 +61,29 @@ def test_a_finding_shows_all_it_has() -> None:
         )
     )
     for part in (
-        "hotspot", "high", "1.23 ms per step, 25.0 %", "a basis", "do it", "x = 1", "y = 2", "train.py:12",
+        "hotspot", "high", "about 1.23 ms per step", "25.0 % of the step; a basis", "do it", "x = 1",
+        "y = 2", "train.py:12",
         "at 10.0 µs", "events 1, 2, 3, 4…", "kinetoscope tune -- train.py", "ranks 0, 3",
         "kinetoscope explain hotspot",
     ):  # fmt: skip
         assert part in page, part
+
+
+def test_a_saving_is_told_apart_from_what_it_is_about_and_says_why_it_stands_where_it_does() -> None:
+    page = shown(
+        finding(affected_us=5000.0, saving_alone_us=3000.0, stands_below="its advice has cost time"),
+        width=160,
+    )
+    assert (
+        "affects 5.00 ms per step, saves about 3.00 ms per step alone, 1.23 ms on top of those above" in page
+    )
+    assert "its advice has cost time" in page
+
+
+def test_the_lines_that_a_finding_is_about_are_named_with_their_function() -> None:
+    page = shown(finding(source="train.py:12", lines=["train.py:12 step", "model.py:3 Block.forward"]))
+    assert "train.py:12  in step" in page
+    assert "model.py:3 Block.forward" in page
 
 
 def test_a_listing_without_findings_says_so() -> None:

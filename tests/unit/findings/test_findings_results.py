@@ -248,7 +248,7 @@ def test_pauses_between_launches_go_where_a_graph_can_be_captured() -> None:
     ("library", "named"),
     [
         ("sklearn/metrics/_ranking.py(12): roc_auc_score", "mostly in roc_auc_score of sklearn"),
-        (None, "in Python while"),
+        (None, "runs Python"),
     ],
 )
 def test_what_a_library_computes_is_its_caller_s(library: str | None, named: str) -> None:

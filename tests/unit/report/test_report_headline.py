@@ -58,7 +58,7 @@ def test_waiting_inside_collectives_is_no_work():
     ]
     two = report(idle=waited, devices=[device(), device(rank=1)])
     assert headline.headline(two).endswith(
-        " 10.0 % (6.00 ms) was busy only in collectives that waited for another rank."
+        " 10.0 % of GPU time (6.00 ms) was spent inside collectives, waiting for another rank."
     )
 
 
@@ -73,14 +73,32 @@ def test_what_a_finding_above_saves_already_is_not_promised_again():
     (row,) = report().findings
     owned = msgspec.structs.replace(row, saving_us=100.0, share_of_step=0.001, also="graph-break")
     assert findings.saving(report(), owned) == (
-        "saves 12.6 ms per step by itself: most of that is what graph-break above saves"
+        "saves about 12.6 ms per step alone, nothing on top of those above: most of it is what graph-break "
+        "saves"
     )
     nothing = msgspec.structs.replace(owned, saving_us=0.0)
     assert findings.saving(report(), nothing) == findings.saving(report(), owned)
     part = msgspec.structs.replace(row, saving_us=2_000.0, share_of_step=0.06, also="graph-break")
-    assert findings.saving(report(), part).startswith("saves 2.00 ms more, 12.6 ms per step by itself")
+    assert findings.saving(report(), part).startswith(
+        "saves about 12.6 ms per step alone, 2.00 ms on top of those above"
+    )
     grown = msgspec.structs.replace(row, saving_alone_us=500.0)  # once those above are followed
-    assert findings.saving(report(), grown) == "saves about 12.6 ms per step (500 µs by itself)"
+    assert findings.saving(report(), grown) == (
+        "saves about 500 µs per step alone, 12.6 ms on top of those above"
+    )
+
+
+def test_where_the_replay_is_far_off_savings_are_rough():
+    (row,) = report().findings
+    replay = ReplayRow(
+        rank=0, step_us=31_000.0, recorded_us=31_000.0, error=0.31, unexplained=0.0, pace=1.0,
+        critical_path=[],
+        joint_saving_us=18_400.0,
+    )  # fmt: skip
+    rough = report(findings=[row, row], replay=replay)
+    assert findings.saving(rough, row) == "saves about 10 ms per step"
+    assert "about 20 ms: a step of 31.0 ms would take about 10 ms" in findings.together(rough)
+    assert "31.0 %, so that figures are rough" in findings.together(rough)
 
 
 def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
@@ -96,15 +114,15 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
         joint_saving_us=18_000.0,
     )
     assert findings.together(report(findings=[row, row], replay=replay)) == (
-        "Together they save about 18.0 ms: a step of 31.0 ms would take about 13.0 ms (each says what it "
-        "adds to those above it; replayed unchanged, the recorded step is off by 1.2 %)."
+        "All together they save about 18.0 ms: a step of 31.0 ms would take about 13.0 ms. Savings overlap, "
+        "so each figure is what that fix adds to those above it. Error of the model: 1.2 %."
     )
     # With a cold start in it, the mean that savings are of is not what a step takes.
     cold = msgspec.structs.replace(row, saving_us=49_000.0, share_of_step=0.46)
     replay = msgspec.structs.replace(replay, joint_saving_us=98_000.0, savings_of_us=49_000.0 / 0.46)
     assert findings.together(report(findings=[cold, cold], replay=replay)).startswith(
-        "Together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would take "
-        "about 8.52 ms (each"
+        "All together they save about 98.0 ms: a step of 107 ms at the mean (31.0 ms at the median) would "
+        "take about 8.52 ms. Savings"
     )
     assert findings.together(report(findings=[row], replay=replay)) == ""
     assert findings.together(report(findings=[row, row])) == ""
@@ -116,11 +134,11 @@ def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
         row, saving_us=0.0, saving_alone_us=9_000.0, share_of_step=0.0, also=None, ranks=[0], paced_by=1
     )
     assert findings.saving(report(findings=[paced]), paced) == (
-        "saves 9.00 ms of rank 0's own step: rank 1 sets the pace of all"
+        "saves about 9.00 ms of rank 0's own step: rank 1 sets the pace of all"
     )
     some = msgspec.structs.replace(paced, saving_us=1_000.0, share_of_step=0.03, ranks=[0, 2])
     assert findings.saving(report(findings=[some]), some) == (
-        "saves 1.00 ms per step, 9.00 ms of these ranks' own steps: rank 1 sets the pace of all"
+        "saves about 1.00 ms per step, 9.00 ms of these ranks' own steps: rank 1 sets the pace of all"
     )
 
 
@@ -247,7 +265,7 @@ def test_compilation_in_a_line():
         coverage=Coverage(compiled_share_of_device_time=0.75),
     )
     assert headline.compilation(report(compilation=facts)) == (
-        "torch.compile: 2 frames · 3 graph breaks · 1 recompilation · 2.50 s compiling · "
+        "torch.compile: 2 frames · 1 graph break · 1 recompilation · 2.50 s compiling · "
         "75.0 % of GPU time in compiled graphs"
     )
 

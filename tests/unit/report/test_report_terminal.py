@@ -70,9 +70,15 @@ def test_a_terminal_s_columns_are_used_up_to_two_hundred(monkeypatch, columns, u
     monkeypatch.setenv("COLUMNS", str(columns))
     terminal = io.StringIO()
     monkeypatch.setattr("sys.stdout", terminal)
+    for is_terminal in (False, True):  # a pipe has as many as COLUMNS says
+        terminal.isatty = lambda is_terminal=is_terminal: is_terminal
+        assert (standard_output().width, standard_output(widest=None).width) == (used, columns)
+
+
+def test_a_pipe_that_says_nothing_has_columns_of_its_own(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("sys.stdout", io.StringIO())
     assert (standard_output().width, standard_output(widest=None).width) == (WIDTH, LISTING_WIDTH)
-    terminal.isatty = lambda: True
-    assert (standard_output().width, standard_output(widest=None).width) == (used, columns)
 
 
 @pytest.mark.parametrize("width", [60, 70, 80, 100, 120, 160, 200])
@@ -106,11 +112,11 @@ def test_wider_screens_hold_more():
 
 def test_launches_are_named_on_the_first_screen_where_they_come_late():
     late = LAUNCHES
-    assert "launches come late: 60.0 % of 10 per step found the device idle" in shown(
+    assert "60.0 % of the launches (10 per step) came when the GPU was already idle" in shown(
         report(launching=[late]), whole=False
     )
     early = msgspec.structs.replace(late, on_idle_device=49)
-    assert "come late" not in shown(report(launching=[early]), whole=False)
+    assert "already idle" not in shown(report(launching=[early]), whole=False)
     assert "found the device idle" in " ".join(shown(report(launching=[early])).split())
 
 

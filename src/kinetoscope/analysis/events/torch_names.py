@@ -85,6 +85,7 @@ COMPILATION = (
 # Annotations that say what the step or the compiled graph around the work says already.
 NOT_AN_ANNOTATION = "|".join((STEP, CALL, *FAMILIES))
 MODULE = "nn.Module: "  # how a recorded call of a module begins
+CLOCK = "kinetoscope: clock"  # events that Python's clock and the profiler's both timed
 # Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts
 # the folders of sys.path off, site-packages among them: what is well known is known by its name.
 LIBRARY_FRAME = (

@@ -310,13 +310,17 @@ def _unlaunched(trace: Trace) -> list[Note]:
         return []
     first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
     before = rows if first is None else rows.filter(pl.col("start_ns") < first)
-    origin = "all" if len(before) == len(rows) else f"{len(before):,} of them"
+    origin = "" if len(before) == len(rows) else f", {len(before):,} of them before recording began"
     share = share_of(trace, rows)
     events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
+    several = len(rows) > 1
+    how = "launched before recording began"
+    if origin:
+        how = f"without a recorded launch{origin}"
     text = (
-        f"{events} ({share:.1%} of device time) without a launch in the recording, {origin} launched "
-        "before the recording began: counted as busy, but of no op or module"
+        f"{events} ({share:.1%} of GPU time) {how}: {'they count' if several else 'it counts'} as busy, but "
     )
+    text += "cannot be linked to an op"
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", gravity(share, 0.01, 0.5), text, share)]
 

@@ -66,6 +66,7 @@ CAUSES = [
     "compilation",
     "waiting-for-rank",
     "start-or-end",
+    "between-kernels",
     "unexplained",
 ]
 CAUSE = pl.Enum(CAUSES)

@@ -26,6 +26,9 @@ ARRIVED = pl.Enum([LATE, QUEUED, EARLY, UNLAUNCHED, TAIL])
 
 SILENT = "the launching thread recorded nothing: Python, or a library that is not profiled"
 
+# A device takes 1 to 3 µs from a kernel to the next that is queued: that is its ordinary pause.
+PAUSE_NS = 3_000
+
 # A launch that takes this many times what one takes to arrive at an idle device is delayed there.
 LONG_LATENCIES = 20
 
@@ -65,8 +68,9 @@ def gaps(run: LoadedRun) -> pl.DataFrame:
     ``host_event`` (row of ``host_events`` that shows the cause; null where none does) and ``text``.
 
     How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to
-    have started (see ``arrival_ns``), is not the host's doing: ``unexplained``; so is what a launch takes
-    beyond ``LONG_LATENCIES`` of those. Otherwise the host was behind, and what its launching thread did
+    have started (see ``arrival_ns``), is not the host's doing: up to ``PAUSE_NS`` it is the device's ordinary
+    pause ``between-kernels``, beyond that ``unexplained``; so is what a launch takes beyond
+    ``LONG_LATENCIES`` of those. Otherwise the host was behind, and what its launching thread did
     meanwhile says why (``causes.host_causes``); where that thread was silent (autograd's, before a backward),
     the thread that launched last says. What remains is ``launch-bound``: the thread was on its way to this
     launch. If the device ran dry while the thread sat in a synchronisation, the way to the next launch counts
@@ -117,7 +121,9 @@ def _gaps(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame(schema=GAPS)
     queued = whole.filter(pl.col("arrived") == QUEUED)
     behind = _behind(trace, whole.filter(pl.col("arrived") != QUEUED), collectives)
-    queued = queued.with_columns(cause=pl.lit("unexplained", CAUSE), host_event=pl.lit(None, pl.UInt32))
+    pause = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
+    cause = pl.when(pause).then(pl.lit("between-kernels", CAUSE)).otherwise(pl.lit("unexplained", CAUSE))
+    queued = queued.with_columns(cause=cause, host_event=pl.lit(None, pl.UInt32))
     columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "arrived"]
     pieces = pl.concat([queued.select(columns), behind.select(columns)]).sort("gap", "start_ns")
     return _explained(trace, pieces)
@@ -310,6 +316,7 @@ TEXTS = {
     "allocator": "the allocator called {name}{inside}",
     "host-op": "{name} kept the launching thread{inside}",
     "start-or-end": "the recording's first or last moments",
+    "between-kernels": "the device's ordinary pause between a kernel and the next one in its queue",
     "unexplained": SILENT,
 }
 TEXTS_OF_ARRIVALS = {

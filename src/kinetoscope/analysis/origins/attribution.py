@@ -10,6 +10,7 @@ from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.lines import OpLines, op_lines
 from kinetoscope.analysis.time.phases import phase_of_work
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -118,6 +119,7 @@ OUTSIDE = {
     "graph": "eager",
     "annotation": "no annotation",
     "module": "no module",
+    "line": "no line of the program",
 }
 
 
@@ -130,24 +132,41 @@ def belonging(run: LoadedRun) -> pl.DataFrame:
     - ``phase``: what its step is, or which part of a request (see ``phases``);
     - ``graph``: the compiled graph that launched it (see ``graphs``);
     - ``annotation``: the innermost ``record_function`` range around the launch;
-    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, in recordings made with
-      Python stacks (see ``attribution``).
+    - ``module``: the innermost ``nn.Module`` whose forward or backward launched it, where Python's functions
+      were recorded with the ops (see ``attribution``) or in a step of their own (see ``lines``);
+    - ``line``: the innermost line of the program that called it.
 
     Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``;
     where it does not tell, "unattributed".
     """
-    return pl.concat([_belonging(trace) for trace in run.traces])
+    found = op_lines(run)
+    return pl.concat([_belonging(trace, found.get(trace.rank)) for trace in run.traces])
 
 
-def _belonging(trace: Trace) -> pl.DataFrame:
+def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
+    """``line`` and ``module`` (Categorical) of each row of ``device_events``: of backward work, those of its
+    forward op; null where they are not known."""
+    if lines is None:
+        nothing = pl.repeat(None, len(trace.device_events), dtype=pl.Categorical, eager=True)
+        return pl.DataFrame({"line": nothing, "module": nothing})
+    rows = attribution(trace)["forward_op"], caller(trace.device_events)
+    return pl.select(
+        pl.coalesce(lines.texts[column].gather(row) for row in rows).cast(pl.Categorical).alias(column)
+        for column in lines.texts.columns
+    )
+
+
+def _belonging(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
     host, device, origin = trace.host_events, trace.device_events, attribution(trace)
+    known_lines = lines_of_work(trace, lines)
     names = {
         "op_name": host["name"].gather(device["op"]),
         "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
         "phase": phase_of_work(trace),
         "graph": graph_of_work(trace),
         "annotation": origin["annotation_name"],
-        "module": origin["module_name"],
+        "module": pl.select(pl.coalesce(origin["module_name"], known_lines["module"])).to_series(),
+        "line": known_lines["line"],
     }
     known = caller(device).is_not_null()
     return (

@@ -67,6 +67,7 @@ BY = {
     "op": "op_name",
     "annotation": "annotation",
     "module": "module",
+    "line": "line",
 }
 
 

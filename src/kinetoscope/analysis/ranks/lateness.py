@@ -31,7 +31,7 @@ COMPUTE, SYNC, COMPILE, ALLOCATOR, HOST = (
 # ``parts.APPROACH``).
 CAUSES = {
     COMPUTE: ["busy"],
-    HOST: ["launch-bound", "host-op", "unexplained"],
+    HOST: ["launch-bound", "host-op", "between-kernels", "unexplained"],
     "data loader": ["data-loading"],
     SYNC: ["synchronization"],
     COMPILE: ["compilation"],

@@ -278,12 +278,14 @@ class ProcessRecording:
         trace, own = self._trace(), self._relative(self.own_trace)
         light = self.recorder.context.light_trace  # over the same steps; none with a program's own trace
         two_passes = self.recorder.measured.recorded and light.is_file()
+        lines = self.recorder.context.lines
         record = RankRecord(
             rank=self.rank,
             pid=self.pid,
             host=os.uname().nodename if hasattr(os, "uname") else "",
             trace=trace,
             device_trace=self._relative(light) if two_passes else None,
+            lines=self._relative(lines) if lines.is_file() else None,
             captures=tuple(map(self._relative, self.graphs.paths)),
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),

@@ -48,7 +48,7 @@ def keep(folder: Path, rank: int, scripts: list[str], compile_log: Path | None) 
 def _own_modules() -> Iterator[str]:
     for module in list(sys.modules.values()):
         path = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(path, str) and path.endswith(".py") and not (_is_foreign(path) or _is_installed(path)):
+        if isinstance(path, str) and path.endswith(".py") and is_own(path):
             yield path
 
 
@@ -61,6 +61,11 @@ def _compiled(log: Path | None) -> Iterator[str]:
                 path = msgspec.json.decode(named[1])[0]
                 if not _is_foreign(path):
                     yield path
+
+
+def is_own(path: str) -> bool:
+    """Whether a file is of the program: of no installed library, nor Python's own, nor ours."""
+    return not (_is_foreign(path) or _is_installed(path))
 
 
 def _is_installed(path: str) -> bool:

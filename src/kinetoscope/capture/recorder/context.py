@@ -70,6 +70,7 @@ SLOWED = (
     "CUPTI could not be detached safely before steps were timed without a profiler: where the host sets the "
     "pace, they are up to 1.4 times as fast without it (--careful times them so)"
 )
+NO_LINES = "the lines of the program that call each op were not recorded"
 
 
 @dataclass
@@ -115,8 +116,8 @@ class MeasuredSteps:
         if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
             return []
         return [
-            f"the recorded steps waited {1e3 * recorded_s / len(self.recorded):.1f} ms each for the loader, "
-            f"those before {1e3 * before_s:.1f} ms: recorded waiting is not the program's"
+            f"waits for the data loader changed while recording ({1e3 * before_s:.1f} → "
+            f"{1e3 * recorded_s / len(self.recorded):.1f} ms per step): use the unprofiled figure"
         ]
 
     def note(self, text: str) -> None:
@@ -194,6 +195,20 @@ class Context:
     @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
+
+    @property
+    def lines(self) -> Path:
+        """The trace of the step in which the program's lines were noted."""
+        return self.trace.with_suffix(".lines.json")
+
+    def write_lines(self, session: KinetoSession) -> None:
+        """Write the lines of the program; without them, with a note, where that fails."""
+        try:
+            session.export(self.lines)
+        except OSError as error:
+            self.measured.note(f"{NO_LINES}: {error.strerror or error}")
+            return
+        self.saved()
 
     def write(self, session: KinetoSession, *, full: bool) -> bool:
         """Write the trace of a pass; False, with a note, where the disk does not take it."""

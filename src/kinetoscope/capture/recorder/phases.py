@@ -1,6 +1,6 @@
 """The phases of a recording, each with a state of its own; what they share is the :class:`Context`.
 
-    Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) Recover ▶ Time ▶ Done
+    Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) (Lines ▶) Recover ▶ Time ▶ Done
                               the full pass                    a light pass
 
 A phase is entered once. It decides what happens next: at a boundary of steps, where a named range is
@@ -11,7 +11,7 @@ the phase that follows, or itself; which phase follows which is written nowhere 
 from __future__ import annotations
 
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
-from kinetoscope.capture.recorder.context import Context
+from kinetoscope.capture.recorder.context import NO_LINES, Context
 from kinetoscope.capture.recorder.profiler import KinetoSession, SessionKind
 from kinetoscope.capture.steps.detector import Boundary
 from kinetoscope.capture.steps.timing import (
@@ -67,6 +67,9 @@ class Phase:
 
     def given_up(self) -> None:
         """Something failed in this phase: end what it has begun, and write nothing."""
+
+    def abandoned(self) -> None:
+        """This process is a fork: what the phase has put into Python ends here, and nothing else."""
 
     def range_left(self) -> Phase:
         """The named range was left: its step ends here, not where the range is entered next."""
@@ -355,7 +358,7 @@ class Prepare(Recover):
 
     def following(self) -> Phase:
         if not self.drained:
-            self.context.measured.note(f"{UNDRAINED}: recorded waiting is not the program's")
+            self.context.measured.note(f"{UNDRAINED}: for waits use the unprofiled figure")
         return RecordSteps(self.context, self.session, self.kind)
 
     def given_up(self) -> None:
@@ -478,13 +481,18 @@ class RecordSteps(Phase):
             return Recover(context) if context.measured.written else Done(context)
         context.saved()
         if not self.full:
-            return Recover(context)
+            return after_both_passes(context)
         return after_full_pass(context) if context.inputs is None else KeepInputs(context, context.inputs)
 
 
 def after_full_pass(context: Context) -> Phase:
     """The phase after the recording of host and device, and of the inputs where they are kept."""
-    return Prepare(context, "light") if context.two_passes else Recover(context)
+    return Prepare(context, "light") if context.two_passes else after_both_passes(context)
+
+
+def after_both_passes(context: Context) -> Phase:
+    """The phase after what is timed is recorded."""
+    return NoteLines(context) if context.options.lines and not context.options.careful else Recover(context)
 
 
 class KeepInputs(Phase):
@@ -512,6 +520,53 @@ class KeepInputs(Phase):
 
     def cut_short(self, why: str) -> Phase:
         return self
+
+
+class NoteLines(Phase):
+    """One step more, in which the lines of the program are noted that call each op. It passes without them
+    where noting them would change what the program does."""
+
+    name = "noting lines"
+    leader_stays = True
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.session: KinetoSession | None = None
+
+    def enter(self) -> None:
+        context = self.context
+        why = context.device.python_hindrance()
+        if why is not None:
+            context.measured.note(f"{NO_LINES}: {why}")
+            return
+        context.tell("recording one step more with the lines of the program (it counts for nothing else)")
+        self.session = context.device.session(kind="lines", any_thread=False)
+        self.session.prepare()
+        self.session.start()
+        self.session.mark(context.detector.index)
+
+    def boundary(self, boundary: Boundary) -> Phase:
+        return self if self.context.options.range is not None else self.range_left()
+
+    def range_left(self) -> Phase:
+        session, self.session = self.session, None
+        if session is not None:
+            session.mark(None)
+            session.stop()
+            self.context.write_lines(session)
+        return Recover(self.context)
+
+    def abandoned(self) -> None:
+        if self.session is not None:
+            self.session.abandoned()
+
+    def given_up(self) -> None:
+        if self.session is not None:
+            self.session.stop()
+
+    def cut_short(self, why: str) -> Phase:
+        self.given_up()
+        return super().cut_short(why)
 
 
 class TimeAfter(Time):

@@ -157,8 +157,8 @@ BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 class MarkedStep(NamedTuple):
-    """A step, or the ``part`` of one: its beginning and end on the wall clock in nanoseconds, and the thread
-    that marked it."""
+    """A step, or the ``part`` of one, or another event of that name and ``category``: its begin and end on
+    the wall clock in nanoseconds, and the thread that marked it."""
 
     number: int
     began_ns: int
@@ -166,12 +166,13 @@ class MarkedStep(NamedTuple):
     pid: int
     tid: int
     part: str | None = None
+    category: str = "user_annotation"
 
     def event(self, base_ns: int) -> dict[str, Any]:
         """The annotation as torch.profiler would have exported it, in microseconds after ``base_ns``."""
         return {
             "ph": "X",
-            "cat": "user_annotation",
+            "cat": self.category,
             "name": self.part or f"ProfilerStep#{self.number}",
             "pid": self.pid,
             "tid": self.tid,
@@ -219,8 +220,9 @@ def _ending(source: BinaryIO) -> bytes:
 
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
+# lines: the host's ops, and the lines of the program that call them.
 # capture: how a graph is captured, with shapes and stacks.
-SessionKind = Literal["full", "light", "capture"]
+SessionKind = Literal["full", "light", "lines", "capture"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
@@ -319,6 +321,9 @@ class KinetoSession:
         with torch_private.warnings_kept_in():
             self.profile.stop_trace()
 
+    def abandoned(self) -> None:
+        """This process is a fork of the one with the session, and nothing of it may be taken down here."""
+
     def export(self, path: Path) -> None:
         """Write the trace to ``path``, whole or not at all.
 
@@ -326,6 +331,7 @@ class KinetoSession:
             OSError: the disk is full, gone, or may not be written to.
         """
         exported = _exported(self.profile, path)
+        torch_private.result_dropped(self.profile)
         try:
             annotate(exported, [*self.steps, *self.replays], path)
         finally:
@@ -385,6 +391,8 @@ class TorchDevice:
             configuration = torch_private.profiler_configuration(any_thread=False)
             alone = [ProfilerActivity.CUDA]
             return KinetoSession(None, stacks=False, activities=alone, experimental_config=configuration)
+        if kind == "lines":
+            return self._lines_session()
         activities, options = [ProfilerActivity.CPU], self.options
         if self.cuda or torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
@@ -404,6 +412,21 @@ class TorchDevice:
             with_flops=options.flops,
             experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
         )
+
+    def _lines_session(self) -> KinetoSession:
+        from torch.profiler import ProfilerActivity
+
+        from kinetoscope.capture.recorder.lines import LinesSession
+
+        configuration = torch_private.profiler_configuration(any_thread=False)
+        cpu = [ProfilerActivity.CPU]
+        return LinesSession(None, stacks=False, activities=cpu, experimental_config=configuration)
+
+    def python_hindrance(self) -> str | None:
+        """Why Python's trace function cannot be used without harm; None where it can."""
+        from kinetoscope.capture.recorder.lines import hindrance
+
+        return hindrance()
 
     def has_light_pass(self) -> bool:
         """Whether the device can be recorded alone, at less cost to the host."""

@@ -20,6 +20,7 @@ from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.phases import (
     Done,
+    NoteLines,
     Phase,
     Prepare,
     RecordSteps,
@@ -345,11 +346,12 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """A session of the profiler is running, or about to."""
-        return self.provisional.running or isinstance(self.phase, (Prepare, RecordSteps))
+        return self.provisional.running or isinstance(self.phase, (Prepare, RecordSteps, NoteLines))
 
     def abandon(self) -> None:
         """This process is a fork of the recorded one: what runs is its parent's to end, and nothing is to be
         taken down here, since destroying a CUDA event aborts a fork."""
+        self.phase.abandoned()
         for kept in (self, self.phase, self.provisional.session):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         self.provisional.session, self.provisional.why = None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -9,12 +10,15 @@ import polars as pl
 
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import FindingRow, FindingsListing
+from kinetoscope.document.collect.replay import longest
 from kinetoscope.document.collect.rows import row
-from kinetoscope.findings import savings
+from kinetoscope.findings import experience, savings
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.registry import find
+from kinetoscope.findings.registry import find, rules
 from kinetoscope.proof.measured import MeasuredSaving, Measurements, measurements
 from kinetoscope.sources.run import LoadedRun
+
+MORE = 1.01  # savings that differ by less are equal
 
 
 def listing(run: LoadedRun, later: LoadedRun | None = None) -> FindingsListing:
@@ -29,6 +33,7 @@ def listing(run: LoadedRun, later: LoadedRun | None = None) -> FindingsListing:
         unread=[*run.unread, *proven.unread],
         after=proven.after,
         start_us=min((window(trace).start_ns for trace in run.traces), default=0) / 1000,
+        replay_error=replayed.error if (replayed := longest(run)) is not None else 0.0,
         unit="step" if any(len(trace.steps) for trace in run.traces) else "recording",
     )
 
@@ -36,8 +41,29 @@ def listing(run: LoadedRun, later: LoadedRun | None = None) -> FindingsListing:
 def findings(run: LoadedRun, proven: Measurements) -> list[FindingRow]:
     """All findings: those that save most first, with what was measured of them."""
     found = find(run)
-    kernels = _kernels(run, found)
-    return [_finding(finding, proven.of(finding), kernels) for finding in found]
+    kernels, below = _kernels(run, found), _stands_below(found)
+    return [
+        _finding(finding, proven.of(finding), kernels, reason)
+        for finding, reason in zip(found, below, strict=True)
+    ]
+
+
+def _stands_below(found: Sequence[Finding]) -> list[str | None]:
+    """Why a finding stands below one that saves less; None where it does not."""
+    reasons: list[str | None] = []
+    least = math.inf
+    for finding in found:
+        us = finding.remaining.saving_us
+        if us <= least * MORE:
+            reason = None
+        elif not experience.helps(finding.rule):
+            reason = "its advice has cost time in some programs, so it stands below advice that never did"
+        else:
+            reason = "it stands below what may be its cause"
+        reasons.append(reason)
+        if finding.saving_bytes == 0 and rules()[finding.rule].role != "root":
+            least = min(least, us)
+    return reasons
 
 
 def _kernels(run: LoadedRun, found: Sequence[Finding]) -> Mapping[tuple[int, int], str]:
@@ -54,7 +80,10 @@ def _kernels(run: LoadedRun, found: Sequence[Finding]) -> Mapping[tuple[int, int
 
 
 def _finding(
-    finding: Finding, measured: MeasuredSaving | None, kernels: Mapping[tuple[int, int], str]
+    finding: Finding,
+    measured: MeasuredSaving | None,
+    kernels: Mapping[tuple[int, int], str],
+    stands_below: str | None,
 ) -> FindingRow:
     shown = (kernels.get((finding.rank, event)) for item in finding.evidence for event in item.events)
     known = asdict(measured) if measured else {}
@@ -64,6 +93,7 @@ def _finding(
         **asdict(finding.remaining),
         **{f"measured_{name}": value for name, value in known.items()},
         saving_alone_us=finding.saving.us,
+        stands_below=stands_below,
         above=[finding.remaining.also] if finding.remaining.also else [],
         kernels=list(dict.fromkeys(name for name in shown if name)),
         of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
@@ -71,5 +101,6 @@ def _finding(
         evidence=list(finding.evidence),
         saving_on_critical_path=finding.saving.on_critical_path,
         proof=finding.proof.command if finding.proof else None,
+        lines=list(finding.lines),
         ranks=list(finding.ranks) or [finding.rank],
     )

@@ -12,6 +12,7 @@ from kinetoscope.analysis.events import ops as analysis
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.origins import sums
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document.collect.rows import rows, rows_by, rows_within
@@ -89,5 +90,6 @@ def listing(run: LoadedRun, by: str, category: str | None) -> document.KernelLis
         rows=rows(
             table, document.ListingRow, name=names, short_name=short_names(names) if by == "kernel" else names
         ),
+        is_noted=not set(names) <= {OUTSIDE.get(by), UNATTRIBUTED},
         shares=dict(shares.select("category", "share_of_device_time").iter_rows()),
     )

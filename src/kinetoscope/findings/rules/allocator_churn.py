@@ -45,7 +45,8 @@ def find(view: RankView) -> Findings:
     longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
         title=f"{view.per_step(len(calls)):.0f} driver allocations and frees per {view.unit} leave the "
-        f"device idle for {numbers.time(us)}" + (", with empty_cache() in the loop" if emptied else ""),
+        "device idle" + (", with empty_cache() in the loop" if emptied else ""),
+        affected_us=us,
         saving=savings.of(
             view, _without(view, calls, idle), "the calls, and the device's idle time during them"
         ),

@@ -106,7 +106,8 @@ def _followed(view: RankView) -> Findings:
     longest = following.sort("duration_ns", descending=True)
     yield Finding(
         title=f"{view.per_step(len(following)):.0f} pointwise kernels per {view.unit} follow a library "
-        f"product ({numbers.time(us)}): max-autotune may fold them in",
+        "product: max-autotune may fold them in",
+        affected_us=us,
         saving=Saving(0.0, "not known until it is measured; at most the pointwise kernels' time", True, 0.0),
         at_least="info",
         evidence=[evidence.of(view, "pointwise kernels after a product", longest)],

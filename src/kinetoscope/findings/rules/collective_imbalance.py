@@ -54,7 +54,8 @@ def find(view: RankView) -> Findings:
         shown.append(evidence.of(view, f"splits {uneven['splits'][0]}", uneven))
         worst = f"split sizes up to {uneven['ratio'].max():.1f} times their mean"
     yield Finding(
-        title=f"Uneven collectives: rank {view.rank} waits {us / 1000:.2f} ms per {view.unit} ({worst})",
+        title=f"Uneven collectives: rank {view.rank} waits ({worst})",
+        affected_us=us,
         saving=saving,
         evidence=shown,
         advice="Balance what the ranks send and compute.",

@@ -52,7 +52,8 @@ def find(view: RankView) -> Findings:
         yield Finding(
             subject=maker,
             title=f"{view.per_step(len(group)):.0f} copies, casts and layout changes per {view.unit} inside "
-            f"{maker}: {numbers.time(us)}, {us / max(view.busy_us, 1e-9):.0%} of busy time",
+            f"{maker}",
+            affected_us=us,
             saving=saving,
             at_most="medium",
             evidence=[evidence.of(view, "the longest of them", longest)],

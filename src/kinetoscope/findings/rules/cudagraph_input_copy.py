@@ -43,8 +43,9 @@ def find(view: RankView) -> Findings:
     us = view.us_of(copies)
     replay = view.us_of(view.work.filter(pl.col("launch").is_in(graphs["id"].implode())))
     yield Finding(
-        title=f"Copies into CUDA-graph inputs take {numbers.time(us)} per {view.unit}; "
-        f"the graphs themselves take {numbers.time(replay)}",
+        title="Copies into CUDA-graph inputs; the graphs themselves take "
+        f"{numbers.time(replay)} per {view.unit}",
+        affected_us=us,
         saving=savings.device(view, copies, "the copies' own time", saved="duration_ns"),
         evidence=[evidence.of(view, f"{len(copies)} copies before {len(graphs)} graph launches", copies)],
         advice="Keep the inputs at fixed addresses, or use the default mode where launches are not the "

@@ -55,8 +55,8 @@ def find(view: RankView) -> Findings:
         return
     longest = casts.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(casts)):.0f} casts per {view.unit} between float types take "
-        f"{numbers.time(view.us_of(casts))} of device time",
+        title=f"{view.per_step(len(casts)):.0f} casts per {view.unit} between float types",
+        affected_us=view.us_of(casts),
         saving=saving,
         evidence=[evidence.of(view, "the longest casts", longest.head(8))],
         advice="Keep tensors in the type that they are used in."

@@ -57,8 +57,8 @@ def find(view: RankView) -> Findings:
         saving = savings.not_predicted(saving, "over so fast a link, hiding costs about what it hides")
     longest = running.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{numbers.time(view.us(transfer))} of communication per {view.unit} is exposed, "
-        f"{part:.0%} of all communication",
+        title=f"{part:.0%} of all communication is exposed: no computing hides it",
+        affected_us=view.us(transfer),
         saving=saving,
         at_least="low" if fast else None,
         evidence=[evidence.of(view, "the longest collectives", longest)],

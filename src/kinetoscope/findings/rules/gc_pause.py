@@ -32,8 +32,9 @@ def find(view: RankView) -> Findings:
     us = view.us(intervals.total(stopped))
     longest = pauses.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"Python's garbage collector stops the {view.unit} for {us / 1000:.1f} ms "
+        title=f"Python's garbage collector stops the {view.unit} "
         f"({view.per_step(len(pauses)):.0f} collections)",
+        affected_us=us,
         saving=savings.host(view, pauses, "the collections' time"),
         evidence=[evidence.of(view, f"{len(pauses)} collections", longest)],
         advice="Freeze what lives for ever after set-up and collect at moments of your choosing.",

@@ -51,9 +51,10 @@ def find(view: RankView) -> Findings:
         converts = _are_sent(view, group)
         yield Finding(
             subject=names[0],
-            title=f"The device waits {numbers.time(us)} per {view.unit} while {', '.join(names[:2])}"
+            title=f"The device waits while {', '.join(names[:2])}"
             f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU"
             + (" what is then sent to it" if converts else ""),
+            affected_us=us,
             saving=savings.idle(view, group, "the device's idle time during them"),
             evidence=evidence.of_gaps(view, group.sort("idle_ns", descending=True).head(3)),
             advice="Send it as it is (bytes are a quarter of float32); convert and scale it on the device."

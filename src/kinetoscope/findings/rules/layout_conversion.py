@@ -43,13 +43,12 @@ def find(view: RankView) -> Findings:
     us = view.us_of(kernels)
     if us < LOW * view.step_us:
         return
-    share = us * 1000 * view.steps / max(view.busy_ns, 1)
     longest = kernels.sort("duration_ns", descending=True).head(8)
     remedy = _remedy(view, kernels)
     basis = "the conversions' own time, and half of the batch normalizations between them"
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} layout conversions per {view.unit} around convolutions: "
-        f"{numbers.time(us)}, {share:.0%} of busy time",
+        title=f"{view.per_step(len(kernels)):.0f} layout conversions per {view.unit} around convolutions",
+        affected_us=us,
         saving=savings.device(view, _gains(view, kernels), basis),
         evidence=[evidence.of(view, "the longest conversions", longest)],
         advice=remedy.advice,

@@ -42,7 +42,8 @@ def find(view: RankView) -> Findings:
     shown = short_name(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else "")
     yield Finding(
         title=f"{view.per_step(len(kernels)):.0f} products per {view.unit} have sizes that are not multiples "
-        f"of 8: {numbers.time(view.us_of(kernels))}",
+        "of 8",
+        affected_us=view.us_of(kernels),
         saving=savings.device(view, kernels, BASIS, saved=saved),
         evidence=[evidence.of(view, shown, longest)],
         advice="Pad the sizes to a multiple of 8, better of 64.",

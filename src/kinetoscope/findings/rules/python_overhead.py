@@ -69,8 +69,8 @@ def find(view: RankView) -> Findings:
         called = leaves.join_asof(around, on="start_ns").filter(pl.col("end_ns") <= pl.col("until"))
         yield Finding(
             subject=name,
-            title=f"{name} spends {us / 1000:.2f} ms per {view.unit} in Python{_mostly(called, us, view)} "
-            "while the device waits",
+            title=f"The device waits while {name} runs Python{_mostly(called, us, view)}",
+            affected_us=us,
             saving=saving,
             at_most="medium" if view.unprofiled_us is None else "high",
             evidence=[evidence.of(view, f"{len(own)} calls", own)],

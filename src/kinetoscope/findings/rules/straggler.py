@@ -79,7 +79,8 @@ def find(view: RankView) -> Findings:
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(
-        title=f"Rank {view.rank} waits {us / 1000:.1f} ms per {view.unit} for {other} ({basis})",
+        title=f"Rank {view.rank} waits for {other} ({basis})",
+        affected_us=us,
         saving=saving,
         evidence=[
             evidence.of(view, "the collectives that waited longest", longest),

@@ -116,8 +116,8 @@ def find(view: RankView) -> Findings:
         remedy = known or SyncCall("")
         yield Finding(
             subject=f"{caller} {call}" + (" sends" if sent else ""),
-            title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call}): "
-            f"{numbers.time(us)} idle",
+            title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call})",
+            affected_us=us,
             saving=savings.of(view, no_wait(group["host_event"]), "the steps without these waits"),
             evidence=evidence.of_gaps(view, longest),
             advice=(f"This is {known.meaning}. " if known else "") + remedy.advice,

@@ -40,8 +40,9 @@ def find(view: RankView) -> Findings:
     silent = silent.filter(2 * after_reading < silent["idle_ns"])
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
-            title=f"The device waits {numbers.time(us)} per {view.unit} for code that was not recorded: "
-            "Python, or a library that is not profiled",
+            title="The device waits for code that was not recorded: Python, or a library that is not "
+            "profiled",
+            affected_us=us,
             saving=savings.idle(view, silent, "the idle time in which the launching thread recorded nothing"),
             at_most="medium" if view.unprofiled_us is None else "high",
             evidence=_longest(view, silent),
@@ -52,7 +53,8 @@ def find(view: RankView) -> Findings:
     if (us := view.us_of(delayed, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
             subject="device",
-            title=f"The device takes {numbers.time(us)} per {view.unit} to start work that had been launched",
+            title="The device starts work late that had been launched in time",
+            affected_us=us,
             saving=savings.nothing("the cause of the delay was not recorded"),
             at_least="low",
             evidence=_longest(view, delayed),

@@ -78,7 +78,8 @@ def find(view: RankView) -> Findings:
     single = in_single_precision(attention)
     yield Finding(
         title=f"{view.per_step(len(found)):.0f} times per {view.unit} attention is written out (matmul, "
-        f"softmax, matmul): {numbers.time(view.us_of(attention))}",
+        "softmax, matmul)",
+        affected_us=view.us_of(attention),
         saving=savings.both(view, freed, savings.host(view, _calls(view, chains), CALLS)),
         at_most="low" if single else "high",
         evidence=[evidence.of(view, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],

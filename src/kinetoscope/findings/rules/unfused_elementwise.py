@@ -41,8 +41,8 @@ def find(view: RankView) -> Findings:
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
         title=f"{view.per_step(len(per_chain)):.0f} eager elementwise chains per {view.unit} "
-        f"({view.per_step(len(chains)):.0f} kernels, {numbers.time(view.us_of(chains))}) could be "
-        "fused",
+        f"({view.per_step(len(chains)):.0f} kernels) could be fused",
+        affected_us=view.us_of(chains),
         saving=savings.fused(view, chains, "each chain in the time of its longest kernel"),
         evidence=[evidence.of(view, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
         advice="Compile the function that holds the chain: one kernel then reads once and writes once.",

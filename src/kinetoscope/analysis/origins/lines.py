@@ -1,0 +1,174 @@
+"""From which line of the program each op was called: another step's ops, with their lines, laid over it.
+
+Lines are noted in a step of their own (``LoadedRun.lines``). Where a recorded step calls the same ops in the
+same order on a thread, each op is the one that stands at its place there; what differs has no line. Nothing
+else is compared: the same ops called from elsewhere in the same order have the same lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import CLOCK, MODULE
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.match import SIMILAR, aligned
+from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
+
+# Between what Python's trace function notes and the op that follows lies more than this: two calls.
+EXACT_NS = 500
+AGREE = 0.9  # of the events that both clocks timed
+FRAME = r"^(.*)\((\d+)\): (.*)$"  # train.py(12): step
+
+
+@dataclass(frozen=True, eq=False)
+class OpLines:
+    """The lines of one rank's ops.
+
+    Attributes:
+        rows: one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and
+            ``module`` (the class), of the innermost op around it; null where they are not known.
+        verified: the share of the recorded steps' ops that stand at their place in the step with lines.
+    """
+
+    rows: pl.DataFrame
+    verified: float
+
+    def line(self, row: int | None) -> str | None:
+        """The line from which the op around a row of ``host_events`` was called."""
+        return None if row is None else self.rows["line"][row]
+
+    @property
+    def texts(self) -> pl.DataFrame:
+        """``line`` (with its function: ``train.py:12 step``) and ``module`` of each of ``host_events``."""
+        return self.rows.select(pl.concat_str("line", "function", separator=" ").alias("line"), "module")
+
+
+@remembered
+def op_lines(run: LoadedRun) -> Mapping[int, OpLines]:
+    """The lines of the ranks that have them."""
+    return {
+        trace.rank: found
+        for trace in run.traces
+        if (noted := run.lines.get(trace.rank)) is not None and (found := _laid_over(trace, noted))
+    }
+
+
+def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
+    """The lines of a step laid over the recorded ones; None where their clock cannot be trusted."""
+    if not _clocks_agree(noted):
+        return None
+    host, around = noted.host_events, _ops_in_steps(noted)
+    is_python = matching(host, "category", "^python_function$")
+    is_module = is_python & matching(host, "name", f"^{MODULE}")
+    lines = host.filter(is_python & ~is_module & ~matching(host, "name", f"^{CLOCK}"))
+    rows = {"line_row": _open_at(host, lines), "module_row": nearest(host, is_module)}
+    known = pl.DataFrame(
+        _pairs(_ops_in_steps(trace), around), {"id": pl.UInt32, "noted": pl.UInt32}, orient="row"
+    )
+    name = host["name"].cast(pl.String)
+    frame = name.gather(rows["line_row"]).str.extract_groups(FRAME).struct
+    called = pl.DataFrame(
+        {
+            "line": pl.select(pl.concat_str(frame.field("1"), frame.field("2"), separator=":")).to_series(),
+            "function": frame.field("3"),
+            "module": name.gather(rows["module_row"]).str.strip_prefix(MODULE),
+        }
+    ).with_row_index("noted")
+    own = trace.host_events.select("id").join(known, on="id", how="left", maintain_order="left")
+    own = own.join(called, on="noted", how="left", maintain_order="left").drop("id", "noted")
+    innermost = nearest(trace.host_events, matching(trace.host_events, "category", "^cpu_op$"))
+    return OpLines(own.select(pl.all().gather(innermost)), len(known) / max(len(_ops_in_steps(trace)), 1))
+
+
+def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
+    """The line that each event begins in. Lines follow each other, and annotations cross them."""
+    began = host.select("id", "lane", "start_ns").sort("start_ns")
+    lines = lines.select("lane", "start_ns", line_row="id", ends=END).sort("start_ns")
+    found = began.join_asof(lines, on="start_ns", by="lane", check_sortedness=False)
+    is_open = pl.col("ends") > pl.col("start_ns")
+    return found.select("id", pl.when(is_open).then("line_row").alias("line_row")).sort("id")["line_row"]
+
+
+def _clocks_agree(noted: Trace) -> bool:
+    """Whether events that Python's clock and the profiler's timed are where both say."""
+    clock = noted.host_events.filter(matching(noted.host_events, "name", f"^{CLOCK}")).sort("start_ns")
+    is_python = matching(clock, "category", "^python_function$")
+    outer, inner = clock.filter(is_python), clock.filter(~is_python)
+    if len(outer) != len(inner) or outer.is_empty():
+        return False
+    early = outer["start_ns"] - EXACT_NS
+    late = outer["start_ns"] + outer["duration_ns"] + EXACT_NS
+    inside = (inner["start_ns"] >= early) & (inner["start_ns"] <= late)
+    return inside.sum() >= AGREE * len(inside)
+
+
+def _ops_in_steps(trace: Trace) -> pl.DataFrame:
+    """Ops that begin in a step: (id, lane, step, name, is_outermost), each thread's in order."""
+    host = trace.host_events
+    is_op = matching(host, "category", "^cpu_op$")
+    outermost = nearest(host, is_op).gather(host["parent"]).is_null()
+    ops = host.select("id", "lane", "start_ns", "name", is_outermost=outermost).filter(is_op)
+    ends = pl.col("start_ns") + pl.col("duration_ns")
+    steps = trace.steps.select("start_ns", step="id", ends=ends).sort("start_ns")
+    return (
+        ops.sort("start_ns")
+        .join_asof(steps, on="start_ns")
+        .filter(pl.col("start_ns") < pl.col("ends"))
+        .sort("lane", "id")
+        .select("id", "lane", "step", pl.col("name").cast(pl.String), "is_outermost")
+    )
+
+
+def _pairs(ours: pl.DataFrame, noted: pl.DataFrame) -> Iterator[tuple[int, int]]:
+    """Ops of the recorded steps, and the op of the step with lines that each is."""
+    codes: dict[tuple[str, ...], int] = {}
+    threads = [_OutermostOps(*thread, codes) for thread in _by_thread(noted)]
+    for thread in _by_thread(ours):
+        own = _OutermostOps(*thread, codes)
+        other = own.most_similar(threads)
+        if other is None:
+            continue
+        for place, there in aligned(own.codes, other.codes):
+            same = own.ids[slice(*own.ranges[place])], other.ids[slice(*other.ranges[there])]
+            yield from zip(*same, strict=True)
+
+
+def _by_thread(ops: pl.DataFrame) -> list[tuple[list[int], list[str], list[bool]]]:
+    grouped = ops.group_by("step", "lane", maintain_order=True).agg("id", "name", "is_outermost")
+    return grouped.select("id", "name", "is_outermost").rows()
+
+
+class _OutermostOps:
+    """One thread's outermost ops in one step.
+
+    Attributes:
+        ids: rows of ``host_events`` of all its ops.
+        codes: a number for each outermost op; the same for the same name and the same names inside of it.
+        ranges: from which of ``ids`` to which each outermost op and those inside of it are.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[int],
+        names: Sequence[str],
+        outermost: Sequence[bool],
+        codes: dict[tuple[str, ...], int],
+    ) -> None:
+        self.ids = ids
+        starts = [place for place, is_outermost in enumerate(outermost) if is_outermost]
+        self.ranges = list(zip(starts, [*starts[1:], len(names)], strict=True))
+        self.codes = tuple(codes.setdefault(tuple(names[a:b]), len(codes)) for a, b in self.ranges)
+
+    def most_similar(self, threads: Sequence[_OutermostOps]) -> _OutermostOps | None:
+        """The thread that has most of these ops; None where none has enough of them."""
+        counted = Counter(self.codes)
+        shares = [(counted & Counter(other.codes)).total() for other in threads]
+        most = max(shares, default=0)
+        return threads[shares.index(most)] if most >= SIMILAR * max(len(self.codes), 1) else None

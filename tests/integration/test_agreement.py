@@ -1,0 +1,88 @@
+"""Two places of a report that show one number show the same: over the project's own recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.document import Report
+from kinetoscope.document.collect.findings import listing
+from kinetoscope.document.collect.report import build
+from kinetoscope.render.blocks import plain
+from kinetoscope.sources.run import LoadedRun, load
+from kinetoscope.views import findings, headline
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+RECORDINGS = [
+    *sorted((FIXTURES / "h200").glob("*.json.gz")),
+    *sorted((FIXTURES / "h200_breaks").glob("*.json.gz")),
+    *sorted((FIXTURES / "h200-dist").glob("*warm*.json.gz")),
+    FIXTURES / "h100_everyday" / "host-bound",
+]
+
+
+@pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: path.name)
+def loaded(request: pytest.FixtureRequest) -> LoadedRun:
+    return load(request.param)
+
+
+@pytest.fixture(scope="module")
+def report(loaded: LoadedRun) -> Report:
+    return build(loaded)
+
+
+def test_kernels_and_their_time_are_as_many_in_every_table(report: Report) -> None:
+    launches = sum(row.launches for row in report.kernels)
+    assert launches == sum(row.launches for row in report.categories)
+    assert launches >= sum(row.launches for row in report.steps)
+    kernels = sum(row.launches for row in report.kernels if row.kind == "kernel")
+    assert kernels == sum(row.kernel_launches for row in report.devices)
+    time = sum(row.device_time_us for row in report.kernels)
+    for rows in (report.categories, report.devices):
+        assert sum(row.device_time_us for row in rows) == pytest.approx(time)
+    assert sum(op.launches for row in report.kernels for op in row.ops) == launches
+
+
+def test_idle_time_by_cause_is_the_devices_idle_time(report: Report) -> None:
+    for device in report.devices:
+        rows = [row for row in report.idle if (row.rank, row.device) == (device.rank, device.device)]
+        assert sum(row.idle_us for row in rows) == pytest.approx(device.idle_us, abs=1.0)
+    shown = headline.idle_causes(report)
+    assert sum(row.idle_us for row in shown) == pytest.approx(sum(row.idle_us for row in report.idle))
+
+
+def test_a_break_is_a_place_everywhere(report: Report) -> None:
+    facts = report.compilation
+    if facts is None:
+        pytest.skip("nothing was compiled")
+    number = len(facts.graph_breaks)
+    words = f"{number} graph break" + ("" if number == 1 else "s")
+    assert words in (headline.compilation(report) or "")
+
+
+def test_the_report_and_the_verb_promise_the_same_in_the_same_words(
+    loaded: LoadedRun, report: Report
+) -> None:
+    verb = listing(loaded)
+    assert [row.rule for row in verb.findings] == [row.rule for row in report.findings]
+    for row, other in zip(report.findings, verb.findings, strict=True):
+        assert findings.saving(report, row) == findings.saving(verb, other)
+    claimed = sum(row.saving_us for row in report.findings)
+    if report.replay is not None and report.replay.joint_saving_us:
+        assert claimed == pytest.approx(report.replay.joint_saving_us, rel=1e-6, abs=1.0)
+
+
+def test_what_stands_below_one_that_saves_less_says_why(report: Report) -> None:
+    least = float("inf")
+    for row in report.findings:
+        if row.saving_us > 1.01 * least:
+            assert row.stands_below, row.rule
+        if not row.saving_bytes and row.saving_us > 0:
+            least = min(least, row.saving_us)
+
+
+def test_no_title_promises_a_time_of_its_own(report: Report) -> None:
+    for row in report.findings:
+        if row.affected_us:
+            assert plain([row.title]).count(" ms") == 0, row.title

@@ -1,0 +1,80 @@
+"""Lines of one step, laid over the ops of the recorded ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+import traces
+from kinetoscope.analysis.origins.lines import op_lines
+from kinetoscope.analysis.origins.sums import kernels
+from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
+
+CLOCK = "kinetoscope: clock"
+
+
+def ops(start: float, *names: str) -> list[dict[str, object]]:
+    return [traces.host(name, start + 10 * place, 5) for place, name in enumerate(names)]
+
+
+def noted(*lines: tuple[str, str], skew: float = 0.0) -> Trace:
+    """A step that calls each op from the line with it; the profiler's clock is ``skew`` µs ahead."""
+    events = [traces.step(9, 99, 500)]
+    for place, (name, line) in enumerate(lines):
+        at = 100 + 20.0 * place
+        events.append(traces.event("python_function", line, at, 20))
+        events.append(traces.host(name, at + 5, 5))
+    for at in (1.0, 3.0):
+        events.append(traces.event("python_function", CLOCK, at, 1))
+        events.append(traces.event("user_annotation", CLOCK, at + 0.3 + skew, 0.2))
+    return traces.trace(*events)
+
+
+def run(recorded: Trace, lines: Trace) -> LoadedRun:
+    return LoadedRun((recorded,), lines={0: lines})
+
+
+def lines_of(found: LoadedRun) -> list[str | None]:
+    table = op_lines(found)[0].texts
+    host = found.traces[0].host_events.select(pl.col("category").cast(pl.String))
+    return table.filter(host["category"] == "cpu_op")["line"].to_list()
+
+
+def test_ops_in_the_same_order_have_the_lines_of_the_step_that_knows_them():
+    recorded = traces.trace(
+        traces.step(1, 0, 100), traces.step(2, 100, 100),
+        *ops(10, "aten::mm", "aten::add"), *ops(110, "aten::mm", "aten::add"),
+    )  # fmt: skip
+    found = run(recorded, noted(("aten::mm", "train.py(3): step"), ("aten::add", "train.py(4): step")))
+    assert lines_of(found) == ["train.py:3 step", "train.py:4 step"] * 2
+    assert op_lines(found)[0].verified == 1.0
+
+
+def test_what_differs_has_no_line():
+    recorded = traces.trace(
+        traces.step(1, 0, 100), *ops(10, "aten::mm", "aten::mul", "aten::add", "aten::relu")
+    )
+    known = [("aten::mm", "a.py(1): f"), ("aten::add", "a.py(2): f"), ("aten::relu", "a.py(3): f")]
+    assert lines_of(run(recorded, noted(*known))) == ["a.py:1 f", None, "a.py:2 f", "a.py:3 f"]
+
+
+def test_a_step_of_another_kind_has_none():
+    recorded = traces.trace(traces.step(1, 0, 100), *ops(10, "aten::conv2d", "aten::relu_", "aten::mm"))
+    found = run(recorded, noted(("aten::mm", "a.py(1): f"), ("aten::add", "a.py(2): f")))
+    assert lines_of(found) == [None] * 3
+
+
+@pytest.mark.parametrize(("skew", "known"), [(0.4, True), (5.0, False)])
+def test_where_the_clocks_disagree_no_line_is_known(skew: float, known: bool):
+    recorded = traces.trace(traces.step(1, 0, 100), *ops(10, "aten::mm"))
+    assert bool(op_lines(run(recorded, noted(("aten::mm", "a.py(1): f"), skew=skew)))) == known
+
+
+def test_without_such_a_step_nothing_is_known_and_kernels_say_so():
+    recorded = traces.trace(traces.step(1, 0, 100), *ops(10, "aten::mm"))
+    assert op_lines(LoadedRun((recorded,))) == {}
+    assert op_lines(replace(run(recorded, recorded), lines={})) == {}
+    assert kernels(LoadedRun((recorded,)), "line").is_empty()

@@ -1,0 +1,132 @@
+"""The lines of the program that call each op: the phase that notes them, and the trace function."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fake_program import FakeDevice, Program
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.lines import Lines, hindrance
+from kinetoscope.capture.recorder.phases import Done, NoteLines
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_lines_are_noted_in_one_step_after_all_that_is_timed(light: bool):
+    program = Program(Options(), device=FakeDevice(light=light))
+    program.steps(90, 0.1)
+    assert isinstance(program.recorder.phase, Done)
+    log = program.device.log
+    name = f"lines{3 + light}"
+    assert [line.split()[1] for line in log if line.startswith(name)] == [
+        "prepare", "start", "mark", "mark", "stop", "export",
+    ]  # fmt: skip
+    assert log.index(f"{name} prepare") > max(i for i, line in enumerate(log) if line.endswith("trace.json"))
+    assert f"{name} export trace.lines.json" in log
+    assert program.recorder.timings().notes == ()
+    assert program.recorder.timings().after is not None
+
+
+def test_where_the_trace_function_would_be_noticed_the_step_passes_without_it_and_a_note_says_so():
+    device = FakeDevice()
+    device.hindrance = "the program is traced"
+    program = Program(Options(), device=device)
+    program.steps(90, 0.1)
+    assert not any(line.startswith("lines") for line in device.log)
+    assert program.recorder.timings().notes == (
+        "the lines of the program that call each op were not recorded: the program is traced",
+    )
+
+
+def test_a_program_that_ends_in_that_step_has_its_recording():
+    program = Program(Options())
+    program.until(NoteLines, 0.1)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert len(timings.profiled_s) == 3
+    assert program.device.log[-1].endswith("stop")
+
+
+def test_a_disk_that_does_not_take_them_costs_the_lines_alone():
+    program = Program(Options())
+    program.until(NoteLines, 0.1)
+
+    def full(session: object, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    program.device.export = full
+    program.steps(60, 0.1)
+    timings = program.recorder.timings()
+    assert timings.after is not None
+    assert "No space left on device" in timings.notes[0]
+
+
+def test_a_debugger_or_coverage_keeps_its_trace_function():
+    before = sys.gettrace()
+    try:
+        sys.settrace(lambda frame, event, argument: None)
+        assert "traced already" in (hindrance() or "")
+    finally:
+        sys.settrace(before)
+
+
+PROGRAM = """
+    def inner(lines):
+        seen = 1
+        return seen
+
+    class Block:
+        def forward(self):
+            value = inner(None)
+            return value
+
+    def step():
+        begin(sys._getframe())
+        total = 1
+        total += Block().forward()
+        last = sorted([3, 1], key=lambda one: one)
+        end()
+"""
+
+
+def test_each_line_lasts_until_the_next_and_modules_lie_around_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if sys.gettrace() is not None:
+        pytest.skip("the tests are traced")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(PROGRAM))
+    lines = Lines()
+    names = {"sys": sys, "begin": lines.start, "end": lines.stop}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    names["step"]()  # type: ignore[operator]
+    assert sys.gettrace() is None
+    events = lines.events()
+    own = [(event.part or "") for event in events if not (event.part or "").startswith("nn.Module")]
+    qualified = sys.version_info >= (3, 11)
+    forward = "Block.forward" if qualified else "forward"
+    # Going back into a function goes on with the line that called.
+    assert list(dict.fromkeys(own)) == [
+        "program.py(13): step",
+        "program.py(14): step",
+        f"program.py(8): {forward}",
+        "program.py(3): inner",
+        "program.py(4): inner",
+        f"program.py(9): {forward}",
+        "program.py(15): step",
+        "program.py(15): step.<lambda>" if qualified else "program.py(15): <lambda>",
+        "program.py(16): step",
+    ]
+    flat = [event for event in events if not (event.part or "").startswith("nn.Module")]
+    assert all(one.ended_ns <= other.began_ns for one, other in pairwise(flat))
+    (module,) = [event for event in events if (event.part or "").startswith("nn.Module")]
+    assert module.part == ("nn.Module: Block" if qualified else "nn.Module: forward")
+    inside = [event for event in flat if module.began_ns <= event.began_ns < module.ended_ns]
+    assert {
+        event.part for event in flat if "forward" in (event.part or "") or "inner" in (event.part or "")
+    } <= {event.part for event in inside}
