@@ -58,7 +58,7 @@ def judge(out: Path) -> None:
             ops[graphs] = found
             if graphs == "1":
                 trace = run.traces[0]
-                inside, known = replayed(trace)
+                inside, known, _ = replayed(trace)
                 print(f"{name}: {known} of {inside} replayed device events have their op")
         wrong = [
             (kernel, sorted(with_graphs - ops["0"][kernel]))

@@ -9,7 +9,7 @@ import pytest
 
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.origins.attribution import belonging
-from kinetoscope.analysis.serving.table import replayed, serving
+from kinetoscope.analysis.serving.table import replays, serving
 from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import load
 
@@ -29,13 +29,19 @@ def engines(shared_data: Path) -> Path:
 def test_the_step_is_its_own_work(engines: Path, name: str) -> None:
     span_us, busy_us, kernels, inside = TRUTH[name]
     run = load(engines / name)
-    (row,) = serving(run)
+    found = serving(run)
+    assert found is not None
+    (row,) = found.steps
     assert row.span_us == pytest.approx(span_us, abs=0.1)
     assert row.busy_us == pytest.approx(busy_us, abs=0.1)
-    assert (row.kernels, row.phase, row.requests, row.graph) == (kernels, "decode", 32, "full")
-    assert sum(part.launches for part in row.parts) == kernels
-    assert sum(part.device_us for part in row.parts) >= row.busy_us - 0.1
-    assert replayed(run.traces[0]) == (inside, inside)
+    assert (row.kernels, row.phase, row.requests, row.graph_mode) == (kernels, "decode", 32, "full")
+    assert sum(part.launches for part in row.exposed) == kernels
+    assert sum(part.device_us for part in row.exposed) >= row.busy_us - 0.1
+    joined = replays(run)
+    assert joined is not None
+    assert (joined.captured, joined.replayed, joined.verified, joined.by) == (
+        inside, inside, inside, "order",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TRUTH)

@@ -9,7 +9,7 @@ export interface AsItRunsRow {
   rank: number; step_us: Spread; busy_fraction: number | null; idle: CauseRow[]; waiting: Waiting | null;
   basis: string; busy_us: number | null; n_before: number; n_after: number; before_us: number | null;
   after_us: number | null; drift: boolean; recorded_step_us: number | null; inflation: number | null;
-  matched_fraction: number | null; mean_us: number; rare_steps: RareSteps | null;
+  matched_fraction: number | null; mean_us: number; rare_steps: RareSteps | null; step: OwnStep | null;
 }
 /** A choice among implementations of one matmul or convolution, with times in ms. */
 export interface Autotune {
@@ -200,6 +200,10 @@ export interface GraphCategory {
   category: string; launches: number; device_time_us: number; share_of_graph: number;
   share_of_device_time: number;
 }
+/** Device events of replayed graphs, and what is known of them. */
+export interface GraphReplays {
+  captured: number; replayed: number; joined: number; verified: number; by: string; why: string;
+}
 /** A compiled graph that was called, and its device time by category. */
 export interface GraphRow {
   graph: string; hash: string; compile_id: string | null; direction: string; calls: number; host_us: number;
@@ -351,6 +355,11 @@ export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
   device_self_us: number; device_total_us: number;
 }
+/** The step in words, and how much of the run such steps are. */
+export interface OwnStep {
+  name: string; found_by: string; calls_seen: number; calls: number | null; share_of_run: number | null;
+  levels: StepLevelTime[];
+}
 /** A rank, or similar ranks, in each step: medians; null where none of them recorded it. */
 export interface PaceRow {
   ranks: string; count: number; took_us: (number | null)[]; own_us: (number | null)[];
@@ -445,10 +454,10 @@ export interface Report {
   devices: DeviceRow[]; categories: CategoryRow[]; kernels: KernelRow[]; steps: StepRow[]; ops: OpRow[];
   findings: FindingRow[]; health: Health; idle: IdleRow[]; as_it_runs: AsItRunsRow | null;
   timings: TimingRow[]; step_levels: StepLevels | null; whole_run: WholeRunRow | null; phases: PhaseRow[];
-  serving: ServingRow[]; step_times: StepTimesRow[]; step_outliers: StepOutlierRow[]; launching: LaunchRow[];
-  memory: MemoryRow[]; allocator: AllocatorRow[]; memory_peaks: MemoryPeak[]; graphs: GraphRow[];
-  replay: ReplayRow | null; ranks: Ranks | null; compilation: Compilation | null; unread: string[];
-  page: Page;
+  serving: Serving | null; graph_replays: GraphReplays | null; step_times: StepTimesRow[];
+  step_outliers: StepOutlierRow[]; launching: LaunchRow[]; memory: MemoryRow[]; allocator: AllocatorRow[];
+  memory_peaks: MemoryPeak[]; graphs: GraphRow[]; replay: ReplayRow | null; ranks: Ranks | null;
+  compilation: Compilation | null; unread: string[]; page: Page;
 }
 /** The peak rates of a recorded device, per second; ``peaks`` by dtype. */
 export interface Roof { device: string; bandwidth: number; peaks: Record<string, number>; }
@@ -477,17 +486,22 @@ export interface Sentences {
   sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }
+/** The steps of a serving engine (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``). */
+export interface Serving { engine: string; steps: ServingRow[]; }
 /** Idle time per step of one cause, within the step's work (``between`` is false) or before the next's. */
-export interface ServingIdle { cause: string; between: boolean; idle_us: number; }
+export interface ServingIdle { cause: string; idle_us: number; between: boolean; }
 /** One part of a step's device time. */
-export interface ServingPart { part: string; exposed_us: number; device_us: number; launches: number; }
+export interface ServingPart { category: string; us: number; device_us: number; launches: number; }
+/** From one step's first work to the next step's: median and ninth decile. */
+export interface ServingPeriod { median: number; p90: number; }
 /** Steps of one phase, batch and graph mode; means per step unless it says otherwise. */
 export interface ServingRow {
-  rank: number; engine: string; phase: string; batch: number | null; graph: string; steps: number;
-  warmup: number; requests: number | null; query_tokens: number | null; kv_tokens: number | null;
-  padded: number | null; period_us: number | null; period_p90_us: number | null; span_us: number;
-  busy_us: number; between_us: number | null; kernels: number; launches: number; tokens_per_s: number | null;
-  idle: ServingIdle[]; parts: ServingPart[];
+  rank: number; engine: string; phase: string; batch: number | null; graph_mode: string; n: number;
+  warmup: number; context_requests: number | null; generation_requests: number | null;
+  requests: number | null; query_tokens: number | null; kv_tokens: number | null; padded_to: number | null;
+  period_us: ServingPeriod | null; span_us: number; busy_us: number; between_us: number | null;
+  exposed_idle_us: number; kernels: number; launches: number; tokens_per_s: number | null;
+  idle: ServingIdle[]; exposed: ServingPart[]; client_token_us: number | null;
 }
 export type Shown = [Report, Sentences];
 /** Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their windows. */
@@ -501,8 +515,10 @@ export interface SourceLine { file: string; line: number; code: string; function
 export interface SourceRow {
   path: string; bytes: number; events: number; rank: number; complete: boolean; notes: string[];
 }
-/** Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median. */
-export interface Spread { median: number; p10: number; p90: number; low: number; high: number; n: number; }
+/** Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median, ``mean`` counts rare long steps as well. */
+export interface Spread {
+  median: number; p10: number; p90: number; low: number; high: number; n: number; mean: number;
+}
 /** A figure's distribution over ranks, as shares of each rank's window, and whose the extremes are. */
 export interface SpreadRow {
   what: string; least: number; p10: number; median: number; p90: number; most: number; least_rank: number;
@@ -523,6 +539,8 @@ export interface StepDifference {
 export interface StepLevelRow {
   kind: string; name: string; calls: number; each_us: number | null; option: string;
 }
+/** A part of the step, or the step itself: so many per step, one of them ``median_us`` long. */
+export interface StepLevelTime { name: string; per_step: number; median_us: number | null; }
 /** The step of the program, its parts, and the other sources that could have been it. */
 export interface StepLevels { levels: StepLevelRow[]; candidates: StepCandidateRow[]; }
 /** One step that took longer than the others of its phase; ``differences`` are the largest first. */

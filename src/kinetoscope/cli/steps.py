@@ -16,17 +16,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.document.collect.steps import levels
+    from kinetoscope.document.collect.steps import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
     from kinetoscope.views import steps as view
 
-    found = levels(load_shown(arguments.inputs))
+    found = listing(load_shown(arguments.inputs))
     if found is None:
         raise InputError(
             "nothing in it says what a step of the program is",
             where=" ".join(arguments.inputs),
             hint="`kinetoscope run script.py` finds steps; `kinetoscope report` shows those of a trace",
         )
-    _options.answer(arguments, found, lambda: view.levels(found, arguments.limit))
+    _options.answer(arguments, found, lambda: view.all_steps(found, arguments.limit))
     return 0

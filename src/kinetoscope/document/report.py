@@ -20,8 +20,9 @@ from kinetoscope.document.replay import ReplayRow
 from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
 from kinetoscope.document.steps import (
     AsItRunsRow,
+    GraphReplays,
     PhaseRow,
-    ServingRow,
+    Serving,
     StepLevels,
     StepOutlierRow,
     StepRow,
@@ -54,8 +55,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     whole_run: WholeRunRow | None = None
     """Null where the whole run was not watched, as of a bare trace, or no steps were seen in it."""
     phases: list[PhaseRow] = []
-    serving: list[ServingRow] = []
-    """Steps that a serving engine marked, by phase, batch and graph mode; empty elsewhere."""
+    serving: Serving | None = None
+    """Steps that a serving engine marked, by phase, batch and graph mode; null elsewhere."""
+    graph_replays: GraphReplays | None = None
+    """Null where no graph was replayed."""
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []

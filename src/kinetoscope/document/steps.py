@@ -7,8 +7,11 @@ import msgspec
 from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
 from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
 from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
+from kinetoscope.analysis.serving.table import GraphReplays as GraphReplays
+from kinetoscope.analysis.serving.table import Serving as Serving
 from kinetoscope.analysis.serving.table import ServingIdle as ServingIdle
 from kinetoscope.analysis.serving.table import ServingPart as ServingPart
+from kinetoscope.analysis.serving.table import ServingPeriod as ServingPeriod
 from kinetoscope.analysis.serving.table import ServingRow as ServingRow
 from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
 from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
@@ -36,6 +39,30 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
 class CauseRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     idle_us: float
+
+
+class StepLevelTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the step, or the step itself: so many per step, one of them ``median_us`` long."""
+
+    name: str
+    per_step: float
+    median_us: float | None
+
+
+class OwnStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step in words, and how much of the run such steps are.
+
+    ``calls_seen`` were waited for, timed or recorded, ``calls`` is about how many the whole run has;
+    ``share_of_run`` is the part of the run's time that they make up. Both are null where the run was not
+    watched. ``levels``: the step, then its parts.
+    """
+
+    name: str
+    found_by: str
+    calls_seen: int
+    calls: int | None
+    share_of_run: float | None
+    levels: list[StepLevelTime] = []
 
 
 class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +93,8 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     matched_fraction: float | None
     mean_us: float = 0.0
     rare_steps: RareSteps | None = None
+    step: OwnStep | None = None
+    """Null of recordings made before steps had levels."""
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,3 +142,12 @@ class StepLevels(msgspec.Struct, frozen=True, kw_only=True):
 
     levels: list[StepLevelRow] = []
     candidates: list[StepCandidateRow] = []
+
+
+class StepsListing(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of ``kinetoscope steps``: what a step is, and the steps that a serving engine marked."""
+
+    as_it_runs: AsItRunsRow | None = None
+    step_levels: StepLevels | None = None
+    serving: Serving | None = None
+    graph_replays: GraphReplays | None = None

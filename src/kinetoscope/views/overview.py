@@ -102,7 +102,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
-            "serving": partial(serving.section, report),
+            "serving": partial(serving.section, report.serving),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
@@ -121,7 +121,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
-    of_steps = serving.section(report, ALL), steps.phases(report, ALL), steps.pace(report, ALL)
+    of_steps = serving.section(report.serving, ALL), steps.phases(report, ALL), steps.pace(report, ALL)
     shown = [block for blocks in of_steps for block in blocks]
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
 

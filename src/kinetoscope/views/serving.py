@@ -5,30 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.document import Report, ServingRow
+from kinetoscope.document import Serving, ServingRow
 from kinetoscope.render.blocks import Block, Column, Heading, Prose, Table, field, table
 
 # A step whose device is busy for less is not hidden from the host.
 HIDDEN = 0.97
-GRAPHS = {"full": "one graph", "piecewise": "pieces", "none": "no graph"}
-PARTS_SHOWN = 3
+GRAPHS = {"full": "one graph", "piecewise": "pieces", "eager": "no graph"}
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "atom": "ATOM", "xdit": "xDiT"}
+PARTS = {
+    "moe": "experts and routing",
+    "kv-cache": "writing the KV cache",
+    "matmul": "matrix products",
+    "normalization": "norms, rotary, quantization",
+    "copy": "copies",
+}
 
 
-def section(report: Report, most: int) -> Iterable[Block]:
+def section(found: Serving | None, most: int) -> Iterable[Block]:
     """The table of an engine's steps, and a sentence on each phase."""
-    rows = report.serving
-    if not rows:
+    if found is None:
         return
+    rows = found.steps
     many, followed = len({row.rank for row in rows}) > 1, any(row.period_us for row in rows)
-    yield Heading(f"Steps of {rows[0].engine}", "medians; work counted with the step that launched it")
+    yield Heading(f"Steps of {ENGINES[found.engine]}", "medians; work counted with the step that launched it")
     yield table(
         rows,
         field("rank", "count", "rank") if many else None,
         field("phase", "text", "phase"),
         field("batch", "text", _batch),
-        field("graph", "text", lambda row: GRAPHS[row.graph]),
+        field("graph", "text", lambda row: GRAPHS[row.graph_mode]),
         field("steps", "text", _steps),
-        *([field("period", "time", "period_us"), field("p90", "time", "period_p90_us")] if followed else []),
+        field("period", "time", lambda row: row.period_us and row.period_us.median) if followed else None,
+        field("p90", "time", lambda row: row.period_us and row.period_us.p90) if followed else None,
         field("work", "time", "span_us"),
         field("busy", "share", lambda row: row.busy_us / row.span_us if row.span_us else 0.0),
         field("idle", "time", lambda row: _idle(row, between=False)),
@@ -45,7 +53,7 @@ def section(report: Report, most: int) -> Iterable[Block]:
 
 def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
     """The parts of each kind of step's device time, a row a part."""
-    listed = [(row, part) for row in rows for part in row.parts]
+    listed = [(row, part) for row in rows for part in row.exposed]
     several = len(rows) > 1
     yield Heading("What a step's work is", "exposed: nothing else ran meanwhile")
     yield Table(
@@ -60,9 +68,9 @@ def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
         [
             (
                 *([f"{row.phase} {_batch(row)}"] if several else []),
-                part.part,
-                part.exposed_us,
-                part.exposed_us / row.span_us if row.span_us else 0.0,
+                PARTS.get(part.category, part.category),
+                part.us,
+                part.us / row.span_us if row.span_us else 0.0,
                 part.device_us,
                 f"{part.launches:,.0f}",
             )
@@ -77,11 +85,11 @@ def sentence(row: ServingRow) -> str:
     """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden."""
     busy = row.busy_us / row.span_us if row.span_us else 0.0
     said = f"{row.phase.capitalize()} at {_batch(row)} is {numbers.percent(busy)} busy"
-    if row.parts and row.span_us:
-        most = row.parts[0]
-        said += f"; {numbers.percent(most.exposed_us / row.span_us)} of it {most.part}"
+    if row.exposed and row.span_us:
+        most = row.exposed[0]
+        said += f"; {numbers.percent(most.us / row.span_us)} of it {PARTS.get(most.category, most.category)}"
     between = _idle(row, between=True)
-    if row.period_us and between > (1 - HIDDEN) * row.period_us:
+    if row.period_us and between > (1 - HIDDEN) * row.period_us.median:
         cause = max((one for one in row.idle if one.between), key=lambda one: one.idle_us).cause
         return f"{said}; between two steps the device waits {numbers.time(between)}, mostly {cause}."
     if busy >= HIDDEN:
@@ -95,12 +103,12 @@ def _batch(row: ServingRow) -> str:
     if row.phase in ("prefill", "mixed") and row.query_tokens is not None:
         return f"{numbers.count(round(row.query_tokens))} tokens"
     size = row.requests if row.requests is not None else row.batch
-    padded = f" of {row.padded:,.0f}" if row.padded and row.padded != size else ""
+    padded = f" of {row.padded_to:,.0f}" if row.padded_to and row.padded_to != size else ""
     return f"batch {size:,.0f}{padded}"
 
 
 def _steps(row: ServingRow) -> str:
-    return numbers.count(row.steps) + (f" (+{row.warmup} warming up)" if row.warmup else "")
+    return numbers.count(row.n) + (f" (+{row.warmup} warming up)" if row.warmup else "")
 
 
 def _idle(row: ServingRow, *, between: bool) -> float:

@@ -21,12 +21,13 @@ from kinetoscope.document import (
     StepLevels,
     StepOutlierRow,
     StepRow,
+    StepsListing,
     StepTimesRow,
 )
 from kinetoscope.document.page import DeviceClock
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Text, field, table
-from kinetoscope.views import memory
+from kinetoscope.views import memory, serving
 from kinetoscope.views.graph_names import event
 
 # A range of fewer steps says nothing.
@@ -39,6 +40,13 @@ def defined(report: Report) -> str:
     """A sentence that says what a step of the program is; empty where it is not known."""
     found = report.step_levels
     return f"A step is {names.plain(found.levels[0].name)}." if found and found.levels else ""
+
+
+def all_steps(found: StepsListing, most: int) -> Iterable[Block]:
+    """The steps that an engine marked, and what a step of the program is."""
+    yield from serving.section(found.serving, most)
+    if found.step_levels is not None:
+        yield from levels(found.step_levels, most)
 
 
 def levels(found: StepLevels, most: int) -> Iterable[Block]:

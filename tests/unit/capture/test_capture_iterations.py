@@ -91,6 +91,13 @@ def test_the_optimizer_that_steps_once_a_round_has_the_steps() -> None:
     assert detector.leader == ("optimizer", 1)
 
 
+def test_an_optimizer_that_lags_by_a_step_is_no_round() -> None:
+    detector = StepDetector()
+    for key in (1, 1, 2) * 9:
+        detector.tick("optimizer", key, 7, "Adam")
+    assert detector.leader == ("optimizer", 1)
+
+
 def play(program: Program, acts: int, updates: int, seconds: float) -> None:
     for _ in range(acts):
         program.step(seconds, "acting module", 5)

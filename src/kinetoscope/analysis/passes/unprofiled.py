@@ -25,7 +25,8 @@ FEWEST = 6
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median."""
+    """Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median, ``mean`` counts rare long
+    steps as well."""
 
     median: float
     p10: float
@@ -33,6 +34,7 @@ class Spread(msgspec.Struct, frozen=True):
     low: float
     high: float
     n: int
+    mean: float = 0.0
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -19,20 +19,20 @@ from kinetoscope.trace.model import Trace
 
 # What device work of a transformer's step is for: the first that fits its category, name or op's name.
 PARTS: tuple[tuple[str, str], ...] = (
-    ("collectives", r"^communication:"),
+    ("communication", r"^communication:"),
     (
         "KV cache writes",
         r"(?i)reshape_and_cache|store_kv|store_cache|set_kv|write_kv|kv_cache_(write|scatter)",
     ),
-    ("experts and routing", r"(?i)moe|expert|matmul_ogs|routing|top_?k|sorttokens|bitmatrix"),
+    ("moe", r"(?i)moe|expert|matmul_ogs|routing|top_?k|sorttokens|bitmatrix"),
     ("attention", r"(?i)^attention:|attention|flash|mla_|paged"),
     ("sampling", r"(?i)argmax|multinomial|sampl|top_?p|penalt|log_?softmax"),
-    ("matrix products", r"^(matmul|template):"),
+    ("matmul", r"^(matmul|template):"),
     (
-        "norms, rotary, quantization",
+        "normalization",
         r"(?i)^normalization:|rotary|rms_?norm|layer_?norm|quant|silu|swiglu|act_and",
     ),
-    ("copies", r"^(copy|memset):"),
+    ("copy", r"^(copy|memset):"),
 )
 REST = "other"
 # A step that takes so many times the median of its like, before two others like it, is warming up.
@@ -42,7 +42,18 @@ WARMING = 1.5
 # What an engine says of a step.
 _SAID: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("engine", "phase"), pl.String),
-    **dict.fromkeys(("batch", "requests", "query_tokens", "kv_tokens", "padded"), pl.Int64),
+    **dict.fromkeys(
+        (
+            "batch",
+            "context_requests",
+            "generation_requests",
+            "requests",
+            "query_tokens",
+            "kv_tokens",
+            "padded",
+        ),
+        pl.Int64,
+    ),
 }
 
 
@@ -50,13 +61,13 @@ class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a step's device time.
 
     Attributes:
-        exposed_us: time per step in which nothing else ran: what the step would lose without it, at most.
+        us: time per step in which nothing else ran: what the step would lose without it, at most.
         device_us: the sum of its durations per step.
         launches: per step.
     """
 
-    part: str
-    exposed_us: float
+    category: str
+    us: float
     device_us: float
     launches: float
 
@@ -65,8 +76,15 @@ class ServingIdle(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time per step of one cause, within the step's work (``between`` is false) or before the next's."""
 
     cause: str
-    between: bool
     idle_us: float
+    between: bool = False
+
+
+class ServingPeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """From one step's first work to the next step's: median and ninth decile."""
+
+    median: float
+    p90: float
 
 
 class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,54 +92,107 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         batch: requests (decode) or tokens (prefill) up to this power of two.
-        graph: ``full`` where one replay holds nine tenths of a step's work or more, ``piecewise`` where
-            replays hold less or are several, ``none``.
-        steps, warmup: steady steps, of which the figures are, and those that were still warming up.
-        requests, query_tokens, kv_tokens, padded: medians, where the engine says them.
-        period_us, period_p90_us: from one step's first work to the next step's: median and ninth decile; None
-            where no step follows.
-        span_us, busy_us: from the first work to the end of the last; when its own work ran.
+        graph_mode: ``full`` where one replay holds nine tenths of a step's work or more, ``piecewise`` where
+            replays hold less or are several, ``eager``.
+        n, warmup: steady steps, of which the figures are, and those that were still warming up.
+        context_requests, generation_requests, requests, query_tokens, kv_tokens, padded_to: medians, where
+            the engine says them.
+        period_us: None where no step follows.
+        span_us, busy_us: from the first work to the end of the last; when its own work ran: medians.
         between_us: from the end of a step's work to the next step's first: median.
+        exposed_idle_us: waiting of the device within the step and before the next one.
         tokens_per_s: new tokens of all requests in a second, by the period, else by the span; decode alone.
+        client_token_us: what a client measured for a token; None where no client's times were given.
     """
 
     rank: int
     engine: str
     phase: str
     batch: int | None
-    graph: str
-    steps: int
+    graph_mode: str
+    n: int
     warmup: int
+    context_requests: float | None
+    generation_requests: float | None
     requests: float | None
     query_tokens: float | None
     kv_tokens: float | None
-    padded: float | None
-    period_us: float | None
-    period_p90_us: float | None
+    padded_to: float | None
+    period_us: ServingPeriod | None
     span_us: float
     busy_us: float
     between_us: float | None
+    exposed_idle_us: float
     kernels: float
     launches: float
     tokens_per_s: float | None
     idle: list[ServingIdle]
-    parts: list[ServingPart]
+    exposed: list[ServingPart]
+    client_token_us: float | None = None
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a serving engine (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``)."""
+
+    engine: str
+    steps: list[ServingRow]
+
+
+class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
+    """Device events of replayed graphs, and what is known of them.
+
+    Attributes:
+        captured: launches that recorded captures put into graphs.
+        replayed: device events that ran inside replays.
+        joined, verified: those whose op is known by a capture; nothing is joined that was not verified.
+        by: ``order`` or ``none``.
+        why: what keeps the others from it; empty where none is left.
+    """
+
+    captured: int
+    replayed: int
+    joined: int
+    verified: int
+    by: str
+    why: str = ""
 
 
 @remembered
-def serving(run: LoadedRun) -> list[ServingRow]:
-    """The table of an engine's steps, the phase with most time first; empty where no engine marked any."""
+def serving(run: LoadedRun) -> Serving | None:
+    """The table of an engine's steps, the phase with most time first; None where no engine marked any."""
     rows = [row for trace in run.traces for row in _rows(run, trace)]
-    return sorted(rows, key=lambda row: (row.rank, -row.steps * (row.period_us or row.span_us)))
+    rows.sort(key=lambda row: (row.rank, -row.n * (row.period_us.median if row.period_us else row.span_us)))
+    return Serving(engine=rows[0].engine, steps=rows) if rows else None
 
 
 @remembered
-def replayed(trace: Trace) -> tuple[int, int]:
-    """How many device events ran inside replayed graphs, and of how many of them the captured op is known."""
+def replays(run: LoadedRun) -> GraphReplays | None:
+    """What is known of the work inside replayed graphs, over all ranks; None where there is none."""
+    counts = [replayed(trace) for trace in run.traces]
+    inside, known, captured = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    if not inside:
+        return None
+    why = "" if known == inside else "no recorded capture fits these replays, or several do"
+    return GraphReplays(
+        captured=captured,
+        replayed=inside,
+        joined=known,
+        verified=known,
+        by="order" if known else "none",
+        why=why,
+    )
+
+
+@remembered
+def replayed(trace: Trace) -> tuple[int, int, int]:
+    """How many device events ran inside replayed graphs, of how many of them the captured op is known, and
+    how many launches their captures hold."""
     host, device = trace.host_events, trace.device_events
     inside = matching(host, "name", GRAPH_LAUNCH).gather(device["launch"]).fill_null(False)
     known = matching(host, "category", "^captured_").gather(device["op"]).fill_null(False)
-    return int(inside.sum()), int((inside & known).sum())
+    joined = device.select("launch", capture=host["lane"].gather(device["op"])).filter(inside & known)
+    each = joined.group_by("capture").agg(launches=pl.len() / pl.col("launch").n_unique())
+    return int(inside.sum()), len(joined), round(each["launches"].sum())
 
 
 def _rows(run: LoadedRun, trace: Trace) -> Iterable[ServingRow]:
@@ -145,54 +216,58 @@ def _row(
 ) -> ServingRow:
     engine, phase, batch, graph = key
     wanted, count = steady["step"].implode(), len(steady)
-    period, requests = _quantile(steady, "period_ns", 0.5), _quantile(steady, "requests", 0.5)
-    span_ns = _quantile(steady, "span_ns", 0.5) or 0.0
+    period, requests = _median(steady, "period_ns"), _median(steady, "requests")
+    span_ns = _median(steady, "span_ns") or 0.0
     each_ns = period or span_ns
-    rate = 1e9 * requests / each_ns if phase == "decode" and requests and each_ns else None
-    by_part = parts.filter(pl.col("step").is_in(wanted)).group_by("part").sum().sort("exposed_ns", "part")
-    causes = (
-        idle.filter(pl.col("step").is_in(wanted)).group_by("cause", "between").agg(pl.col("idle_ns").sum())
-    )
+    by_part = parts.filter(pl.col("step").is_in(wanted)).group_by("part").sum()
+    by_part = by_part.sort("exposed_ns", "part", descending=[True, False])
+    causes = idle.filter(pl.col("step").is_in(wanted))
+    causes = causes.group_by("cause", "between").agg(pl.col("idle_ns").sum())
+    waited = [
+        ServingIdle(cause=cause, between=between, idle_us=idle_ns / 1000 / count)
+        for cause, between, idle_ns in causes.sort("idle_ns", "cause", descending=[True, False]).iter_rows()
+    ]
     return ServingRow(
         rank=trace.rank,
-        engine=str(engine),
+        engine=str(engine).lower(),
         phase=str(phase),
         batch=batch if isinstance(batch, int) else None,
-        graph=str(graph),
-        steps=count,
+        graph_mode=str(graph),
+        n=count,
         warmup=len(group) - count,
+        context_requests=_median(steady, "context_requests"),
+        generation_requests=_median(steady, "generation_requests"),
         requests=requests,
-        query_tokens=_quantile(steady, "query_tokens", 0.5),
-        kv_tokens=_quantile(steady, "kv_tokens", 0.5),
-        padded=_quantile(steady, "padded", 0.5),
-        period_us=_us(period),
-        period_p90_us=_us(_quantile(steady, "period_ns", 0.9)),
+        query_tokens=_median(steady, "query_tokens"),
+        kv_tokens=_median(steady, "kv_tokens"),
+        padded_to=_median(steady, "padded"),
+        period_us=None
+        if period is None
+        else ServingPeriod(median=period / 1000, p90=(_quantile(steady, "period_ns", 0.9) or period) / 1000),
         span_us=span_ns / 1000,
-        busy_us=(_quantile(steady, "busy_ns", 0.5) or 0.0) / 1000,
-        between_us=_us(_quantile(steady, "between_ns", 0.5)),
-        kernels=_quantile(steady, "kernels", 0.5) or 0.0,
-        launches=_quantile(steady, "launches", 0.5) or 0.0,
-        tokens_per_s=rate,
-        idle=[
-            ServingIdle(cause=cause, between=between, idle_us=idle_ns / 1000 / count)
-            for cause, between, idle_ns in causes.sort(
-                "idle_ns", "cause", descending=[True, False]
-            ).iter_rows()
-        ],
-        parts=[
+        busy_us=(_median(steady, "busy_ns") or 0.0) / 1000,
+        between_us=_us(_median(steady, "between_ns")),
+        exposed_idle_us=sum(one.idle_us for one in waited),
+        kernels=_median(steady, "kernels") or 0.0,
+        launches=_median(steady, "launches") or 0.0,
+        tokens_per_s=1e9 * requests / each_ns if phase == "decode" and requests and each_ns else None,
+        idle=waited,
+        exposed=[
             ServingPart(
-                part=part,
-                exposed_us=exposed_ns / 1000 / count,
+                category=part,
+                us=exposed_ns / 1000 / count,
                 device_us=device_ns / 1000 / count,
                 launches=launches / count,
             )
             for part, exposed_ns, device_ns, launches in by_part.select(
                 "part", "exposed_ns", "device_ns", "launches"
-            )
-            .reverse()
-            .iter_rows()
+            ).iter_rows()
         ],
     )
+
+
+def _median(table: pl.DataFrame, column: str) -> float | None:
+    return _quantile(table, column, 0.5)
 
 
 def _quantile(table: pl.DataFrame, column: str, quantile: float) -> float | None:
@@ -249,7 +324,7 @@ def _steps(trace: Trace) -> pl.DataFrame:
     following = pl.col("start_ns").shift(-1)
     graph = (
         pl.when(pl.col("graphs") == 0)
-        .then(pl.lit("none"))
+        .then(pl.lit("eager"))
         .when(pl.col("inside") >= 0.9 * pl.col("kernels"), pl.col("graphs") == 1)
         .then(pl.lit("full"))
         .otherwise(pl.lit("piecewise"))
@@ -273,7 +348,8 @@ def _said(name: str) -> tuple[str | int | None, ...]:
         return (None,) * len(_SAID)
     size = step.requests if step.phase in ("decode", "verify", "diffusion") else step.query_tokens
     batch = None if size is None else 1 << max(0, size - 1).bit_length()
-    return step.engine, step.phase, batch, step.requests, step.query_tokens, step.kv_tokens, step.padded
+    requests = step.context_requests, step.generation_requests, step.requests
+    return step.engine, step.phase, batch, *requests, step.query_tokens, step.kv_tokens, step.padded
 
 
 def _warming(table: pl.DataFrame) -> pl.Series:

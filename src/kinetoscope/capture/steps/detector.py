@@ -85,6 +85,9 @@ class Boundary(NamedTuple):
     ticks: int
 
 
+# An optimizer that steps once while another steps so often ends a round, as a generator's does; at every
+# other step it only lags, as a delayed policy's does.
+ROUND = 3
 # Sources whose calls the program makes itself, so that places in it tell them apart.
 CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "range")
 ACTING: tuple[Signal, ...] = ("acting module", "fed acting module")
@@ -185,7 +188,7 @@ class StepDetector:
             return None
         turns = Counter(list(self.turns)[-length:])
         rarest = min(turns, key=turns.__getitem__)
-        return rarest if turns[rarest] == 1 < max(turns.values()) else None
+        return rarest if turns[rarest] == 1 and max(turns.values()) >= ROUND else None
 
     @property
     def undecided(self) -> bool:

@@ -10,7 +10,7 @@ from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.passes.whole_run import whole_run
-from kinetoscope.analysis.serving.table import serving
+from kinetoscope.analysis.serving.table import replays, serving
 from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
 from kinetoscope.findings.ledger import Job
@@ -66,6 +66,7 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         whole_run=whole_run(run),
         phases=steps.phases(run),
         serving=serving(run),
+        graph_replays=replays(run),
         step_times=steps.step_times(run),
         step_outliers=steps.outliers(run),
         launching=devices.launching(run),

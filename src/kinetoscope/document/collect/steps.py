@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
 from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
+from kinetoscope.analysis.passes.whole_run import whole_run
+from kinetoscope.analysis.serving.table import replays, serving
 from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.document.collect.rows import row, rows, rows_within
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.engines import engine_step
 
 
 def steps(run: LoadedRun) -> list[document.StepRow]:
-    """One row a rank's step."""
+    """One row a rank's step; those that a serving engine marked are in ``serving``."""
     named = kinds.phases(run)
-    return rows(busy.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
+    found = rows(busy.steps(run).join(named, on=["rank", "step"], maintain_order="left"), document.StepRow)
+    return [row for row in found if engine_step(row.name) is None]
 
 
 def phases(run: LoadedRun) -> list[document.PhaseRow]:
@@ -46,7 +52,8 @@ def as_it_runs(run: LoadedRun) -> document.AsItRunsRow | None:
     return row(
         document.AsItRunsRow,
         found,
-        step_us=timed.step,
+        step_us=msgspec.structs.replace(timed.step, mean=timed.mean_us),
+        step=_own_step(run),
         idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
         waiting=timed.waiting,
         n_before=timed.counts[0],
@@ -79,6 +86,34 @@ def timings(run: LoadedRun) -> list[document.TimingRow]:
         for step in (ranks[record.rank].timed.step,)
         for seconds in (unprofiled_seconds(record.steps),)
     ]
+
+
+def _own_step(run: LoadedRun) -> document.OwnStep | None:
+    found, watched = levels(run), whole_run(run)
+    if found is None or not found.levels:
+        return None
+    record = next(one for one in _records(run) if one.steps.levels)
+    steps = record.steps
+    timed = [len(one.step_s) for one in (steps.before, steps.recorded, steps.after) if one is not None]
+    return document.OwnStep(
+        name=found.levels[0].name,
+        found_by=steps.found_by,
+        calls_seen=len(steps.warmup_s) + sum(timed),
+        calls=None if watched is None else watched.about_steps,
+        share_of_run=None if watched is None else watched.steps_share,
+        levels=[
+            document.StepLevelTime(name=level.name, per_step=level.calls, median_us=level.each_us)
+            for level in found.levels
+        ],
+    )
+
+
+def listing(run: LoadedRun) -> document.StepsListing | None:
+    """What a step is; None where nothing says it."""
+    found = document.StepsListing(
+        as_it_runs=as_it_runs(run), step_levels=levels(run), serving=serving(run), graph_replays=replays(run)
+    )
+    return found if found.step_levels or found.serving or found.as_it_runs else None
 
 
 def levels(run: LoadedRun) -> document.StepLevels | None:

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from kinetoscope.analysis.serving.table import replayed, serving
+from kinetoscope.analysis.serving.table import ServingRow, replayed, serving
 from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, copy, event, kernel, trace
 
@@ -27,6 +27,11 @@ def engine(name: str, at: float, kernels: Kernels, number: int, *, graph: bool =
     return events
 
 
+def rows_of(run: LoadedRun) -> list[ServingRow]:
+    found = serving(run)
+    return [] if found is None else found.steps
+
+
 def run_of(*events: list[Event]) -> LoadedRun:
     return LoadedRun((trace(*[one for some in events for one in some]),))
 
@@ -34,18 +39,19 @@ def run_of(*events: list[Event]) -> LoadedRun:
 def test_work_belongs_to_the_step_that_launched_it() -> None:
     starts = [0.0, 500.0, 1000.0, 1600.0]
     steps = [engine("step[DECODE bs=32]", at, DECODE, n + 1) for n, at in enumerate(starts)]
-    (row,) = serving(run_of(*steps, [copy(450, 3)]))
-    assert (row.engine, row.phase, row.batch, row.graph) == ("SGLang", "decode", 32, "full")
-    assert (row.steps, row.warmup, row.requests, row.kernels, row.launches) == (4, 0, 32, 3, 1)
+    (row,) = rows_of(run_of(*steps, [copy(450, 3)]))
+    assert (row.engine, row.phase, row.batch, row.graph_mode) == ("sglang", "decode", 32, "full")
+    assert (row.n, row.warmup, row.requests, row.kernels, row.launches) == (4, 0, 32, 3, 1)
     assert row.span_us == pytest.approx(110)  # 300 to 410
     assert row.busy_us == pytest.approx(100)
-    assert row.period_us == pytest.approx(median([500, 500, 600]))
+    assert row.period_us is not None
+    assert row.period_us.median == pytest.approx(median([500, 500, 600]))
     assert row.between_us == pytest.approx(median([390, 390, 490]))
     assert row.tokens_per_s == pytest.approx(32 / 500e-6)
-    assert {part.part: (part.exposed_us, part.launches) for part in row.parts} == {
+    assert {part.category: (part.us, part.launches) for part in row.exposed} == {
         "attention": (40, 1),
-        "matrix products": (50, 1),
-        "norms, rotary, quantization": (10, 1),
+        "matmul": (50, 1),
+        "normalization": (10, 1),
     }
     within = sum(one.idle_us for one in row.idle if not one.between)
     between = sum(one.idle_us for one in row.idle if one.between)
@@ -56,17 +62,17 @@ def test_work_belongs_to_the_step_that_launched_it() -> None:
 def test_phases_batches_and_graph_modes_are_rows_of_their_own() -> None:
     names = ["step[EXTEND bs=2 toks=3000]", "step[DECODE bs=3]", "step[DECODE bs=20]", "step[DECODE bs=4]"]
     steps = [engine(name, 1000.0 * n, DECODE, n + 1, graph=n != 0) for n, name in enumerate(names)]
-    rows = serving(run_of(*steps))
-    found = {(row.phase, row.batch, row.graph, row.steps) for row in rows}
-    assert found == {("prefill", 4096, "none", 1), ("decode", 4, "full", 2), ("decode", 32, "full", 1)}
+    rows = rows_of(run_of(*steps))
+    found = {(row.phase, row.batch, row.graph_mode, row.n) for row in rows}
+    assert found == {("prefill", 4096, "eager", 1), ("decode", 4, "full", 2), ("decode", 32, "full", 1)}
 
 
 def test_the_first_steps_of_a_kind_are_counted_apart_while_they_warm_up() -> None:
     slow = [("gemm", 300.0, 400.0)]
     steps = [engine("step[DECODE bs=8]", 0, slow, 1)]
     steps += [engine("step[DECODE bs=8]", 1000.0 * n, DECODE, n + 1) for n in range(1, 6)]
-    (row,) = serving(run_of(*steps))
-    assert (row.steps, row.warmup, row.span_us) == (5, 1, pytest.approx(110))
+    (row,) = rows_of(run_of(*steps))
+    assert (row.n, row.warmup, row.span_us) == (5, 1, pytest.approx(110))
 
 
 def test_what_runs_on_two_streams_at_once_is_exposed_once() -> None:
@@ -74,13 +80,13 @@ def test_what_runs_on_two_streams_at_once_is_exposed_once() -> None:
         "step[DECODE bs=8]", 0, [("gemm", 200, 100), ("paged_attention", 250, 100)], 1, graph=False
     )
     events[-1] |= {"tid": 8, "args": events[-1]["args"] | {"stream": 8}}
-    (row,) = serving(run_of(events))
-    parts = {part.part: (part.exposed_us, part.device_us) for part in row.parts}
-    assert parts == {"matrix products": (50, 100), "attention": (50, 100)}
+    (row,) = rows_of(run_of(events))
+    parts = {part.category: (part.us, part.device_us) for part in row.exposed}
+    assert parts == {"matmul": (50, 100), "attention": (50, 100)}
     assert row.busy_us == pytest.approx(150)
 
 
 def test_other_programs_have_no_such_table() -> None:
     run = run_of([event("user_annotation", "ProfilerStep#1", 0, 100), call("cudaLaunchKernel", 1, 1, 5)])
-    assert serving(run) == []
-    assert replayed(run.traces[0]) == (0, 0)
+    assert serving(run) is None
+    assert replayed(run.traces[0]) == (0, 0, 0)
