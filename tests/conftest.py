@@ -24,6 +24,7 @@ for switch in ("OMP_NUM_THREADS=1", "POLARS_MAX_THREADS=1", "TORCHINDUCTOR_VEC_I
 # Hundreds of interpreters are started, and modules rewritten for their assertions: that is compiled once.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("COLUMNS", None)  # xdist's: what goes to a pipe has a width of its own
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "kinetoscope-tests")  # a key to sign with
 

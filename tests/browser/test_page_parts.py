@@ -319,7 +319,7 @@ def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Ope
     page = opened(rendered(report(findings=[first, owned, sure])))
     shown = [text.replace("\N{NO-BREAK SPACE}", " ") for text in page.locator(".saves").all_inner_texts()]
     assert shown[0] == "saves about 12.6 ms per step"
-    assert shown[1].startswith("saves 2.00 ms more, 12.6 ms per step by itself: most of that is what")
+    assert shown[1].startswith("saves about 12.6 ms per step alone, 2.00 ms on top of those above")
     assert shown[1].endswith("likely -1.00 ms to 3.00 ms")
     assert shown[2].endswith("likely 9.00–15.0 ms")
     page.click(".saves >> text=overhead-bound")

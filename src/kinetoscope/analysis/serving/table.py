@@ -167,7 +167,7 @@ def serving(run: LoadedRun) -> Serving | None:
 
 @remembered
 def replays(run: LoadedRun) -> GraphReplays | None:
-    """What is known of the work inside replayed graphs, over all ranks; None where there is none."""
+    """Work inside replayed graphs and how much of it is known, of all ranks; None where there is none."""
     counts = [replayed(trace) for trace in run.traces]
     inside, known, captured = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
     if not inside:

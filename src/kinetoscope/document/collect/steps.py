@@ -109,7 +109,7 @@ def _own_step(run: LoadedRun) -> document.OwnStep | None:
 
 
 def listing(run: LoadedRun) -> document.StepsListing | None:
-    """What a step is; None where nothing says it."""
+    """The listing of `kinetoscope steps`; None where nothing says what a step is."""
     found = document.StepsListing(
         as_it_runs=as_it_runs(run), step_levels=levels(run), serving=serving(run), graph_replays=replays(run)
     )
