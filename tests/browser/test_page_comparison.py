@@ -58,15 +58,15 @@ def test_the_generated_kernel_is_folded_by_itself_and_whole(opened: Open, found:
 
 def test_a_kernel_of_a_change_is_lit_on_both_timelines(opened: Open, found: Difference) -> None:
     page = opened(render_difference(found))
-    page.click("#because-of a:has-text('Memset')")
+    page.click("#because-of a:has-text('AbsFunctor')")
     page.wait_for_timeout(100)
     names = page.evaluate(
         "[...kinetoscope.timeline.marked.found].map(at => kinetoscope.app.store.names[at].name)"
     )
-    assert names == ["Memset (Device)"]
+    assert {"AbsFunctor" in name for name in names} == {True}
     page.focus(".canvas canvas")
     page.keyboard.press("n")
-    assert page.get_attribute(".panel h2", "title") == "Memset (Device)"
+    assert "AbsFunctor" in (page.get_attribute(".panel h2", "title") or "")
 
 
 def test_a_switch_aligns_both_by_compiled_graph(opened: Open, found: Difference) -> None:
