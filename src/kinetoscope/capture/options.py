@@ -33,6 +33,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         "in one more step, with Python's trace function, note from which line of the program each op is "
         "called; experimental: one in twelve small programs crashed in that step",
     ] = False
+    graphs: Annotated[
+        bool,
+        "record how CUDA graphs are captured, with stacks, each capture in a session of its own (those of the "
+        "first steps are in their recording anyway)",
+    ] = False
     memory: Annotated[
         bool, "record allocations, and what the device's memory holds at its peak and when it runs out"
     ] = False

@@ -165,7 +165,7 @@ class Recorder:
             return
         if self.provisional.running:
             graphs.seen(graph)
-        elif not torch_private.in_backward() and graphs.wanted():
+        elif self.options.graphs and not torch_private.in_backward() and graphs.wanted():
             self._guarded(lambda: graphs.begin(graph))
 
     def capture_ended(self, graph: Any) -> None:
