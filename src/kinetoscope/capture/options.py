@@ -35,8 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     graphs: Annotated[
         bool,
-        "record how CUDA graphs are captured, with stacks, each capture in a session of its own (those of the "
-        "first steps are in their recording anyway)",
+        "record how CUDA graphs are captured, with stacks, each capture in a session of its own (captures in "
+        "the first steps are in their recording anyway)",
     ] = False
     memory: Annotated[
         bool, "record allocations, and what the device's memory holds at its peak and when it runs out"
