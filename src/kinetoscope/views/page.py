@@ -299,7 +299,7 @@ def _unrecorded(report: Report) -> Iterable[Block]:
         parts: list[Inline] = ["Not recorded: "]
         for option in missing:
             parts += [f"{UNRECORDED[option]} (", Text(f"--{option}", "", "command"), "), "]
-        yield Line((*parts[:-1], "). `kinetoscope run` records each on request."))
+        yield Line((*parts[:-1], "). Each is recorded on request."))
 
 
 def _together(part: Inline) -> Inline:
