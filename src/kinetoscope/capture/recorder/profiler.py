@@ -382,9 +382,9 @@ class TorchDevice:
     def session(self, *, kind: SessionKind, any_thread: bool) -> KinetoSession:
         """A session of that kind, which records all threads or those that the steps' thread starts work in.
 
-        The two take turns. An op that is open while a session ends, as a range around several steps is, writes
-        its end through a pointer into that session's memory, which is freed by then, unless it finds no session
-        of its own session's sort (PyTorch 2.9 to 2.13: the program crashed, in the next session or at its end).
+        The two take turns. An op that is open while a session ends, as a range around several steps is,
+        writes its end through a pointer into that session's memory, which is freed by then, unless it finds
+        no session of its own session's sort (seen on PyTorch 2.13: the next session crashed, or the end).
 
         Args:
             any_thread: record every thread, so that any may end the recording; costs a little more an event.
