@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
         )
     if arguments.output:
         kept.keep(arguments.output, "compare", found)
-    step = found.base.step_s * 1e6, found.interval
-    rows = [judge(gate, nothing_counted(), step) for gate in gates]
+    times = {STEP_TIME: (found.base.step_s * 1e6, found.interval)}
+    rows = [judge(gate, nothing_counted(), times) for gate in gates]
     _options.answer(arguments, view.versions_document(found, rows), lambda: view.versions(found, rows))
     return 1 if any(row.failed for row in rows) else 0

@@ -107,6 +107,7 @@ class Account:
             ``op_name``, ``category``, ``module``, ``graph``, ``shape``, ``us`` (busy time that is its own),
             ``idle_us`` (launch-bound time before it), ``duration_us`` (of one launch), ``launches`` (a step).
         idle: the rest of the step, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``.
+        busy_by_step_us: the device's time in each of the steps; empty of a host's.
     """
 
     run: LoadedRun
@@ -117,10 +118,16 @@ class Account:
     on_device: bool
     launches: pl.DataFrame
     idle: pl.DataFrame
+    busy_by_step_us: tuple[float, ...] = ()
 
     @property
     def busy_us(self) -> float:
         return float(self.launches["us"].sum())
+
+    @property
+    def device_share(self) -> float:
+        """The part of the step in which the device works; 0 of a host's."""
+        return min(1.0, self.busy_us / self.step_us) if self.on_device and self.step_us else 0.0
 
 
 @remembered
@@ -178,7 +185,14 @@ def _account(run: LoadedRun, trace: Trace, *, recorded: bool = False) -> Account
     )
     unit = "step" if len(trace.steps) else "recording"
     basis = "as recorded" if own is None else "as it runs"
-    return Account(run, trace, length_us, unit, basis, not on_host, places, idle)
+    by_step = () if on_host else _by_step(pieces, steps, factor)
+    return Account(run, trace, length_us, unit, basis, not on_host, places, idle, by_step)
+
+
+def _by_step(pieces: pl.DataFrame, steps: pl.Series, factor: float) -> tuple[float, ...]:
+    """The busy time of each step (µs), times ``factor``."""
+    sums = dict(pieces.group_by("step").agg(pl.col("own_ns").sum()).iter_rows())
+    return tuple(sums.get(step, 0) / 1000 * factor for step in steps.to_list())
 
 
 def _device(trace: Trace, steps: pl.Series) -> int | None:

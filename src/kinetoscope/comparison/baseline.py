@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from itertools import pairwise
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
@@ -14,21 +15,38 @@ import polars as pl
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, account
-from kinetoscope.comparison.comparability import program
+from kinetoscope.comparison.comparability import INDUCTORS, program
+from kinetoscope.comparison.contributors import contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
-from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge, parse
-from kinetoscope.comparison.places import source
-from kinetoscope.comparison.step_change import of_one_run_each, samples_us
+from kinetoscope.comparison.gates import (
+    DEVICE_TIME,
+    STEP_TIME,
+    TIMES,
+    Gate,
+    Judgement,
+    judge,
+    parse,
+    time_words,
+)
+from kinetoscope.comparison.places import line_of
+from kinetoscope.comparison.step_change import (
+    A_RUN,
+    crowded,
+    of_one_run_each,
+    samples_us,
+    varies,
+    without_the_profiler,
+)
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
-from kinetoscope.recording.manifest import UNREADABLE
+from kinetoscope.recording.manifest import UNREADABLE, Environment
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of intervals of the steps: their spread is what an interval needs
-KEPT_KERNELS = 60
+KEPT_KERNELS, KEPT_OTHERS = 60, 20
 MOST = 16 << 20  # bytes of the file: it is read in reviews
 # A step's time (µs) that a clock can show: from a picosecond to thirty years.
 PLAUSIBLE_US = (1e-6, 1e15)
@@ -38,20 +56,19 @@ EXACT = (
     "launches", "eager_kernels", "syncs", "copies", "pageable_copies", "copied_bytes", "graph_breaks",
     "recompilations", "compile_failures",
 )  # fmt: skip
-# Which launches make a count grow: all, or those of copies. What else is counted is no device work.
-CULPRITS = {
-    "launches": "", "eager_kernels": "", "copies": "Memcpy", "pageable_copies": "Memcpy",
-    "copied_bytes": "Memcpy",
-}  # fmt: skip
-GATES = (*(f"{name} > 0" for name in EXACT), "peak_memory > 2%", f"{STEP_TIME} > 5%")
+GATES = (
+    *(f"{name} > 0" for name in EXACT), "peak_memory > 2%", f"{STEP_TIME} > 5%", f"{DEVICE_TIME} > 5%",
+)  # fmt: skip
 AGAIN = "write it anew: kinetoscope check INPUT --against FILE --update"
 ON_THE_HOST = "ops > 0"  # where no device worked, its ops are the program's work
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """One run's counts and step. ``steps_us`` are medians of intervals of its steps, in their order;
-    ``kernels`` are launches per step by short name, those launched most.
-    ``cpu`` is the host's, of a program that no device worked for; ``program`` its script or module."""
+    ``device_us`` is the device's time in each of the recorded steps, likewise; empty of a host's program.
+    ``kernels`` are launches per step by short name, those launched most; ``by`` what the other counts consist
+    of. ``cpu``, ``cores`` and ``load`` (the load average when it was recorded) are the host's, ``variables``
+    the environment's; ``command`` what was run, ``program`` its script or module."""
 
     schema: str = SCHEMA
     counts: dict[str, float]
@@ -62,6 +79,12 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     torch: str | None = None
     cpu: str | None = None
     program: str | None = None
+    device_us: list[float] = []
+    by: dict[str, dict[str, float]] = {}
+    cores: int | None = None
+    load: float | None = None
+    command: list[str] = []
+    variables: dict[str, str] = {}
 
 
 class _Versioned(msgspec.Struct):
@@ -88,20 +111,35 @@ def of(run: LoadedRun) -> Baseline:
 
 def _of(run: LoadedRun) -> Baseline:
     own = account(run)
-    environment = run.manifest.environment if run.manifest else None
-    devices = {device.name for trace in run.traces for device in trace.devices}
+    manifest = run.manifest
+    environment = manifest.environment if manifest else Environment()
+    counted = {
+        name: value for name, value in counts(run).items() if value is not None and COUNTED[name].exact
+    }
     return Baseline(
-        counts={
-            name: value for name, value in counts(run).items() if value is not None and COUNTED[name].exact
-        },
-        devices=sorted(devices),
+        counts=counted,
+        devices=sorted({device.name for trace in run.traces for device in trace.devices}),
         kernels={} if own is None else _kernels(own),
         step_basis=None if own is None else own.basis,
-        steps_us=[] if own is None else [_short(us) for us in _sections(samples_us(own))],
-        torch=environment.torch if environment else None,
-        cpu=environment.cpu or None if environment and not devices else None,
+        steps_us=[] if own is None else _kept(samples_us(own)),
+        torch=environment.torch,
+        cpu=environment.cpu or None,
         program=program(run),
+        device_us=[] if own is None else _kept(own.busy_by_step_us),
+        by={name: own for name, count in counted.items() if count and (own := _by(run, name))},
+        cores=environment.cpu_count or None,
+        load=environment.load_average,
+        command=[*manifest.command] if manifest else [],
+        variables=environment.variables,
     )
+
+
+def _by(run: LoadedRun, name: str) -> dict[str, float]:
+    """What most of a count consists of; of launches it is ``kernels``."""
+    if name == "launches":
+        return {}
+    largest = islice(contributors(run, name).values(), KEPT_OTHERS)
+    return {one.key: round(one.amount, 2) for one in largest}
 
 
 def _kernels(own: Account) -> dict[str, float]:
@@ -116,11 +154,12 @@ def _kernels(own: Account) -> dict[str, float]:
     return found
 
 
-def _sections(values: list[float]) -> list[float]:
+def _kept(values: Sequence[float]) -> list[float]:
+    """Times, as medians of so many intervals where there are more."""
     if len(values) <= KEPT_STEPS:
-        return values
+        return [_short(us) for us in values]
     edges = [len(values) * k // KEPT_STEPS for k in range(KEPT_STEPS + 1)]
-    return [median(values[i:j]) for i, j in pairwise(edges)]
+    return [_short(median(values[i:j])) for i, j in pairwise(edges)]
 
 
 def _short(us: float) -> float:
@@ -129,11 +168,11 @@ def _short(us: float) -> float:
 
 
 def render(baseline: Baseline) -> str:
-    """Sorted, one fact a line; steps on one."""
+    """Sorted, one fact a line; times on one."""
     rows = msgspec.to_builtins(baseline)
-    steps = rows.pop("steps_us")
+    times = [f'  "{name}": {json.dumps(rows.pop(name))}' for name in ("device_us", "steps_us")]
     text = json.dumps(rows, indent=2, sort_keys=True, ensure_ascii=False)
-    return text.removesuffix("\n}") + f',\n  "steps_us": {json.dumps(steps)}\n}}\n'
+    return ",\n".join([text.removesuffix("\n}"), *times]) + "\n}\n"
 
 
 def read(path: Path) -> Baseline:
@@ -176,6 +215,7 @@ def _wrong(baseline: Baseline) -> Iterator[str]:
             yield f"kernels.{name} is {count!r}"
     low, high = PLAUSIBLE_US
     yield from (f"steps_us has {us!r}" for us in baseline.steps_us if not low <= us <= high)
+    yield from (f"device_us has {us!r}" for us in baseline.device_us if not 0 <= us <= high)
     if baseline.step_basis not in (None, *BASES):
         yield f"step_basis is {baseline.step_basis!r}, which is none of {', '.join(BASES)}"
     if bool(baseline.steps_us) != (baseline.step_basis is not None):
@@ -185,8 +225,9 @@ def _wrong(baseline: Baseline) -> Iterator[str]:
 def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judgement]:
     """A run judged by a baseline; without ``gates``, by the usual ones on what either counts.
 
-    A gate that cannot be judged has failed: all gates of a baseline of another device, and times that were
-    measured otherwise.
+    A gate that cannot be judged has failed: all gates of a baseline of another device or program, and, where
+    gates are given, times that were measured otherwise; without, times are then not judged. The step's time
+    is in every answer.
     """
     now, lost = _of(run), tuple(f"the recording is incomplete: {what}" for what in losses(run))
     usual = GATES if now.counts.get("launches") else (*GATES, ON_THE_HOST)
@@ -195,14 +236,25 @@ def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judge
     both = {**known, **baseline.counts}, {**known, **now.counts}
     if not gates:
         judged = [gate for gate in judged if _is_there(gate, both, baseline, now)]
-    unlike = _unlike(baseline, now)
-    step, apart = _step(baseline, now), _timed_apart(baseline, now)
-    why = {gate: lost or unlike or (apart if gate.name == STEP_TIME else ()) for gate in judged}
-    judgements = [judge(gate, both, step, why[gate]) for gate in judged]
+    unlike, times, apart = _unlike(baseline, now), _times(baseline, now), _timed_apart(baseline, now)
+    why = {gate: lost or unlike or (apart if gate.name in times else ()) for gate in judged}
+    judgements = [judge(gate, both, times, why[gate]) for gate in judged]
+    if apart and not gates:
+        judgements = [_not_judged(one, apart[0]) if one.name in TIMES else one for one in judgements]
+    step = times[STEP_TIME]
+    if step is not None and not any(one.name == STEP_TIME for one in judgements):
+        judgements.append(
+            Judgement(STEP_TIME, STEP_TIME, False, time_words(STEP_TIME, *step), known=not apart)
+        )
     judgements.sort(key=lambda one: one.name != STEP_TIME)
     if not gates and step is not None and step[1].high < 1 and not lost and not unlike and not apart:
         judgements = [_forgiven(one) for one in judgements]
-    return [_named(one, baseline, now, run) if one.failed and one.known else one for one in judgements]
+    return [_named(one, baseline, run) if one.failed and one.known else one for one in judgements]
+
+
+def _not_judged(judgement: Judgement, why: str) -> Judgement:
+    words = f"not judged: {why}"
+    return msgspec.structs.replace(judgement, failed=False, known=False, words=words)
 
 
 def _forgiven(judgement: Judgement) -> Judgement:
@@ -215,8 +267,9 @@ def _forgiven(judgement: Judgement) -> Judgement:
 
 
 def _is_there(gate: Gate, both: tuple[Counts, Counts], baseline: Baseline, now: Baseline) -> bool:
-    if gate.name == STEP_TIME:
-        return bool(baseline.steps_us or now.steps_us)
+    if gate.name in TIMES:
+        step = bool(baseline.steps_us or now.steps_us)
+        return step if gate.name == STEP_TIME else bool(baseline.device_us and now.device_us)
     return any(counted[gate.name] is not None for counted in both)
 
 
@@ -232,32 +285,65 @@ def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
 
 def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
     """Why their times cannot be compared."""
-    if None not in (baseline.cpu, now.cpu) and baseline.cpu != now.cpu:
-        return (f"the baseline's time is of another processor ({baseline.cpu}; here {now.cpu})",)
+    facts = {
+        "processor": (baseline.cpu, now.cpu),
+        "number of cores": (baseline.cores, now.cores),
+        "torch": (baseline.torch, now.torch),
+        "command": (shlex.join(baseline.command), shlex.join(now.command)),
+    }
+    found = [
+        f"the baseline's time is of another {what} ({kept}; here {own})"
+        for what, (kept, own) in facts.items()
+        if kept and own and kept != own
+    ]
+    changed = {name for name, _ in baseline.variables.items() ^ now.variables.items()} - INDUCTORS
+    if baseline.command and changed:
+        found.append(
+            f"other environment variables are set than for the baseline: {', '.join(sorted(changed))}"
+        )
+    for which, one in (("the baseline", baseline), ("this run", now)):
+        if one.load is not None and one.cores and one.load > one.cores:
+            busy = f"a load of {one.load:.1f} on {one.cores} cores"
+            found.append(f"the machine was busy when {which} was recorded: {busy}")
     if baseline.steps_us and now.steps_us and baseline.step_basis != now.step_basis:
-        return (f"the baseline's steps were timed {baseline.step_basis}, these {now.step_basis}",)
-    return ()
+        found.append(f"the baseline's steps were timed {baseline.step_basis}, these {now.step_basis}")
+    return tuple(found)
 
 
-def _step(baseline: Baseline, now: Baseline) -> tuple[float, Ratio] | None:
-    if not baseline.steps_us or not now.steps_us:
+def _times(baseline: Baseline, now: Baseline) -> dict[str, tuple[float, Ratio] | None]:
+    """The base's step and device time (µs) with the ratio of this run's to it."""
+    shares = _device_share(baseline), _device_share(now)
+    vary = max(
+        varies(share, crowded(one.load, one.cores))
+        for share, one in zip(shares, (baseline, now), strict=True)
+    )
+    step = _timed(baseline.steps_us, now.steps_us, vary)
+    if step is not None and baseline.step_basis == "as recorded":
+        step = step[0], without_the_profiler(step[1], *shares)
+    return {STEP_TIME: step, DEVICE_TIME: _timed(baseline.device_us, now.device_us, A_RUN)}
+
+
+def _timed(before: list[float], after: list[float], vary: float) -> tuple[float, Ratio] | None:
+    if min(before, default=0) <= 0 or min(after, default=0) <= 0:
         return None
-    return median(baseline.steps_us), of_one_run_each(baseline.steps_us, now.steps_us)[0]
+    return median(before), of_one_run_each(before, after, vary)[0]
 
 
-def _named(judgement: Judgement, baseline: Baseline, now: Baseline, run: LoadedRun) -> Judgement:
-    """The judgement with the work that is counted and whose launches grew most, its op and line; of several,
-    the step's first."""
-    begins = CULPRITS.get(judgement.name)
-    own = account(run) if begins is not None else None
-    more = {name: count - baseline.kernels.get(name, 0.0) for name, count in now.kernels.items()}
-    more = {name: count for name, count in more.items() if name.startswith(begins or "")}
-    most = max(more.values(), default=0.0)
-    if own is None or most <= 0:
+def _device_share(one: Baseline) -> float:
+    """The part of the step in which the device works; older baselines do not say of a device's program."""
+    if not one.device_us or not one.steps_us:
+        return 1.0 if one.devices else 0.0
+    return min(1.0, median(one.device_us) / median(one.steps_us))
+
+
+def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgement:
+    """The judgement with what grew most of what is counted, and its line; of a time, what is launched more
+    often."""
+    count = "launches" if judgement.name in TIMES else judgement.name
+    known = baseline.kernels if count == "launches" else baseline.by.get(count)
+    now = contributors(run, count)
+    one = grown(known or {}, now)
+    if one is None or (known is None and not now) or (judgement.name in TIMES and not known):
         return judgement
-    for full, op_name, op in own.launches.select("name", "op_name", "op").iter_rows():
-        if more.get(name := short_name(full)) == most:
-            words = f"{name}, {baseline.kernels.get(name, 0.0):g} → {now.kernels[name]:g} per step"
-            words += f", called by {op_name}" if op_name != full else ""
-            return msgspec.structs.replace(judgement, culprit=words, source=source(own, full, op))
-    return judgement
+    before = None if known is None else known.get(one.key, 0.0)
+    return msgspec.structs.replace(judgement, culprit=described(count, before, one), source=line_of(run, one))

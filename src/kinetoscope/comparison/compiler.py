@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from pathlib import PurePath
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.comparison.changes import IDLE, Change, What, Work, is_structural, work_by_name
+from kinetoscope.comparison.contributors import Contributor, contributors
 from kinetoscope.comparison.counts import Counts
-from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import LoadedRun
 
 COMPILATION = "compilation"
@@ -21,6 +19,13 @@ WORDS = {
     "compile_failure": "frame not compiled",
     "cudagraphs": "graph without CUDA graphs",
     "recompilation": "recompilation",
+}
+
+COUNTS = {
+    "graph_break": "graph_breaks",
+    "compile_failure": "compile_failures",
+    "cudagraphs": "cudagraphs_skipped",
+    "recompilation": "recompilations",
 }
 
 
@@ -41,15 +46,16 @@ def facts(base: LoadedRun, new: LoadedRun, before: Counts, after: Counts) -> lis
         return entered
     logged: list[Fact] = []
     for kind, word in WORDS.items():
-        counted = [_counted(kind, run) for run in (base.compilation, new.compilation)]
-        differences: tuple[tuple[What, Counter[tuple[str, str]]], ...] = (
-            ("added", counted[1] - counted[0]),
-            ("removed", counted[0] - counted[1]),
+        was, now = (contributors(run, COUNTS[kind]) for run in (base, new))
+        differences: tuple[tuple[What, Mapping[str, Contributor], Mapping[str, Contributor]], ...] = (
+            ("added", was, now),
+            ("removed", now, was),
         )
-        for what, more in differences:
-            for (place, why), count in more.most_common():
-                name = f"{numbers.count(count, word)} {what}" + (f": {why}" if why else "")
-                logged.append(Fact(kind, what, name, place or None))
+        for what, fewer, more in differences:
+            for key, one in more.items():
+                if (count := round(one.amount - (fewer[key].amount if key in fewer else 0))) > 0:
+                    name = f"{numbers.count(count, word)} {what}" + (f": {one.name}" if one.name else "")
+                    logged.append(Fact(kind, what, name, one.source))
     # The logs know why code is compiled or not; how often graphs are entered follows from it.
     return [*logged, *(fact for fact in entered if fact.kind == COMPILED)]
 
@@ -68,29 +74,6 @@ def _calls(before: Counts, after: Counts) -> Fact | None:
         return Fact(COMPILED, "removed", name)
     what: What = "more often" if new > base else "less often"
     return Fact("graph_calls", what, f"compiled graphs are called {new:g} times per step, not {base:g}")
-
-
-def _counted(kind: str, log: CompiledProgram) -> Counter[tuple[str, str]]:
-    """By place and reason."""
-    found: Counter[tuple[str, str]] = Counter()
-    if kind == "graph_break":
-        for row in log.graph_breaks:
-            found[_place(row.file, row.line), row.reason] += row.count
-    elif kind == "recompilation":
-        for row in log.recompilations:
-            found[_place(row.file, row.line), row.reasons[0].guard if row.reasons else ""] += row.count
-    for frame in log.frames:
-        place = _place(frame.file, frame.line)
-        if kind == "compile_failure" and frame.status in ("failed", "skipped"):
-            found[place, frame.failure or ""] += 1
-        if kind == "cudagraphs" and frame.cudagraphs_skipped is not None:
-            found[place, frame.cudagraphs_skipped] += 1
-    return found
-
-
-def _place(file: str | None, line: int | None) -> str:
-    """``file.py:12`` without its folder: the two versions need not be in the same one."""
-    return "" if file is None else f"{PurePath(file).name}:{line}" if line else PurePath(file).name
 
 
 def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:

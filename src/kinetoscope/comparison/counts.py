@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median_low
+from typing import NamedTuple
 
 import polars as pl
 
@@ -61,60 +62,59 @@ Counts = dict[str, float | None]
 def counts(run: LoadedRun) -> Counts:
     """All counts, of the rank with most launches; None where the recording does not have them."""
     found: Counts = dict.fromkeys(COUNTED)
-    traces = [trace for trace in run.traces if trace.source.events]
-    if traces:
-        of_steps = (_of_steps(run, trace) for trace in traces)
-        found |= max(of_steps, key=lambda counted: counted["launches"] or 0.0)
+    if (trace := counted_rank(run)) is not None:
+        # Of the usual step: a sum over steps would differ with extra work of some of them (logging).
+        found |= {name: usual(trace, counted) for name, counted in counted_of_steps(run).items()}
     found |= _of_compiling(run)
     found["peak_memory"] = _peak_memory(run)
     return found
 
 
-def _of_steps(run: LoadedRun, trace: Trace) -> Counts:
-    """The counts of the usual step: a sum over steps would differ with extra work of some of them
-    (logging)."""
-    device, host = work(trace), trace.host_events
-    kind = pl.col("kind").cast(pl.String)
+@remembered
+def counted_rank(run: LoadedRun) -> Trace | None:
+    """The rank with most launches in the usual step; None where nothing was recorded."""
+    traces = [trace for trace in run.traces if trace.source.events]
+    return max(traces, key=lambda trace: usual(trace, Counted(work(trace))), default=None)
+
+
+class Counted(NamedTuple):
+    """The events that one quantity counts: ``step``, ``name``, and ``op``, the row of ``host_events`` that made
+    it (or null); ``measure`` where each counts for more than one."""
+
+    events: pl.DataFrame
+    measure: pl.Expr = pl.len()
+
+
+@remembered
+def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
+    """The events that the counts of steps are of, by the names of the counts, of ``counted_rank``."""
+    if (trace := counted_rank(run)) is None:
+        return {}
+    host = trace.host_events
+    kind, name = pl.col("kind").cast(pl.String), pl.col("name").cast(pl.String)
+    device = belonging(run).filter(pl.col("rank") == trace.rank)
     copies = device.filter(kind == "memcpy")
-    found: Counts = {
-        "launches": _usual(trace, device),
-        "copies": _usual(trace, copies),
-        "copied_bytes": _usual(trace, copies, pl.col("bytes").fill_null(0).sum()),
-        "pageable_copies": _usual(trace, copies.filter(matching(copies, "name", PAGEABLE_COPY))),
+    found = {
+        "launches": Counted(device),
+        "copies": Counted(copies),
+        "copied_bytes": Counted(copies, pl.col("bytes").fill_null(0).sum()),
+        "pageable_copies": Counted(copies.filter(matching(copies, "name", PAGEABLE_COPY))),
     }
     if host.is_empty():
         return found
-    found["eager_kernels"] = _usual(trace, _eager(run, trace))
-    ops = host.filter(pl.col("category").cast(pl.String) == "cpu_op")
+    eager = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED])
     waits = host.filter(matching(host, "name", SYNCHRONIZATION))
-    found["syncs"] = _usual(trace, _marked(trace, waits))
-    found["ops"] = _usual(trace, _marked(trace, ops))
-    found["graph_calls"] = _usual(trace, _marked(trace, graph_calls(trace)))
-    return found
-
-
-def waits(trace: Trace) -> dict[str, tuple[float, int]]:
-    """How many times per step each op (or, outside of any, each call) waits for the device, and one of its
-    calls."""
-    host = trace.host_events
-    calls = _marked(
-        trace, host.filter(matching(host, "name", SYNCHRONIZATION)).select("id", "parent", "name", "start_ns")
-    )
-    around = host["name"].gather(calls["parent"]).cast(pl.String)
-    calls = calls.with_columns(who=pl.coalesce(around, pl.col("name").cast(pl.String)))
-    steps = max(1, len(trace.steps))
-    table = (
-        calls.group_by("who")
-        .agg(times=pl.len() / steps, first=pl.col("id").first())
-        .sort("times", descending=True)
-    )
-    return {who: (times, event) for who, times, event in table.iter_rows()}
-
-
-def _eager(run: LoadedRun, trace: Trace) -> pl.DataFrame:
-    """Kernels that no compiled graph launched."""
-    table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("kind").cast(pl.String) == "kernel")
-    return table.filter(pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]))
+    around = host["name"].gather(waits["parent"]).cast(pl.String)
+    calls = {
+        "syncs": waits.with_columns(around.alias("around")).with_columns(name=pl.coalesce("around", name)),
+        "ops": host.filter(pl.col("category").cast(pl.String) == "cpu_op"),
+        "graph_calls": graph_calls(trace).with_columns(name="graph"),
+    }
+    return {
+        **found,
+        "eager_kernels": Counted(device.filter(kind == "kernel", eager)),
+        **{what: Counted(_marked(trace, events).with_columns(op="id")) for what, events in calls.items()},
+    }
 
 
 def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
@@ -126,9 +126,9 @@ def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     return found.filter(pl.col("start_ns") < pl.col("host_end_ns"))
 
 
-def _usual(trace: Trace, events: pl.DataFrame, measure: pl.Expr | None = None) -> float:
+def usual(trace: Trace, counted: Counted) -> float:
     """How many events, or how much of them, the usual step has: the middle one, or the smaller of two."""
-    measure = pl.len() if measure is None else measure
+    events, measure = counted
     if trace.steps.is_empty():
         return float(events.select(measure).item() or 0)
     steps = leading_of(trace)["step"].to_list()

@@ -11,14 +11,12 @@ from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.idle.gaps import SILENT
-from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison import changes as parts
 from kinetoscope.comparison.account import LAUNCH_BOUND, Account, account, recorded_account
 from kinetoscope.comparison.changes import (
     IDLE,
     KERNEL,
     OFTEN,
-    OP,
     SYNC,
     Change,
     SumChange,
@@ -28,10 +26,11 @@ from kinetoscope.comparison.changes import (
 )  # fmt: skip
 from kinetoscope.comparison.comparability import Surroundings, incomplete, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
-from kinetoscope.comparison.counts import Counts, counts, waits
-from kinetoscope.comparison.gates import STEP_TIME, Gate, Judgement, judge
-from kinetoscope.comparison.places import by_line, code_difference, source, source_of_change
-from kinetoscope.comparison.step_change import StepChange, step_change
+from kinetoscope.comparison.contributors import contributors, described, grown
+from kinetoscope.comparison.counts import Counts, counts
+from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
+from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
+from kinetoscope.comparison.step_change import StepChange, device_change, step_change
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules.layout_conversion import CONVERTS
@@ -83,13 +82,17 @@ def _waits(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
     before, now = (counts(one.run)["syncs"] for one in (base, new))
     if before is None or now is None or before == now:
         return None
-    more = _more_waits(base, new)
+    waits = [contributors(one.run, "syncs") for one in (base, new)]
+    more = {
+        who: sum(sign * side[who].amount for sign, side in zip((-1, 1), waits, strict=True) if who in side)
+        for who in {**waits[0], **waits[1]}
+    }
     added = now > before
     callers = sorted((who for who in more if more[who] * (now - before) > 0), key=lambda who: -abs(more[who]))
     if not callers:
         return None
     often = numbers.count(round(abs(now - before)), "synchronization")
-    name = f"{often} per step {'added' if added else 'removed'}: {', '.join(map(short_name, callers[:3]))}"
+    name = f"{often} per step {'added' if added else 'removed'}: {', '.join(callers[:3])}"
 
     def belongs(change: Change) -> bool:
         if change.kind == SYNC:
@@ -106,17 +109,9 @@ def _waits(base: Account, new: Account) -> tuple[Fact, Belongs] | None:
     return Fact(SYNC, "added" if added else "removed", name), belongs
 
 
-def _more_waits(base: Account, new: Account) -> dict[str, float]:
-    """How many times more per step each op, or call outside of any, waits for the device in the new run."""
-    before, after = waits(base.trace), waits(new.trace)
-    return {who: after.get(who, NONE)[0] - before.get(who, NONE)[0] for who in {**before, **after}}
-
-
 RUNS = "runs"
 LOCATED = 40  # changes whose line is looked up
 BY = {"category": "category", "op": "op_name", "module": "module", "graph": "graph"}
-
-NONE = (0.0, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +120,7 @@ class RunDifference:
 
     Args:
         step: None where one of them recorded nothing but its compiling.
+        device_time: the device's work in a step; None where no device worked.
         changes: largest first; they sum to ``step.delta_us``.
         facts: how compiling differs, which changes may stand for.
         by: busy time by category, op, module, graph, line; ``idle`` time by cause. All sums of busy time
@@ -137,6 +133,7 @@ class RunDifference:
 
     surroundings: Surroundings
     step: StepChange | None
+    device_time: StepChange | None
     changes: tuple[Change, ...]
     facts: tuple[Fact, ...]
     counts: tuple[Counts, Counts]
@@ -158,13 +155,15 @@ def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDiffer
     counted = counts(runs[0]), counts(runs[1])
     compiled = tuple(facts(*runs, *counted))
     step = None if sides is None else step_change(*sides)
-    changed = [] if chosen is None or step is None else _changes(chosen, compiled, step)
+    device = None if sides is None else device_change(*sides)
+    changed = [] if chosen is None or step is None else _changes(chosen, compiled, step, device)
     found = _findings(runs)
     code = (code_difference(change, *runs) for one in changed for change in (one.parts or (one,)))
     lost = incomplete(base, new)
     return RunDifference(
         surroundings=_around(runs, chosen, lost),
         step=step,
+        device_time=device,
         changes=tuple(changed),
         facts=compiled,
         counts=counted,
@@ -212,9 +211,12 @@ def _middle(accounts: Sequence[Account]) -> Account:
     return min(accounts, key=lambda one: abs(one.step_us - mean))
 
 
-def _changes(chosen: tuple[Account, Account], compiled: Sequence[Fact], step: StepChange) -> list[Change]:
+def _changes(
+    chosen: tuple[Account, Account], compiled: Sequence[Fact], step: StepChange, device: StepChange | None
+) -> list[Change]:
     of_program = gathered(claimed(parts.changes(*chosen), compiled), *chosen)
-    found = ranked(of_program, time_known=step.verdict in ("faster", "slower"))
+    known = any(one is not None and one.verdict in ("faster", "slower") for one in (step, device))
+    found = ranked(of_program, time_known=known)
     located = [
         replace(change, source=source_of_change(change, *chosen)) if place < LOCATED else change
         for place, change in enumerate(found)
@@ -253,76 +255,41 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.rule, re.sub(r"\d+", "#", finding.subject)
 
 
-# The kind of facts that explain a count.
-FACTS = {
-    "graph_breaks": "graph_break",
-    "recompilations": "recompilation",
-    "compile_failures": "compile_failure",
-    "graphs": "graph_break",
-    "graph_calls": "graph_break",
-}
-# The changes that may explain a count of launches.
-_WANTED: dict[str, Belongs] = {
-    "launches": lambda change: True,
-    "copies": lambda change: _has_copies(change),
-    "pageable_copies": lambda change: _has_copies(change),
-    "copied_bytes": lambda change: _has_copies(change),
-    "eager_kernels": lambda change: not change.graphs,
-    "generated_kernels": lambda change: bool(change.graphs),
-    "ops": lambda change: change.kind == OP,
-}
-
-
 def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:
     """The difference judged by every gate; those that failed name the kernel, op, call or line that did
     it."""
-    step = None if found.step is None else (found.step.base_us, found.step.ratio)
-    judgements = [judge(gate, found.counts, step, found.lost) for gate in gates]
+    timed = {STEP_TIME: found.step, DEVICE_TIME: found.device_time}
+    times = {
+        name: None if change is None else (change.base_us, change.ratio) for name, change in timed.items()
+    }
+    judgements = [judge(gate, found.counts, times, found.lost) for gate in gates]
     return [_with_culprit(found, one) if one.failed and one.known else one for one in judgements]
 
 
 def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
-    culprit, place = _culprit(found, judgement.name) or ("", None)
-    return replace(judgement, culprit=culprit, source=place)
+    if judgement.name in TIMES:
+        return _with_slower(found, judgement)
+    base, new = found.runs
+    before = {key: one.amount for key, one in contributors(base, judgement.name).items()}
+    one = grown(before, contributors(new, judgement.name))
+    if one is None:
+        return judgement
+    culprit = described(judgement.name, before.get(one.key, 0.0), one)
+    return replace(judgement, culprit=culprit, source=line_of(new, one))
 
 
-def _culprit(found: RunDifference, name: str) -> tuple[str, str | None] | None:
-    """The cause of a gate's failure in words, and its line."""
-    for fact in found.facts:
-        if fact.kind == FACTS.get(name) and fact.what == "added":
-            return fact.name, fact.source
-    if found.accounts is None:
-        return None
-    base, new = found.accounts
-    if name == "syncs":
-        more = _more_waits(base, new)
-        caller = max(waits(new.trace), key=lambda who: more[who], default="")
-        if not caller or more[caller] <= 0:
-            return None
-        times, op = waits(new.trace)[caller]
-        return f"{short_name(caller)} waits for the device {times:g} times per step", source(new, "", op)
-    change = _change_behind(found, name)
-    if change is None:
-        return None
+def _with_slower(found: RunDifference, judgement: Judgement) -> Judgement:
+    """The judgement of a time with the first change that is slower; of the device's time, of its work."""
+    slower = (
+        change
+        for change in found.changes
+        if (change.busy_us if judgement.name == DEVICE_TIME else change.delta_us) > 0
+    )
+    change = next(slower, None)
+    if change is None or found.accounts is None:
+        return judgement
     before, after = change.launches
     words = change.name + (f", {before:g} → {after:g} per step" if before != after else "")
     if callers := [op for op in change.ops if op != change.name]:
         words += f", called by {', '.join(callers[:3])}"
-    return words, source_of_change(change, base, new)
-
-
-def _change_behind(found: RunDifference, name: str) -> Change | None:
-    """The largest change that is slower; for a count, the one with most launches more: of several, the one
-    that is called first, since it may have called the others."""
-    if name == STEP_TIME:
-        return next((change for change in found.changes if change.delta_us > 0), None)
-    if name not in _WANTED:
-        return None
-    leaves = [part for change in found.changes for part in (change.parts or (change,))]
-    more = [one for one in leaves if one.launches[1] > one.launches[0] and _WANTED[name](one)]
-    more.sort(key=lambda one: one.calls[1] or 0)
-    return max(more, key=lambda one: round(one.launches[1] - one.launches[0], 2), default=None)
-
-
-def _has_copies(change: Change) -> bool:
-    return any(work.name.startswith("Memcpy") for work in change.new)
+    return replace(judgement, culprit=words, source=source_of_change(change, *found.accounts))

@@ -1,9 +1,10 @@
-"""``--fail-on``: limits of growth. Counts are exact; time fails only with its whole interval."""
+"""``--fail-on``: limits of growth. Counts are exact; times fail only with their whole interval."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +14,8 @@ from kinetoscope.comparison.counts import COUNTED, Counts
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.statistics.intervals import Ratio
 
-STEP_TIME = "step_time"
+STEP_TIME, DEVICE_TIME = "step_time", "device_time"
+TIMES = (STEP_TIME, DEVICE_TIME)
 NUMBER = r"[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}"
 AMOUNT = rf"\s*({NUMBER})\s*(%|[A-Za-zµ]*)\s*"
 _GATE = re.compile(rf"\s*([a-z]+(?:[_ -][a-z]+)*)\s*(>=|>){AMOUNT}")
@@ -58,7 +60,7 @@ def parse(text: str) -> Gate:
         UsageError: the text is no such expression, or nothing has that name.
     """
     match = _GATE.fullmatch(text)
-    names = [STEP_TIME, *COUNTED]
+    names = [*TIMES, *COUNTED]
     if match is None or match[4] not in (*UNITS, "%"):
         raise UsageError(
             f"{text[:LONGEST]!r} is no gate",
@@ -69,7 +71,7 @@ def parse(text: str) -> Gate:
     name, unit = re.sub("[ -]", "_", match[1]), match[4]
     if name not in names:
         raise UsageError(f"nothing is called {name!r}", where=f"--fail-on {text!r}", hint=meant(name, names))
-    measured = _TIMES if name == STEP_TIME else _SIZES if COUNTED[name].unit == "B" else set[str]()
+    measured = _TIMES if name in TIMES else _SIZES if COUNTED[name].unit == "B" else set[str]()
     if unit not in ("", "%") and unit not in measured:
         raise UsageError(f"{name} is not measured in {unit}", where=f"--fail-on {text!r}")
     share = unit == "%"
@@ -81,26 +83,28 @@ def parse(text: str) -> Gate:
 def judge(
     gate: Gate,
     counts: tuple[Counts, Counts],
-    step: tuple[float, Ratio] | None,
+    times: Mapping[str, tuple[float, Ratio] | None],
     lost: Sequence[str] = (),
 ) -> Judgement:
     """Judge what was counted and timed by a gate.
 
     Args:
         counts: before and now.
-        step: the base's step (µs), and the ratio of the new one to it with its interval.
+        times: the base's step and the device's time in it (µs) by the gates' names, each with the ratio of
+            the new one to it and its interval; what is not in it was not recorded.
         lost: what is missing of the recordings.
 
     A gate that cannot be judged has failed: one that passes what it has not seen protects from nothing.
     """
     if lost:
         return _unknown(gate, lost[0])
-    if gate.name == STEP_TIME:
-        if step is None:
-            return _unknown(gate, "no step was recorded in one of them")
-        base_us, ratio = step
+    if gate.name in TIMES:
+        if (timed := times.get(gate.name)) is None:
+            nothing = "no step was recorded" if gate.name == STEP_TIME else "no device worked"
+            return _unknown(gate, f"{nothing} in one of them")
+        base_us, ratio = timed
         passed = gate.is_passed(base_us * (ratio.low - 1), base_us)
-        return Judgement(gate.text, gate.name, not passed, step_words(base_us, ratio))
+        return Judgement(gate.text, gate.name, not passed, time_words(gate.name, base_us, ratio))
     before, after = (side[gate.name] for side in counts)
     if before is None or after is None:
         which = "base" if before is None else "new run"
@@ -120,13 +124,27 @@ def _unknown(gate: Gate, why: str) -> Judgement:
     return Judgement(gate.text, gate.name, True, f"cannot be judged: {why}", known=False)
 
 
-def step_words(base_us: float, ratio: Ratio) -> str:
-    """The change of the step's time, with its interval, in words."""
-    change = numbers.percent(abs(ratio.ratio - 1))
-    sign = "+" if ratio.ratio >= 1 else "−"
-    low, high = (f"{100 * (bound - 1):+.1f}".replace("-", "−") for bound in (ratio.low, ratio.high))
-    new_us = base_us * ratio.ratio
-    return f"step: {numbers.time(base_us)} → {numbers.time(new_us)}, {sign}{change} (95 %: {low} to {high} %)"
+def time_words(name: str, base_us: float, ratio: Ratio) -> str:
+    """The change of the step's time, or of the device's in it, in words."""
+    what = "step" if name == STEP_TIME else "device time"
+    change, sign = numbers.percent(abs(ratio.ratio - 1)), "+" if ratio.ratio >= 1 else "−"
+    times = f"{what}: {numbers.time(base_us)} → {numbers.time(base_us * ratio.ratio)}"
+    return f"{times}, {sign}{change} ({interval_words(ratio.low - 1, ratio.high - 1)})"
+
+
+# Beyond these shares of the base an interval says nothing that a sentence would not.
+TELLING = (-0.5, 1.0)
+
+
+def interval_words(low: float | None, high: float | None) -> str:
+    """The 95 % interval of a change, as shares of the base; None: without a bound."""
+    if low is None or high is None or (low <= TELLING[0] and high >= TELLING[1]):
+        return "it may be half as long or twice as long"
+    bounds = (
+        f"{100 * bound:+.1f}".replace("-", numbers.MINUS) if math.isfinite(bound) else "∞"
+        for bound in (low, high)
+    )
+    return f"95 %: {' to '.join(bounds)} %"
 
 
 def failed(judgements: Sequence[Judgement]) -> list[str]:

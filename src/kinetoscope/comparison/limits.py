@@ -10,15 +10,15 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.comparison.account import Account, recorded_account
-from kinetoscope.comparison.counts import COUNTED, counts, waits
-from kinetoscope.comparison.gates import AMOUNT, UNITS
-from kinetoscope.comparison.places import source
+from kinetoscope.comparison.account import recorded_account
+from kinetoscope.comparison.contributors import contributors, described
+from kinetoscope.comparison.counts import COUNTED, counts
+from kinetoscope.comparison.gates import AMOUNT, DEVICE_TIME, UNITS
+from kinetoscope.comparison.places import line_of, source
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import LoadedRun
 
-DEVICE_TIME = "device_time"
 PAGEABLE = "no_pageable_copies"
 NAMES = (*(f"max_{name}" for name in COUNTED), f"max_{DEVICE_TIME}", PAGEABLE)
 # The rules whose findings say why there are so many, and what to do.
@@ -32,8 +32,6 @@ RULES = {
     "launches": ("many-tiny-kernels", "optimizer-not-fused", "overhead-bound"),
     "eager_kernels": ("unfused-elementwise", "eager-remainder"),
 }
-# For these, the work that is launched most is named as the cause.
-LAUNCHED = ("launches", "eager_kernels", "copies", "pageable_copies", "ops", DEVICE_TIME)
 SHOWN = 3
 
 
@@ -107,35 +105,21 @@ def _why(run: LoadedRun, name: str) -> Iterable[str]:
         if finding.rule in RULES.get(name, ()):
             place = f" ({finding.source})" if finding.source else ""
             yield f"{finding.rule}: {finding.title}{place}. {finding.advice}"
-    if run.compilation is not None and name == "graph_breaks":
-        for row in run.compilation.graph_breaks:
-            yield f"{row.file}:{row.line}: {row.reason}"
-    if run.compilation is not None and name == "recompilations":
-        for row in run.compilation.recompilations:
-            reason = row.reasons[0].guard if row.reasons else "no reason was recorded"
-            yield f"{row.file}:{row.line} {row.function}: {reason}"
-    own = recorded_account(run)
-    if own is not None and name == "syncs":
-        yield from (_line(own, who, "", op, times) for who, (times, op) in waits(own.trace).items())
-    elif own is not None and name in LAUNCHED:
-        yield from _most(own, name)
+    if name == DEVICE_TIME:
+        yield from _longest(run)
+        return
+    for one in contributors(run, name).values():
+        yield _line(described(name, None, one), line_of(run, one))
 
 
-def _most(own: Account, name: str) -> Iterable[str]:
-    table = own.launches
-    if name in ("copies", "pageable_copies"):
-        table = table.filter(pl.col("name").str.starts_with("Memcpy"))
-    by = "us" if name == DEVICE_TIME else "launches"
-    rows = table.group_by("name", maintain_order=True).agg(
-        pl.col("op").first(), pl.col("us", "launches").sum()
-    )
-    for kernel, op, us, times in (
-        rows.sort(by, descending=True).select("name", "op", "us", "launches").iter_rows()
-    ):
-        line = _line(own, short_name(kernel), kernel, op, times)
-        yield f"{line}, {numbers.time(us)}" if name == DEVICE_TIME else line
+def _longest(run: LoadedRun) -> Iterable[str]:
+    """The work that takes most of the device's time."""
+    if (own := recorded_account(run)) is None:
+        return
+    rows = own.launches.group_by("name", maintain_order=True).agg(pl.col("op").first(), pl.col("us").sum())
+    for kernel, op, us in rows.sort("us", descending=True).iter_rows():
+        yield _line(f"{short_name(kernel)}, {numbers.time(us)} per step", source(own, kernel, op))
 
 
-def _line(own: Account, who: str, kernel: str, op: int | None, times: float) -> str:
-    place = source(own, kernel, op)
-    return f"{who}, {times:g} times" + (f" ({place})" if place else "")
+def _line(words: str, place: str | None) -> str:
+    return words + (f" ({place})" if place else "")

@@ -8,9 +8,11 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope.analysis.compiled.join import source_of
-from kinetoscope.comparison.account import Account
+from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, SumChange, by
 from kinetoscope.comparison.comparability import has_stacks
+from kinetoscope.comparison.contributors import Contributor
+from kinetoscope.comparison.counts import counted_rank
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
 from kinetoscope.findings.rank_view import RankView
@@ -28,12 +30,22 @@ def source(account: Account, name: str, op: int | None) -> str | None:
     return evidence.source(RankView(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
 
 
+def line_of(run: LoadedRun, one: Contributor) -> str | None:
+    """``file.py:12`` of what adds to a count, where it is known."""
+    if one.source is not None:
+        return one.source
+    own, trace = account(run), counted_rank(run)
+    if own is None or trace is None:
+        return None
+    return source(own if own.trace is trace else replace(own, trace=trace), one.name, one.event)
+
+
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:
     """The line of a change by the new run, or else by the base."""
     if change.source is not None:
         return change.source
-    for account, works, event in ((new, change.new, change.calls[1]), (base, change.base, change.calls[0])):
-        if line := source(account, works[0].name if works else "", event):
+    for own, works, event in ((new, change.new, change.calls[1]), (base, change.base, change.calls[0])):
+        if line := source(own, works[0].name if works else "", event):
             return line
     return None
 

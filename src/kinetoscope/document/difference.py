@@ -49,7 +49,8 @@ class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Sums of busy time by ``categories``, ``ops``, ``modules``, ``graphs`` and ``lines`` all differ by as
     much; with that of ``idle`` it is the step's difference. ``timelines`` (of the page alone) are one step of
-    each. ``lost`` names the missing parts of either recording: no gate passes then."""
+    each. ``lost`` names the missing parts of either recording: no gate passes then. ``device_time`` is the
+    device's work in a step, which a profiler does not prolong; null where no device worked."""
 
     schema: str = SCHEMA
     kinetoscope: str
@@ -73,4 +74,5 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[Judgement] = []
     failed: list[str] = []
     lost: list[str] = []
+    device_time: StepChange | None = None
     timelines: tuple[list[DrawnWork], list[DrawnWork]] | None = None

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from kinetoscope import numbers
 from kinetoscope.comparison.compiler import Fact
+from kinetoscope.comparison.gates import interval_words
 from kinetoscope.document.difference import (
     Change,
     ComparedRun,
@@ -97,19 +98,25 @@ def headline(found: Difference) -> str:
         times += f" at the median, {before} → {after} at the mean with rare long steps"
     if step.verdict == "same":
         return f"{times}: the same {interval(step)}"
-    if step.verdict == "cannot tell":
-        return f"{times}: cannot tell {interval(step)}"
     much = numbers.percent(abs(step.fraction))
+    if step.verdict == "cannot tell":
+        sign = "+" if step.fraction >= 0 else numbers.MINUS
+        return f"{times}, {sign}{much}: cannot tell {interval(step)}"
     return f"{times}: {step.verdict} by {numbers.time(abs(step.delta_us))}, {much} {interval(step)}"
 
 
 def interval(step: StepChange) -> str:
     """The 95 % interval of the difference, in percent."""
-    bounds = [
-        f"{100 * bound:+.1f}".replace("-", numbers.MINUS) if bound is not None else "∞"
-        for bound in (step.low_fraction, step.high_fraction)
-    ]
-    return f"(95 %: {bounds[0]} to {bounds[1]} %)"
+    return f"({interval_words(step.low_fraction, step.high_fraction)})"
+
+
+def device_time(found: Difference) -> str | None:
+    """By how much the device's work in a step differs, where that is known and the step's time is not."""
+    work, step = found.device_time, found.step
+    if work is None or step is None or step.verdict != "cannot tell" or work.verdict == "cannot tell":
+        return None
+    times = f"The device's work in it: {numbers.time(work.base_us)} → {numbers.time(work.new_us)}"
+    return f"{times}, {work.verdict if work.verdict != 'same' else 'the same'} {interval(work)}"
 
 
 def reason(found: Difference) -> tuple[str, str]:

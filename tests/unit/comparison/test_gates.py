@@ -40,7 +40,7 @@ def test_a_count_fails_when_it_grew_beyond(
     text: str, before: float | None, after: float | None, failed: bool
 ) -> None:
     gate = parse(text)
-    judgement = judge(gate, counted(gate.name, before, after), None)
+    judgement = judge(gate, counted(gate.name, before, after), {})
     assert judgement.failed is failed
     assert judgement.known is (None not in (before, after))
 
@@ -58,11 +58,11 @@ def test_a_count_fails_when_it_grew_beyond(
 )
 def test_time_fails_only_with_its_whole_interval(text: str, low: float, failed: bool) -> None:
     ratio = Ratio(1.2, low, 1.5 if low else math.inf)
-    assert judge(parse(text), nothing_counted(), (1000.0, ratio)).failed is failed
+    assert judge(parse(text), nothing_counted(), {"step_time": (1000.0, ratio)}).failed is failed
 
 
 def test_no_step_is_no_pass() -> None:
-    judgement = judge(parse("step_time > 3%"), nothing_counted(), None)
+    judgement = judge(parse("step_time > 3%"), nothing_counted(), {})
     assert (judgement.failed, judgement.known) == (True, False)
 
 

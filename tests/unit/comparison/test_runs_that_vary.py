@@ -3,24 +3,96 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
-from kinetoscope.comparison.step_change import A_RUN, BETWEEN_RUNS, SAME, of_one_run_each
+import pytest
+
+from kinetoscope.comparison.account import Account, account
+from kinetoscope.comparison.step_change import (
+    A_RUN,
+    A_RUN_OF_THE_HOST,
+    OF_TWO_RUNS,
+    SAME,
+    device_change,
+    of_one_run_each,
+    step_change,
+    varies,
+)
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.intervals import stands
+from traces import call, host, kernel, step, trace
 
 
-def run(chance: random.Random) -> list[float]:
+def run(chance: random.Random, vary: float) -> list[float]:
     """The steps of a run (µs): all by one factor, each by a third as much on its own."""
-    factor = chance.gauss(1, A_RUN)
-    return [1000 * factor * chance.gauss(1, A_RUN / 3) for _ in range(40)]
+    factor = chance.lognormvariate(0, vary)
+    return [1000 * factor * chance.lognormvariate(0, vary / 3) for _ in range(40)]
 
 
-def test_one_run_a_side_is_wrong_one_time_in_twenty() -> None:
+@pytest.mark.parametrize("vary", [A_RUN, A_RUN_OF_THE_HOST])
+def test_one_run_a_side_is_wrong_one_time_in_twenty(vary: float) -> None:
     verdicts = []
     for seed in range(200):
         chance = random.Random(seed)
-        ratio, _ = of_one_run_each(run(chance), run(chance))
-        verdicts.append(stands(ratio, SAME + BETWEEN_RUNS))
+        ratio, _ = of_one_run_each(run(chance, vary), run(chance, vary), vary)
+        verdicts.append(stands(ratio, SAME + OF_TWO_RUNS * vary))
     wrong = sum(verdict in ("faster", "slower") for verdict in verdicts)
     assert wrong <= 10
-    slower = of_one_run_each([1000.0 + step for step in range(40)], [1300.0 + step for step in range(40)])[0]
-    assert stands(slower, SAME + BETWEEN_RUNS) == "slower"
+
+
+def test_the_host_s_part_of_a_step_varies_more_than_the_device_s() -> None:
+    assert varies(1.0) == A_RUN
+    assert varies(0.0) == A_RUN_OF_THE_HOST
+    assert varies(1.0) < varies(0.9) < varies(0.5) < varies(0.0)
+
+
+def profiled(step_us: float, work_us: float, unprofiled_us: float | None = None) -> Account:
+    """Six steps, each a little longer than the one before, in which a kernel runs; timed without the profiler
+    too, or not."""
+    events: list[dict[str, Any]] = []
+    begin = 1000.0
+    for number in range(6):
+        length = step_us * (1 + number / 1000)
+        events += [
+            step(number, begin, length),
+            host("aten::mm", begin + 1, 4),
+            call("cudaLaunchKernel", begin + 2, 2, number + 1),
+            kernel("gemm", begin + 5, work_us * (1 + number / 1000), number + 1),
+        ]
+        begin += length
+    timings = StepTimings(
+        unprofiled_s=tuple(unprofiled_us * (1 + n / 1000) / 1e6 for n in range(20)) if unprofiled_us else ()
+    )
+    manifest = Manifest(ranks=(RankRecord(rank=0, steps=timings),)) if unprofiled_us else None
+    found = account(LoadedRun((trace(*events),), manifest=manifest))
+    assert found is not None
+    return found
+
+
+def test_a_profiled_step_that_the_host_sets_the_pace_of_is_not_judged() -> None:
+    """Without the profiler it may be anything from the device's work to what was recorded."""
+    found = step_change([profiled(1000, 100)], [profiled(600, 100)])
+    assert found.verdict == "cannot tell"
+    assert found.fraction == pytest.approx(-0.4, abs=0.01), "the estimate is shown all the same"
+    assert "profiled" in found.basis
+
+
+def test_a_profiled_step_that_the_device_sets_the_pace_of_is_judged() -> None:
+    assert step_change([profiled(1000, 990)], [profiled(600, 595)]).verdict == "faster"
+
+
+def test_the_device_s_work_is_compared_where_the_step_cannot_be() -> None:
+    base, new = profiled(1000, 300), profiled(1000, 200)
+    assert step_change([base], [new]).verdict == "cannot tell"
+    found = device_change([base], [new])
+    assert found is not None
+    assert found.verdict == "faster"
+    assert found.base_us == pytest.approx(300, rel=0.01)
+    assert found.new_us == pytest.approx(200, rel=0.01)
+
+
+def test_single_runs_of_a_host_s_program_are_not_told_apart_by_what_runs_differ_by() -> None:
+    one = profiled(1000, 100, unprofiled_us=800)
+    assert step_change([one], [profiled(1000, 100, unprofiled_us=1200)]).verdict == "cannot tell"
+    assert step_change([one], [profiled(3000, 100, unprofiled_us=2900)]).verdict == "slower"

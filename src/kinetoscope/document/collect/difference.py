@@ -85,6 +85,7 @@ def build(
         gates=list(judgements),
         failed=failed(judgements),
         lost=list(found.lost),
+        device_time=found.device_time,
         timelines=lanes,
     )
 
