@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    import shlex
 
     from kinetoscope.comparison import baseline
     from kinetoscope.comparison.gates import parse
@@ -44,7 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     kept = baseline.read(file)
     rows = baseline.checked(load_shown(arguments.inputs), kept, gates)
+    again = f"kinetoscope check {shlex.join(arguments.inputs)} --against {shlex.quote(str(file))} --update"
     _options.answer(
-        arguments, view.document(rows), lambda: view.listing(_options.first(rows, arguments.limit))
+        arguments, view.document(rows), lambda: view.listing(_options.first(rows, arguments.limit), again)
     )
     return 1 if any(row.failed for row in rows) else 0

@@ -78,8 +78,8 @@ def counted_rank(run: LoadedRun) -> Trace | None:
 
 
 class Counted(NamedTuple):
-    """The events that one quantity counts: ``step``, ``name``, and ``op``, the row of ``host_events`` that made
-    it (or null); ``measure`` where each counts for more than one."""
+    """The events that one quantity counts: ``step``, ``name``, and ``op``, the row of ``host_events`` that
+    made it (or null); ``measure`` where each counts for more than one."""
 
     events: pl.DataFrame
     measure: pl.Expr = pl.len()

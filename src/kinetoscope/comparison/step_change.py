@@ -29,7 +29,7 @@ from kinetoscope.statistics.intervals import (
 A_RUN, A_RUN_OF_THE_HOST = 0.03, 0.27
 # Two runs that vary by a standard deviation differ by so many times that, 19 times in 20, at most.
 OF_TWO_RUNS = 1.96 * math.sqrt(2)
-# Steps are the same where the whole interval is so near to 1; the allowance for runs is added.
+# Steps are the same where the whole interval is so near to 1; the allowance for the device's runs is added.
 SAME = 0.01
 
 
@@ -114,7 +114,7 @@ def _change(
         fraction=(new_us - base_us) / base_us if base_us else 0.0,
         low_fraction=_bound(low / base_us) if base_us else None,
         high_fraction=_bound(high / base_us) if base_us else None,
-        verdict=stands(ratio, SAME + allowance),
+        verdict=stands(ratio, SAME + min(allowance, OF_TWO_RUNS * A_RUN)),
         basis=basis,
         unit=unit,
         mean_us=mean_us,

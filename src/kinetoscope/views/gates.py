@@ -9,7 +9,7 @@ import msgspec
 
 from kinetoscope.comparison.gates import STEP_TIME
 from kinetoscope.document.difference import Judgement
-from kinetoscope.render.blocks import Block, Line, Text
+from kinetoscope.render.blocks import Block, Commands, Line, Text
 
 
 def document(gates: Sequence[Judgement]) -> dict[str, object]:
@@ -18,12 +18,15 @@ def document(gates: Sequence[Judgement]) -> dict[str, object]:
     return {"gates": rows, "failed": [gate.gate for gate in gates if gate.failed]}
 
 
-def listing(gates: Sequence[Judgement]) -> Iterable[Block]:
-    """The step first, whatever became of it; then the gates that failed, then those that passed."""
+def listing(gates: Sequence[Judgement], update: str = "") -> Iterable[Block]:
+    """The step first, whatever became of it; then the gates that failed, then those that passed. ``update`` is
+    the command that accepts what failed."""
     first = [gate for gate in gates if gate.name == STEP_TIME]
     others = [gate for gate in gates if gate.name != STEP_TIME]
     yield from gate_lines([*first, *(gate for gate in others if gate.failed)])
     yield from gate_lines([gate for gate in others if not gate.failed])
+    if update and any(gate.failed and gate.known for gate in gates):
+        yield Commands(((update, "if the change was meant"),))
 
 
 def gate_lines(gates: Iterable[Judgement], overflow: Literal["cut", "whole"] = "whole") -> Iterable[Block]:

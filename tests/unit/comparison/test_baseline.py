@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from kinetoscope.comparison import baseline as baselines
 from kinetoscope.comparison.gates import parse
 from kinetoscope.comparison.limits import amount
 from kinetoscope.errors import InputError, UsageError
+from kinetoscope.recording.manifest import Environment, Manifest
+from kinetoscope.sources.run import load
 
 TRACE = Path(__file__).parents[2] / "fixtures" / "h200_breaks" / "breaks.json.gz"
 
@@ -104,14 +107,14 @@ def test_faster_never_fails_by_default_but_fails_a_gate_that_was_asked_for(
     kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fewer = {**kept["counts"], "launches": kept["counts"]["launches"] - 3}
-    slower = [2 * us for us in kept["steps_us"]]
+    slower = {name: [10 * us for us in kept[name]] for name in ("steps_us", "device_us")}
     assert checked({**kept, "counts": fewer}, tmp_path) == 1
     capsys.readouterr()
-    assert checked({**kept, "counts": fewer, "steps_us": slower}, tmp_path) == 0
+    assert checked({**kept, "counts": fewer, **slower}, tmp_path) == 0
     said = capsys.readouterr().out.splitlines()
     assert "step_time > 5%: step:" in said[0]  # the step stands first
     assert any("launches > 0" in line and "it may, since the step is faster" in line for line in said)
-    asked = {**kept, "counts": fewer, "steps_us": slower}
+    asked = {**kept, "counts": fewer, **slower}
     assert checked(asked, tmp_path, "--fail-on", "launches > 0") == 1
 
 
@@ -131,8 +134,50 @@ def test_the_culprit_is_of_what_is_counted(
 def test_times_of_another_kind_cannot_be_judged(
     kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert checked({**kept, "step_basis": "as it runs"}, tmp_path, "--json") == 1
+    """A gate that was asked for fails; unasked, times are left out, and it says so."""
+    other = {**kept, "step_basis": "as it runs"}
+    assert checked(other, tmp_path, "--json", "--fail-on", "step_time > 5%") == 1
     assert json.loads(capsys.readouterr().out)["failed"] == ["step_time > 5%"]
+    assert checked(other, tmp_path) == 0
+    assert "not judged: the baseline's steps were timed as it runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"load": 9.0, "cores": 2}, "the machine was busy when the baseline was recorded"),
+        ({"cpu": "another"}, "another processor"),
+        ({"torch": "1.0"}, "another torch"),
+        ({"command": ["train.py", "--batch", "8"]}, "another command"),
+    ],
+)
+def test_times_of_another_machine_are_not_judged(
+    change: dict[str, Any], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load(TRACE)
+    environment = Environment(cpu="this", cpu_count=2, torch="2.11", load_average=0.5)
+    run = replace(run, manifest=Manifest(command=("train.py", "--batch", "4"), environment=environment))
+    kept = baselines.of(run)
+    assert not [row for row in baselines.checked(run, kept, []) if not row.known]
+    rows = baselines.checked(run, msgspec.structs.replace(kept, **change), [])
+    times = [row for row in rows if row.name in ("step_time", "device_time")]
+    assert [row.failed for row in times] == [False, False]
+    assert all(why in row.words for row in times)
+
+
+def test_the_step_is_in_every_answer(
+    kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checked(kept, tmp_path, "--fail-on", "launches > 0") == 0
+    assert "step: 210 µs → 210 µs" in capsys.readouterr().out
+
+
+def test_what_was_meant_is_kept_by_updating(
+    kept: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {**kept["counts"], "launches": 0}
+    assert checked({**kept, "counts": counts}, tmp_path) == 1
+    assert "--update" in capsys.readouterr().out
 
 
 def test_a_count_that_the_baseline_lacks_cannot_be_judged(kept: dict[str, Any], tmp_path: Path) -> None:
