@@ -24,6 +24,7 @@ from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import window
+from kinetoscope.comparison.counts import launched_in_steps
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
@@ -209,7 +210,7 @@ def _pieces(run: LoadedRun, trace: Trace, steps: pl.Series, device: int | None) 
     host = trace.host_events
     table = belonging(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
     if len(trace.steps):
-        table = table.filter(pl.col("step").is_in(steps.implode()))
+        table = launched_in_steps(trace, table.filter(pl.col("step").is_in(steps.implode())))
     else:
         table = table.with_columns(step=pl.lit(WHOLE, pl.UInt32))
     table = table.sort("start_ns", "id")

@@ -92,7 +92,7 @@ def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
         return {}
     host = trace.host_events
     kind, name = pl.col("kind").cast(pl.String), pl.col("name").cast(pl.String)
-    device = belonging(run).filter(pl.col("rank") == trace.rank)
+    device = launched_in_steps(trace, belonging(run).filter(pl.col("rank") == trace.rank))
     copies = device.filter(kind == "memcpy")
     found = {
         "launches": Counted(device),
@@ -115,6 +115,15 @@ def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
         "eager_kernels": Counted(device.filter(kind == "kernel", eager)),
         **{what: Counted(_marked(trace, events).with_columns(op="id")) for what, events in calls.items()},
     }
+
+
+def launched_in_steps(trace: Trace, device: pl.DataFrame) -> pl.DataFrame:
+    """Device work without what was launched before the recording began and is still being worked off when the
+    first step begins: of that step it is not."""
+    steps = periods(trace)
+    if steps.is_empty() or not trace.device_events["launch"].count():
+        return device
+    return device.filter(pl.col("launch").is_not_null() | (pl.col("start_ns") >= steps["start_ns"].min()))
 
 
 def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:

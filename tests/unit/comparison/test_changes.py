@@ -261,3 +261,18 @@ def test_where_the_time_cannot_be_told_what_ran_stands_before_what_took_longer()
     counted = Change(kind="sync", what="added", name="1 synchronization", delta_us=1, parts=(added,))
     assert ranked([slower, added, counted], time_known=False) == [counted, added, slower]
     assert ranked([slower, added, counted]) == [slower, added, counted]
+
+
+def test_work_launched_before_the_first_recorded_step_is_of_none() -> None:
+    """The host runs ahead: two kernels of an earlier step still run when the first recorded one begins."""
+    events: list[dict[str, Any]] = [kernel("old", 1000, 50, 901), kernel("old", 1050, 50, 902)]
+    for number in range(3):
+        begin = 1000.0 + number * STEP
+        events += [
+            step(number, begin, STEP),
+            host("aten::mm", begin + 1, 4),
+            call("cudaLaunchKernel", begin + 2, 2, number + 1),
+            kernel("a", begin + 110, 60, number + 1),
+        ]
+    found = own(LoadedRun((trace(*events),)))
+    assert dict(found.launches.select("name", "launches").iter_rows()) == {"a": 1.0}
