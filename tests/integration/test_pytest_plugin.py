@@ -32,6 +32,24 @@ def test_fixture(kinetoscope):
     with kinetoscope(max_ops=1):
         x.sin()
         x.cos()
+
+@pytest.mark.kinetoscope(max_graph_breaks=0, max_syncs=0)
+def test_compiler_reset():
+    import torch._dynamo
+    torch.ones(3).sum().item()
+    torch._dynamo.reset()
+
+@pytest.mark.kinetoscope(max_graph_breaks=0)
+def test_benchmark():
+    import sys
+    before = sys.getprofile()
+    sys.setprofile(None)  # as pytest-benchmark does around what it times
+    sys.setprofile(before)
+    torch.ones(3).sin()
+
+@pytest.mark.kinetoscope(max_launhces=0)
+def test_misspelt():
+    assert False, "it does not run"
 """
 
 
@@ -45,14 +63,17 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     # It alone, whether it is installed or stands in the path: others take longer to import than it to test.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     spread = () if workers == "0" else ("-p", "xdist", "-n", workers)
-    words = ("-p", "kinetoscope.integrations.pytest_plugin", "--strict-markers", *spread)
+    words = ("-p", "kinetoscope.integrations.pytest_plugin", "--strict-markers", "-W", "error", *spread)
     done = pytester.runpytest_subprocess(*words, timeout=110)
-    done.assert_outcomes(passed=1, failed=2)
+    done.assert_outcomes(passed=3, failed=3)
     done.stdout.fnmatch_lines_random(
         [
             "kinetoscope: max_ops=0: operators called: *",
             "kinetoscope: max_ops=1: operators called: 2",
-            "    aten::sin, 1 times (*test_limits*.py:*)",
+            "    aten::sin, 1 in all (*test_limits*.py:*)",
+            "*there is no limit 'max_launhces'*did you mean*",
+            "kinetoscope: not counted, since there is no GPU: max_launches, no_pageable_copies (of 1 test)",
+            "kinetoscope: not counted, since there is no GPU: max_syncs (of 1 test)",
         ]
     )
 

@@ -166,8 +166,9 @@ def around_compilations(before: Callable[[], None], after: Callable[[], None]) -
         after()
 
     def remove() -> None:
-        callback_handler.remove_start_callback(started)
-        callback_handler.remove_end_callback(ended)
+        with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed them, and all others
+            callback_handler.remove_start_callback(started)
+            callback_handler.remove_end_callback(ended)
 
     callback_handler.register_start_callback(started)
     callback_handler.register_end_callback(ended)

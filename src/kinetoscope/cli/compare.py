@@ -19,7 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     base = "git:BRANCH (a commit, a tag), or the other version's folder"
     add("--base", required=True, metavar="REF", help=base)
-    _options.measured_runs(parser, seconds=30.0)
+    add(
+        "--steps",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="steps of each run (default: all in its seconds)",
+    )
+    add(
+        "--seconds", type=float, default=5.0, metavar="S", help="of each run after its first step (default 5)"
+    )
+    link = "what git does not track, as a folder of data: the base has it too (may be given several times)"
+    add("--link", action="append", default=[], metavar="PATH", help=link)
     budget = "seconds for all runs together (default 300)"
     add("--budget", type=float, default=300.0, metavar="S", help=budget)
     precision = "stop once the interval is ± P %% (default 1)"
@@ -32,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.bench import kept
-    from kinetoscope.bench.versions.campaign import calibration, compare_versions
+    from kinetoscope.bench.versions.campaign import compare_versions
     from kinetoscope.bench.versions.worktree import at_hand, checked_out
     from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
     from kinetoscope.errors import UsageError
@@ -44,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
     gates = [parse(text) for text in arguments.fail_on]
     if any(gate.name != STEP_TIME for gate in gates):
         raise UsageError("runs that are only timed count nothing", where="--fail-on", hint="'step_time > 3%'")
-    with checked_out(arguments.base) as base:
+    with checked_out(arguments.base, arguments.link) as base:
         found = compare_versions(
             base,
             at_hand(),
@@ -54,7 +65,6 @@ def main(arguments: argparse.Namespace) -> int:
             seconds=arguments.seconds,
             budget_s=arguments.budget,
             precision=arguments.precision / 100,
-            calibrate=calibration(),
             progress=_options.progress,
         )
     if arguments.output:

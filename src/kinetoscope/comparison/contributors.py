@@ -63,14 +63,14 @@ def grown(before: Mapping[str, float], now: Mapping[str, Contributor]) -> Contri
     return most if most is not None and most.amount > before.get(most.key, 0.0) else None
 
 
-def described(count: str, before: float | None, one: Contributor) -> str:
-    """A contributor and by how much it grew; ``before`` is None where that is not known."""
+def described(count: str, before: float | None, one: Contributor, *, of_steps: bool = True) -> str:
+    """A contributor and by how much it grew; ``before`` is None where that is not known. ``of_steps`` is False
+    of a recording in which no steps are marked."""
     counted = COUNTED[count]
     now = numbers.quantity(one.amount, counted.unit)
     grew = now if before is None else f"{numbers.quantity(before, counted.unit)} → {now}"
-    return f"{one.name}, {grew}{' per step' if counted.per_step else ''}" + (
-        f", called by {one.op}" if one.op else ""
-    )
+    per = " per step" if counted.per_step and of_steps else " in all"
+    return f"{one.name}, {grew}{per}" + (f", called by {one.op}" if one.op else "")
 
 
 def _of_steps(run: LoadedRun, count: str) -> Iterable[Contributor]:

@@ -12,7 +12,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import recorded_account
 from kinetoscope.comparison.contributors import contributors, described
-from kinetoscope.comparison.counts import COUNTED, counts
+from kinetoscope.comparison.counts import COUNTED, counted_rank, counts
 from kinetoscope.comparison.gates import AMOUNT, DEVICE_TIME, UNITS
 from kinetoscope.comparison.places import line_of, source
 from kinetoscope.errors import UsageError, meant
@@ -33,6 +33,21 @@ RULES = {
     "eager_kernels": ("unfused-elementwise", "eager-remainder"),
 }
 SHOWN = 3
+# What a device, or the host's waiting for it, is counted by.
+OF_DEVICES = frozenset(
+    {
+        "launches",
+        "eager_kernels",
+        "syncs",
+        "copies",
+        "pageable_copies",
+        "copied_bytes",
+        "peak_memory",
+        DEVICE_TIME,
+    }
+)
+# Whose lines only Python's stacks tell; those of the compiler's are in its log.
+OF_STACKS = OF_DEVICES - {"peak_memory"} | {"ops", "graph_calls"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,8 @@ class Broken:
 
 
 def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
-    """The limits that a run exceeds; those that cannot be judged count as exceeded.
+    """The limits that a run exceeds; those that cannot be judged count as exceeded, but for those of a device
+    where there is none (see ``uncounted``).
 
     Args:
         wanted: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
@@ -56,12 +72,10 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
     """
     counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
     found: list[Broken] = []
-    for limit, given in wanted.items():
-        if limit not in NAMES:
-            raise UsageError(f"there is no limit {limit!r}", hint=meant(limit, NAMES))
-        if limit == PAGEABLE and not given:
+    left_out = uncounted(run, wanted)
+    for (limit, given), name in zip(wanted.items(), checked_names(wanted), strict=True):
+        if (limit == PAGEABLE and not given) or limit in left_out:
             continue
-        name = "pageable_copies" if limit == PAGEABLE else limit.removeprefix("max_")
         most = 0.0 if limit == PAGEABLE else amount(limit, given)
         there = counted[name]
         if there is None:
@@ -69,6 +83,29 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
         elif there > most:
             found.append(Broken(f"{limit}={given!r}", _value(name, there), tuple(_why(run, name))[:SHOWN]))
     return found
+
+
+def checked_names(wanted: Mapping[str, object]) -> list[str]:
+    """The quantities that limits are of.
+
+    Raises:
+        UsageError: there is no such limit, or its value is no amount.
+    """
+    for limit, given in wanted.items():
+        if limit not in NAMES:
+            raise UsageError(f"there is no limit {limit!r}", hint=meant(limit, NAMES))
+        if limit != PAGEABLE:
+            amount(limit, given)
+    return ["pageable_copies" if limit == PAGEABLE else limit.removeprefix("max_") for limit in wanted]
+
+
+def uncounted(run: LoadedRun, wanted: Mapping[str, object]) -> list[str]:
+    """The limits of what a device does, where there is none: nothing of theirs was counted."""
+    manifest = run.manifest
+    devices = manifest is not None and manifest.environment.devices
+    if devices or any(trace.devices for trace in run.traces):
+        return []
+    return [limit for limit, name in zip(wanted, checked_names(wanted), strict=True) if name in OF_DEVICES]
 
 
 def amount(limit: str, given: object) -> float:
@@ -108,8 +145,10 @@ def _why(run: LoadedRun, name: str) -> Iterable[str]:
     if name == DEVICE_TIME:
         yield from _longest(run)
         return
+    trace = counted_rank(run)
+    of_steps = trace is not None and len(trace.steps) > 0
     for one in contributors(run, name).values():
-        yield _line(described(name, None, one), line_of(run, one))
+        yield _line(described(name, None, one, of_steps=of_steps), line_of(run, one))
 
 
 def _longest(run: LoadedRun) -> Iterable[str]:

@@ -14,8 +14,10 @@ pytest loads this wherever kinetoscope is installed: it imports nothing until a 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from kinetoscope import profile
 
-MARKER = "kinetoscope"
+MARKER, NOT_COUNTED = "kinetoscope", "kinetoscope: not counted"
 MARKER_HELP = (
     "kinetoscope(max_launches=N, max_graph_breaks=N, max_syncs=N, max_recompilations=N, "
     "no_pageable_copies=True, max_peak_memory='2GB', max_device_time='3 ms', …): "
@@ -48,39 +50,72 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if not limits:
         return (yield)
     factory: pytest.TempPathFactory = getattr(item.config, "_tmp_path_factory")  # noqa: B009 (it has no other)
-    with _limited(factory.mktemp("kinetoscope") / "recording", limits):
+    with _limited(item, factory.mktemp("kinetoscope") / "recording", limits):
         return (yield)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which limits were not counted: they hold no more than they fail."""
+    reports = chain.from_iterable(terminalreporter.stats.values())
+    said = Counter(
+        str(value)
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == NOT_COUNTED
+    )
+    for limits, tests in said.items():
+        of = "1 test" if tests == 1 else f"{tests} tests"
+        terminalreporter.write_line(f"kinetoscope: not counted, since there is no GPU: {limits} (of {of})")
+
+
 @pytest.fixture
-def kinetoscope(tmp_path_factory: pytest.TempPathFactory) -> Limited:
+def kinetoscope(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Limited:
     """``with kinetoscope(max_launches=40) as profile: …`` applies the limits to the block; ``profile.run`` is
     its recording then."""
 
     def limited(**limits: object) -> AbstractContextManager[profile]:
-        return _limited(tmp_path_factory.mktemp("kinetoscope") / "recording", limits)
+        return _limited(request.node, tmp_path_factory.mktemp("kinetoscope") / "recording", limits)
 
     return limited
 
 
 @contextmanager
-def _limited(folder: Path, limits: dict[str, object]) -> Generator[profile]:
-    """Record the block whole, with stacks so that lines are known, and fail the test that exceeds a limit."""
+def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Generator[profile]:
+    """Record of the block what its limits need, and fail the test that exceeds one."""
     from kinetoscope import profile
+    from kinetoscope.comparison.limits import OF_DEVICES, OF_STACKS, broken, checked_names, uncounted
+    from kinetoscope.errors import UsageError
 
-    memory = "max_peak_memory" in limits
+    try:
+        names = {*checked_names(limits)}
+    except UsageError as error:
+        pytest.fail(f"kinetoscope: {error}", pytrace=False)
+    if not _has_device():
+        names -= OF_DEVICES
     log = logging.getLogger("torch.__trace")
     propagates, log.propagate = log.propagate, False  # the log belongs to the recording, not to the test
     try:
         with profile(
-            out=folder, name="test", whole=True, one_pass=True, stacks=True, memory=memory
+            out=folder,
+            name="test",
+            whole=True,
+            one_pass=True,
+            stacks=bool(names & OF_STACKS),
+            memory="peak_memory" in names,
         ) as recorded:
             yield recorded
     finally:
         log.propagate = propagates
-    from kinetoscope.comparison.limits import broken
-
+    if left_out := uncounted(recorded.run, limits):
+        item.user_properties.append((NOT_COUNTED, ", ".join(left_out)))
     found = broken(recorded.run, limits)
     if found:
         lines = (f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why) for one in found)
         pytest.fail("kinetoscope: " + "\n".join(lines) + f"\nrecording: {folder}", pytrace=False)
+
+
+def _has_device() -> bool:
+    import torch
+
+    return torch.cuda.is_available() or torch.xpu.is_available()

@@ -170,7 +170,7 @@ def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Bl
     if found.calibration is not None:
         spread = numbers.percent(found.calibration.spread)
         yield line(
-            f"the same matrix product between the runs: ± {spread} (this machine's noise)", style="dim"
+            f"runs of the same version differ by ± {spread} (the middle 80 % of the base's)", style="dim"
         )
     yield from (Line((Text(words, "yellow"),), overflow="whole") for words in what_would_tell(found))
     yield from gate_lines(gates)
@@ -183,7 +183,7 @@ def verdict(found: VersionsCompared) -> str:
     half = numbers.percent((found.high - found.low) / 2)
     change = numbers.percent(abs(found.ratio - 1))
     if found.verdict == "cannot tell":
-        return f"cannot tell, ± {half}"
+        return f"cannot tell: {'+' if found.ratio >= 1 else numbers.MINUS}{change} ± {half}"
     if found.verdict == "same":
         return f"the same, ± {half}"
     return f"{found.verdict} by {change} ± {half}"

@@ -65,3 +65,15 @@ def test_what_a_killed_comparison_left_goes_with_the_next(repository: Path, tmp_
     with checked_out("git:main"):
         assert checkouts() == 2
     assert [home.exists() for home in homes] == [False, True]
+
+
+def test_what_git_does_not_track_can_be_linked(repository: Path) -> None:
+    (repository / "data").mkdir()
+    (repository / "data" / "x.bin").write_text("kept")
+    with checked_out("git:main", ["data"]) as base:
+        assert (base.folder / "data" / "x.bin").read_text() == "kept"
+    assert (repository / "data" / "x.bin").read_text() == "kept", "the link went, not what it leads to"
+    for path in ("x.py", "missing"):
+        with pytest.raises(UsageError), checked_out("git:main", [path]):
+            pass
+    assert checkouts() == 0

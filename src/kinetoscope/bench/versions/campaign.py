@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.bench.measure.device import import_torch
 from kinetoscope.bench.tune.program import run_trial
 from kinetoscope.bench.tune.results import steady
 from kinetoscope.bench.tune.settings import Setting
@@ -25,8 +24,8 @@ SCHEMA = "kinetoscope.compare/1"
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Times (s) of the same work between the runs; ``spread`` is the half of their middle 80 %, as a share
-    of their median."""
+    """Times (s) of the same work in every run, the base's step; ``spread`` is the half of their middle 80 %,
+    as a share of their median: by how much runs of one program differ here."""
 
     samples_s: tuple[float, ...]
     spread: float
@@ -73,6 +72,8 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
 
 # An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
 FEWEST_PAIRS = 6
+# Each run is timed for so many seconds, however short its steps are.
+SECONDS, MANY = 5.0, 1_000_000
 AS_WRITTEN = Setting(as_written=True)
 
 RunVersion = Callable[[Version, TrialRequest, Sequence[str]], TrialResult]
@@ -89,12 +90,11 @@ def compare_versions(
     words: Sequence[str],
     *,
     module: bool = False,
-    steps: int = 40,
-    seconds: float = 30.0,
+    steps: int = MANY,
+    seconds: float = SECONDS,
     budget_s: float = 300.0,
     precision: float = 0.01,
     launch: RunVersion = run_version,
-    calibrate: Callable[[], float] | None = None,
     clock: Callable[[], float] = time.monotonic,
     progress: Callable[[str], None] = lambda _: None,
 ) -> VersionsCompared:
@@ -105,8 +105,9 @@ def compare_versions(
     stop depends on how wide the interval is, never on where it lies.
 
     Args:
-        steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``.
-        launch: makes one run (tests give their own); ``calibrate`` times work that is always the same.
+        steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``: runs of
+            short steps are as long as those of long ones.
+        launch: makes one run (tests give their own).
 
     Raises:
         ProgramError: a version fails, or has no steps.
@@ -116,7 +117,6 @@ def compare_versions(
     words = words if module else [_relative(words[0], new), *words[1:]]
     _check(versions, words, module)
     reports: tuple[list[TrialResult], list[TrialResult]] = ([], [])
-    calibrated: list[float] = []
     loads: list[float] = []
     began = clock()
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
@@ -125,8 +125,6 @@ def compare_versions(
             pairs = len(reports[1])
             progress(f"pair {pairs + 1}{_so_far(reports)}")
             for side in (0, 1) if pairs % 2 == 0 else (1, 0):
-                if calibrate is not None:
-                    calibrated.append(calibrate())
                 reports[side].append(_usable(launch(versions[side], order, words), versions[side]))
             loads += _load()
             spent, pairs = clock() - began, pairs + 1
@@ -147,7 +145,7 @@ def compare_versions(
         pairs=pairs,
         stopped="precise" if narrow else "out of time",
         seconds=spent,
-        calibration=_calibration(calibrated) if calibrated else None,
+        calibration=_calibration(_steps_s(reports[0])),
         load=distribution.median(loads) if loads else None,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
@@ -185,7 +183,13 @@ def _check(versions: Sequence[Version], words: Sequence[str], module: bool) -> N
 def _usable(report: TrialResult, version: Version) -> TrialResult:
     if report.error is not None:
         raise ProgramError(
-            f"the program fails in {version.label}: {report.error}", hint="its output is above"
+            f"the program fails in {version.label}: {report.error}",
+            hint="its output is above"
+            + (
+                "; what git does not track, as data, is in it with --link FOLDER"
+                if version.instead_of
+                else ""
+            ),
         )
     if len(report.steps_s) < 3:
         raise ProgramError(
@@ -223,38 +227,7 @@ def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
     )
 
 
-def _calibration(samples: list[float]) -> Calibration:
+def _calibration(samples: Sequence[float]) -> Calibration:
     middle = distribution.median(samples)
     spread = (distribution.quantile(samples, 0.9) - distribution.quantile(samples, 0.1)) / 2 / middle
     return Calibration(samples_s=tuple(samples), spread=spread)
-
-
-ON_DEVICE, ON_HOST = 2048, 192  # rows of the square product that is calculated
-CALLS, SAMPLES = 20, 5
-
-
-def calibration() -> Callable[[], float]:
-    """Make a timer of a matrix product: seconds of one call, the median of a few samples. On the device
-    where there is one."""
-    torch = import_torch()
-    on_device = torch.cuda.is_available()
-    size = ON_DEVICE if on_device else ON_HOST
-    left = torch.full((size, size), 0.5, device="cuda" if on_device else "cpu")
-
-    def wait() -> None:
-        if on_device:
-            torch.cuda.synchronize()
-
-    def sample() -> float:
-        wait()
-        began = time.perf_counter()
-        for _ in range(CALLS):
-            torch.mm(left, left)
-        wait()
-        return (time.perf_counter() - began) / CALLS
-
-    def timed() -> float:
-        sample()
-        return distribution.median([sample() for _ in range(SAMPLES)])
-
-    return timed

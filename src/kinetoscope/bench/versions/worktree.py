@@ -53,11 +53,14 @@ def at_hand() -> Version:
 
 
 @contextmanager
-def checked_out(reference: str) -> Generator[Version]:
+def checked_out(reference: str, links: Sequence[str] = ()) -> Generator[Version]:
     """The version that ``git:REF`` or a folder names; what git checks out is removed afterwards.
 
+    Args:
+        links: paths, as seen from here, that the checkout has links to: what git does not track.
+
     Raises:
-        UsageError: there is no such folder, or no repository here.
+        UsageError: there is no such folder, no repository here, or nothing to link.
         InputError: git does not know the reference.
     """
     here = Path.cwd().resolve()
@@ -92,6 +95,8 @@ def checked_out(reference: str) -> Generator[Version]:
         if _git(here, "worktree", "add", "--quiet", "--detach", str(tree), commit) is None:
             raise InputError("git cannot check it out", where=reference)
         try:
+            for path in links:
+                _link(here / path, tree / here.relative_to(top) / path)
             yield Version(f"{reference} ({commit[:10]})", tree / here.relative_to(top), tree, top)
         finally:
             _git(here, "worktree", "remove", "--force", str(tree))
@@ -115,6 +120,19 @@ def ended_in_order() -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _link(path: Path, place: Path) -> None:
+    """Link a path of the working tree to its place in the checkout.
+
+    Raises:
+        UsageError: there is no such path, or the checkout has its own.
+    """
+    if not path.exists() or place.exists():
+        what = "the base has its own" if path.exists() else "there is nothing to link"
+        raise UsageError(what, where=f"--link {path.name}", hint="a file or folder that git does not track")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(path.resolve())
 
 
 def _forget_abandoned(here: Path) -> None:
