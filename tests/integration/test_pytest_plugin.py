@@ -71,7 +71,8 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
             "kinetoscope: max_ops=0: operators called: *",
             "kinetoscope: max_ops=1: operators called: 2",
             "    aten::sin, 1 in all (*test_limits*.py:*)",
-            "*there is no limit 'max_launhces'*did you mean*",
+            "kinetoscope: there is no limit 'max_launhces'",
+            "  hint:  did you mean max_launches*",
             "kinetoscope: not counted, since there is no GPU: max_launches, no_pageable_copies (of 1 test)",
             "kinetoscope: not counted, since there is no GPU: max_syncs (of 1 test)",
         ]

@@ -87,10 +87,13 @@ def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Gene
     from kinetoscope.comparison.limits import OF_DEVICES, OF_STACKS, broken, checked_names, uncounted
     from kinetoscope.errors import UsageError
 
+    names, wrong = set[str](), ""
     try:
-        names = {*checked_names(limits)}
+        names.update(checked_names(limits))
     except UsageError as error:
-        pytest.fail(f"kinetoscope: {error}", pytrace=False)
+        wrong = f"kinetoscope: {error}"
+    if wrong:  # before the test runs
+        pytest.fail(wrong, pytrace=False)
     if not _has_device():
         names -= OF_DEVICES
     log = logging.getLogger("torch.__trace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TextIO
@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.console import Console
 
 from kinetoscope import numbers
+from kinetoscope.comparison.changes import KERNEL, OF_TIMES
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.gates import interval_words
 from kinetoscope.document.difference import (
@@ -19,6 +20,7 @@ from kinetoscope.document.difference import (
     CountChange,
     Difference,
     FindingChange,
+    Judgement,
     StepChange,
     SumChange,
 )
@@ -61,6 +63,7 @@ WHOLE = {
 # A file is small enough for a comment on a pull request.
 FILE = {"lead": 99, "gates": 99, "changes": 8, "counts": 12, "findings": 6, "code": 60}
 PARTS, FILE_PARTS = 2, 3  # of each change
+LEADING = 2  # failed gates that the heading names
 PAGE = 60  # rows of a table of a page
 SHOWN, SMALL = 8, 0.002  # changes that a page does not fold: so many, and all above this part of the step
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
@@ -126,6 +129,13 @@ def reason(found: Difference) -> tuple[str, str]:
     if found.step.verdict in ("faster", "slower"):
         return "Because of", f"sums to the {found.step.unit}'s difference"
     return "What differs", "what was done otherwise first; times alone may be noise"
+
+
+def failures(failed: Sequence[Judgement]) -> str:
+    """What failed, with the lines that did it."""
+    words = (f"{gate.words}{f' ({gate.source})' if gate.source else ''}" for gate in failed[:LEADING])
+    more = f"; and {len(failed) - LEADING} more" if len(failed) > LEADING else ""
+    return "; ".join(words) + more
 
 
 def next_step(found: Difference) -> str | None:
@@ -243,7 +253,9 @@ def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
     if found.changes or found.facts:
         parts = FILE_PARTS if extent == "file" else PARTS
         sections["changes"] = (
-            partial(_foldable_changes, found) if extent == "page" else partial(_changes, found, parts)
+            partial(_foldable_changes, found)
+            if extent == "page"
+            else partial(_changes, found, parts, extent == "whole")
         )
     sections["counts"] = partial(_counts, found)
     if found.findings_gone or found.findings_come:
@@ -267,7 +279,13 @@ def _cut(text: str) -> Line:
 def _lead(found: Difference, most: int) -> Iterable[Block]:
     step = found.step
     mark = "⚠️" if found.lost else MARKS.get(step.verdict, "⚪") if step else "⚪"
-    yield Only("page", Heading(f"{mark} {headline(found)}", level=3))
+    failed = [gate for gate in found.gates if gate.failed]
+    first = (
+        f"❌ {failures(failed)}; {headline(found)}"
+        if failed and not found.lost
+        else f"{mark} {headline(found)}"
+    )
+    yield Only("page", Heading(first, level=3))
     yield _cut(title(found))
     yield Status(REMARKS[found.comparability], found.comparability == "good", COMPARABLE[found.comparability])
     if found.why:
@@ -275,6 +293,8 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
     yield from rest(len(found.why) - most, "difference")
     yield Line()
     yield Only("screen", Prose(headline(found), f"bold {STEP.get(step.verdict, '') if step else ''}".strip()))
+    if work := device_time(found):
+        yield line(work)
     if step:
         yield _cut(step.basis)
     if advice := next_step(found):
@@ -288,21 +308,36 @@ def _page_lead(found: Difference, most: int) -> Iterable[Block]:
     yield Status(REMARKS[found.comparability], found.comparability == "good")
     if found.why:
         yield Items(tuple(found.why))
-    for words in (found.step.basis if found.step else "", next_step(found)):
+    for words in (device_time(found), found.step.basis if found.step else "", next_step(found)):
         yield from [line(words, style="dim")] if words else []
 
 
-def _changes(found: Difference, parts: int, most: int) -> Iterable[Block]:
+def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[Block]:
+    """The largest changes; where times may be noise, ``whole`` alone has rows of those of times."""
+    noise = [] if whole else [change for change in found.changes if is_noise(found, change)]
+    changes = [change for change in found.changes if change not in noise]
     yield Heading(*reason(found))
-    rows: list[tuple[Cell, ...]] = [
-        row for change in found.changes[:most] for row in _change_rows(change, parts)
-    ]
-    if left := found.changes[most:]:
-        together = numbers.signed(sum(change.delta_us for change in left))
-        rows.append((together, (Text(f"{numbers.count(len(left), 'smaller change')} together", "dim"),)))
+    rows: list[tuple[Cell, ...]] = [row for change in changes[:most] for row in _change_rows(change, parts)]
+    for left, what in ((changes[most:], "smaller change"), (noise, "change")):
+        if left:
+            together = numbers.signed(sum(change.delta_us for change in left))
+            words = "together" if left is not noise else "of time alone together: it may be noise"
+            rows.append((together, (Text(f"{numbers.count(len(left), what)} {words}", "dim"),)))
     yield Table((Column("step", "number"), Column("change", "name")), rows, heads=False)
-    for fact in _other_facts(found)[:2]:
+    facts = _other_facts(found)
+    for fact in facts[:most]:
         yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
+    yield from rest(len(facts) - most, "difference")
+
+
+def is_noise(found: Difference, change: Change) -> bool:
+    """Whether only times differ in a change, of a step whose time cannot be told; what the device's work takes is
+    known where its time is told."""
+    told = {"faster", "slower"}
+    if found.step is None or found.step.verdict in told or change.parts or change.what not in OF_TIMES:
+        return False
+    device = found.device_time is not None and found.device_time.verdict in told
+    return not (device and change.kind == KERNEL)
 
 
 def _foldable_changes(found: Difference, most: int) -> Iterable[Block]:

@@ -42,6 +42,9 @@ def _command(level: str, title: str, message: str, source: str | None) -> str:
     properties = [f"title={_property(title)}"]
     if source is not None:
         file, _, line = source.rpartition(":")
+        file = (
+            os.path.relpath(file) if os.path.isabs(file) else file
+        )  # GitHub has them from the repository's top
         place = (
             [f"file={_property(file)}", f"line={line}"] if line.isdigit() else [f"file={_property(source)}"]
         )
