@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -36,9 +37,9 @@ LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
 class Surroundings:
     """Whether two runs can be compared, and why not.
 
-    ``why`` has a sentence for everything that differs except the program. With different devices, times mean
-    nothing for the program (``none``). With different software, settings or clocks, their part of the
-    difference cannot be separated (``limited``).
+    ``why`` has a sentence for everything that differs except the program's code. With different devices or
+    programs, times mean nothing for the program (``none``). With different software, settings or clocks,
+    their part of the difference cannot be separated (``limited``).
     """
 
     comparability: Comparability
@@ -70,6 +71,9 @@ def surroundings(base: LoadedRun, new: LoadedRun) -> Surroundings:
         words = " and ".join(", ".join(names) or "no GPU" for names in devices)
         return Surroundings("none", (f"they ran on different devices: {words}", *_limits(base, new)))
     why = tuple(_limits(base, new))
+    programs = [program(run) for run in (base, new)]
+    if all(programs) and programs[0] != programs[1]:
+        return Surroundings("none", (f"they are different programs: {programs[0]} and {programs[1]}", *why))
     return Surroundings("limited" if why else "good", why)
 
 
@@ -105,9 +109,9 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
         _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
     )
     yield from _busy(base.manifest.environment, new.manifest.environment)
-    programs = [_program(manifest.command) for manifest in (base.manifest, new.manifest)]
-    if all(programs) and programs[0] != programs[1]:
-        yield f"they are different programs: {programs[0]} and {programs[1]}"
+    commands = [_arguments(manifest.command) for manifest in (base.manifest, new.manifest)]
+    if None not in commands and commands[0] != commands[1]:
+        yield f"they were run with other arguments: {' and '.join(map(repr, commands))}"
     variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
     for name in sorted({*variables[0], *variables[1]}):
         values = [found.get(name) for found in variables]
@@ -128,6 +132,13 @@ def _program(command: Sequence[str]) -> str:
     if "-m" in words[:-1]:
         return f"-m {words[words.index('-m') + 1]}"
     return next((PurePath(word).name for word in words if word.endswith(".py")), "")
+
+
+def _arguments(command: Sequence[str]) -> str | None:
+    """What a program was given; None where the program is not known."""
+    name = _program(command).removeprefix("-m ")
+    place = next((i for i, word in enumerate(command) if name and PurePath(word).name == name), None)
+    return None if place is None else shlex.join(command[place + 1 :])
 
 
 def _shown(value: str | None) -> str:

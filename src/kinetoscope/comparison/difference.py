@@ -185,11 +185,32 @@ def _around(
     known = surroundings(*runs)
     if lost:
         known = Surroundings("none", (*lost, *known.why))
+    if chosen is not None and (shapes := _other_shapes(*chosen)):
+        limited = "limited" if known.comparability == "good" else known.comparability
+        known = Surroundings(limited, (shapes, *known.why))
     if chosen is None or chosen[0].unit == chosen[1].unit:
         return known
     which = "base" if chosen[1].unit == "step" else "new one"
     why = f"in the {which} no steps are marked: all of its recording stands for one"
     return Surroundings("none", (why, *known.why))
+
+
+def _other_shapes(base: Account, new: Account) -> str | None:
+    """A sentence where most ops that both call have tensors of other shapes, as with another batch."""
+    before, now = (_shapes(one) for one in (base, new))
+    both = [op for op in before if op in now]
+    other = [op for op in both if not before[op] & now[op]]
+    if not other or len(other) <= len(both) / 2:
+        return None
+    op = max(other, key=lambda op: len(max(before[op])))
+    return f"the tensors have other shapes, as of {op}: {max(before[op])} and {max(now[op])}"
+
+
+def _shapes(one: Account) -> dict[str, set[str]]:
+    """The shapes that ops are called with, where they were recorded."""
+    shape = pl.col("shape").str.split("|").list.first()
+    known = one.launches.select("op_name", shape.alias("shape")).filter(pl.col("shape") != "").unique()
+    return {op: set(shapes) for op, shapes in known.group_by("op_name").agg("shape").iter_rows()}
 
 
 def _accounts(

@@ -12,7 +12,8 @@ from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, by, changes, ranked
 from kinetoscope.comparison.comparability import surroundings
 from kinetoscope.comparison.counts import counts
-from kinetoscope.comparison.difference import difference
+from kinetoscope.comparison.difference import difference, judged
+from kinetoscope.comparison.gates import parse
 from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
 from kinetoscope.sources.run import LoadedRun
 from traces import call, host, kernel, step, trace
@@ -276,3 +277,52 @@ def test_work_launched_before_the_first_recorded_step_is_of_none() -> None:
         ]
     found = own(LoadedRun((trace(*events),)))
     assert dict(found.launches.select("name", "launches").iter_rows()) == {"a": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("command", "comparability", "why"),
+    [
+        (("python", "a/train.py", "--batch", "512"), "limited", "they were run with other arguments"),
+        (
+            ("python", "other.py", "--batch", "256"),
+            "none",
+            "they are different programs: train.py and other.py",
+        ),
+        (("python", "b/train.py", "--batch", "256"), "good", None),
+    ],
+)
+def test_other_arguments_limit_a_comparison_and_another_program_forbids_it(
+    command: tuple[str, ...], comparability: str, why: str | None
+) -> None:
+    one = run(("aten::mm", "a", 10, 30))
+    sides = (
+        replace(one, manifest=Manifest(command=words))
+        for words in (("python", "train.py", "--batch", "256"), command)
+    )
+    found = surroundings(*sides)
+    assert found.comparability == comparability
+    assert found.why[0].startswith(why) if why else not found.why
+
+
+def test_other_shapes_are_said_first() -> None:
+    def of(batch: int) -> LoadedRun:
+        events = [step(0, 1000, STEP), host("aten::mm", 1001, 4, **{"Input Dims": [[batch, 8], [8, 8]]})]
+        return LoadedRun((trace(*events, call("cudaLaunchKernel", 1002, 2, 1), kernel("a", 1010, 30, 1)),))
+
+    found = difference([of(256)], [of(512)])
+    assert found.surroundings.comparability == "limited"
+    assert "other shapes, as of aten::mm: [[256" in found.surroundings.why[0]
+
+
+def test_a_failed_gate_names_what_is_counted() -> None:
+    """More waits, and more of another kernel: each gate names its own."""
+    base = run(("aten::mm", "a", 10, 10))
+    new = run(("aten::mm", "a", 10, 10), ("aten::sin", "b", 30, 5), ("aten::sin", "b", 40, 5), waits=5)
+    found = difference([base], [new])
+    gates = {
+        gate.name: gate
+        for gate in judged(found, [parse(f"{name} > 0") for name in ("launches", "syncs", "ops")])
+    }
+    assert gates["launches"].culprit == "b, 0 → 2 per step, called by aten::sin"
+    assert gates["syncs"].culprit == "aten::item, 0 → 1 per step"
+    assert gates["ops"].culprit == "aten::sin, 0 → 2 per step"

@@ -83,7 +83,7 @@ def test_a_profiled_step_that_the_device_sets_the_pace_of_is_judged() -> None:
 
 
 def test_the_device_s_work_is_compared_where_the_step_cannot_be() -> None:
-    base, new = profiled(1000, 300), profiled(1000, 200)
+    base, new = profiled(1000, 300), profiled(1010, 200)
     assert step_change([base], [new]).verdict == "cannot tell"
     found = device_change([base], [new])
     assert found is not None

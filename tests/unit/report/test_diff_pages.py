@@ -75,10 +75,22 @@ def test_the_whole_listing_shows_every_change() -> None:
 
 def test_the_gates_failed_and_say_who_did_it() -> None:
     gates = {gate.name: gate for gate in found().gates}
-    assert found().failed == ["launches > 0", "syncs > 0", "step_time > 3%", "graph_breaks > 0"]
+    assert found().failed == ["launches > 0", "syncs > 0", "graph_breaks > 0"]
+    assert not gates["step_time"].failed, "single runs of a host-bound step"
     assert "Memcpy DtoH" in gates["launches"].culprit
     assert "_local_scalar_dense" in gates["syncs"].culprit
     assert "cannot be judged" in gates["graph_breaks"].words
+
+
+def test_a_review_begins_with_what_failed_and_has_no_rows_of_noise() -> None:
+    text = comment(found())
+    assert text.lstrip().startswith("### ❌ pieces of device work: ")
+    assert "may be noise" in text
+    rows = [change for change in found().changes if view.is_noise(found(), change)]
+    assert rows
+    assert not any(
+        f"{change.name}`" in text.split("may be noise")[0] for change in rows if len(change.name) > 12
+    )
 
 
 def test_a_comment_is_small_and_shows_names_as_they_are() -> None:
@@ -131,7 +143,7 @@ def test_steps_are_aligned_by_graph_where_both_have_graphs() -> None:
 
 def test_a_workflow_gets_one_command_a_line() -> None:
     lines = list(github.commands(hostile()))
-    assert len(lines) >= 4
+    assert len(lines) >= 3
     for line in lines:
         assert re.match(r"::(error|warning) (file=[^,:]+,line=\d+,)?title=", line)
         assert "\n" not in line
