@@ -60,7 +60,7 @@ def test_a_run_is_checked_against_a_baseline(run: kinetoscope.Run, tmp_path: Pat
     assert not any(row.failed for row in run.check(kept))
     eager = kinetoscope.load(FIXTURES / "h200" / "mm_64_warm_eager.json.gz")
     rows = run.check(eager.to_baseline(kept), fail_on=["launches > 0"])
-    assert [(row.name, row.failed) for row in rows] == [("launches", True)]
+    assert [(row.name, row.failed) for row in rows] == [("step_time", False), ("launches", True)]
     with pytest.raises(kinetoscope.InputError, match="cannot read the baseline"):
         run.check(tmp_path / "none.json")
 

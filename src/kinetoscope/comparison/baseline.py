@@ -135,7 +135,7 @@ def _of(run: LoadedRun) -> Baseline:
 
 
 def _by(run: LoadedRun, name: str) -> dict[str, float]:
-    """What most of a count consists of; of launches it is ``kernels``."""
+    """The largest parts of a count; of launches they are ``kernels``."""
     if name == "launches":
         return {}
     largest = islice(contributors(run, name).values(), KEPT_OTHERS)

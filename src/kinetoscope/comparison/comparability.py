@@ -135,7 +135,7 @@ def _program(command: Sequence[str]) -> str:
 
 
 def _arguments(command: Sequence[str]) -> str | None:
-    """What a program was given; None where the program is not known."""
+    """The arguments of a program; None where the program is not known."""
     name = _program(command).removeprefix("-m ")
     place = next((i for i, word in enumerate(command) if name and PurePath(word).name == name), None)
     return None if place is None else shlex.join(command[place + 1 :])

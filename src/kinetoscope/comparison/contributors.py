@@ -58,7 +58,7 @@ def contributors(run: LoadedRun, count: str) -> dict[str, Contributor]:
 
 
 def grown(before: Mapping[str, float], now: Mapping[str, Contributor]) -> Contributor | None:
-    """What grew most of what a count consists of; of equals, the one that stands first. None: nothing did."""
+    """The contributor that grew most; of equals, the one that stands first. None: nothing did."""
     most = max(now.values(), key=lambda one: one.amount - before.get(one.key, 0.0), default=None)
     return most if most is not None and most.amount > before.get(most.key, 0.0) else None
 

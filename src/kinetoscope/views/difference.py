@@ -132,7 +132,7 @@ def reason(found: Difference) -> tuple[str, str]:
 
 
 def failures(failed: Sequence[Judgement]) -> str:
-    """What failed, with the lines that did it."""
+    """The failures in words, with the lines that did it."""
     words = (f"{gate.words}{f' ({gate.source})' if gate.source else ''}" for gate in failed[:LEADING])
     more = f"; and {len(failed) - LEADING} more" if len(failed) > LEADING else ""
     return "; ".join(words) + more
@@ -316,9 +316,12 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
     """The largest changes; where times may be noise, ``whole`` alone has rows of those of times."""
     noise = [] if whole else [change for change in found.changes if is_noise(found, change)]
     changes = [change for change in found.changes if change not in noise]
+    least_us = SMALL * found.step.base_us if found.step and not whole else 0.0
+    shown = [change for change in changes[:most] if abs(change.delta_us) >= least_us or change.parts]
+    smaller = [change for change in changes if change not in shown]
     yield Heading(*reason(found))
-    rows: list[tuple[Cell, ...]] = [row for change in changes[:most] for row in _change_rows(change, parts)]
-    for left, what in ((changes[most:], "smaller change"), (noise, "change")):
+    rows: list[tuple[Cell, ...]] = [row for change in shown for row in _change_rows(change, parts)]
+    for left, what in ((smaller, "smaller change"), (noise, "change")):
         if left:
             together = numbers.signed(sum(change.delta_us for change in left))
             words = "together" if left is not noise else "of time alone together: it may be noise"
@@ -333,10 +336,10 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
 def is_noise(found: Difference, change: Change) -> bool:
     """Whether only times differ in a change, of a step whose time cannot be told; what the device's work
     takes is known where its time is told."""
-    told = {"faster", "slower"}
-    if found.step is None or found.step.verdict in told or change.parts or change.what not in OF_TIMES:
+    known = {"faster", "slower"}
+    if found.step is None or found.step.verdict in known or change.parts or change.what not in OF_TIMES:
         return False
-    device = found.device_time is not None and found.device_time.verdict in told
+    device = found.device_time is not None and found.device_time.verdict in known
     return not (device and change.kind == KERNEL)
 
 
