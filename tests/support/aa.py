@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.comparison.step_change import of_one_run_each
+from kinetoscope.comparison.step_change import A_RUN_OF_THE_HOST, of_one_run_each
 from kinetoscope.statistics.distribution import median
 from kinetoscope.statistics.intervals import Ratio, compare_groups, compare_rounds
 
@@ -89,7 +89,7 @@ def power(path: Path) -> None:
     base = runs.pop("as it is")
     for name, new in runs.items():
         rounds = list(zip(base, new, strict=True))
-        one = [of_one_run_each(*pair)[0] for pair in rounds]
+        one = [of_one_run_each(*pair, A_RUN_OF_THE_HOST)[0] for pair in rounds]
         several = [
             _medians(rounds[i : i + REPEATS], compare_groups) for i in range(len(rounds) - REPEATS + 1)
         ]
@@ -113,7 +113,7 @@ def _run(*arguments: int) -> Run:
 def two_runs(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
     """`diff` of two recordings: runs that were made one after the other."""
     base, new = _neighbours(runs, number, 2)
-    return of_one_run_each(base, slow(new))[0]
+    return of_one_run_each(base, slow(new), A_RUN_OF_THE_HOST)[0]
 
 
 def folders(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:

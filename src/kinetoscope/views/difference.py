@@ -334,8 +334,8 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
 
 
 def is_noise(found: Difference, change: Change) -> bool:
-    """Whether only times differ in a change, of a step whose time cannot be told; what the device's work
-    takes is known where its time is told."""
+    """Whether only times differ in a change, of a step whose time is unknown; what the device's work
+    takes may be known by itself."""
     known = {"faster", "slower"}
     if found.step is None or found.step.verdict in known or change.parts or change.what not in OF_TIMES:
         return False
