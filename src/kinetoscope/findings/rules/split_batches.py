@@ -1,9 +1,9 @@
 """A net runs several times per step on batches that could be one.
 
 What it finds
-    Gradients that are accumulated over several batches which would fit into memory as one, and calls of
-    one module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored
-    images.
+    Gradients that are accumulated over several batches which would fit into memory as one; calls of one
+    module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; and
+    inputs that are evaluated one at a time, each of a size of its own, such as documents.
 
 Why it is slow
     Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
@@ -17,12 +17,16 @@ How it decides
     Whether the second call needs the first one's result shows in no trace: nothing is promised. Of
     kernels that become one remains the longest or, where their blocks fill the device, the time of all;
     half of a backward pass's products are of weights and add up in any case. Additions to gradients go,
-    and the host's time and waits, in all passes but the first.
+    and the host's time and waits, in all passes but the first. One at a time: steps that are calls of a
+    module in a program that does not train, keep the device busy for less than half of their time, copy
+    inputs of different sizes to the device, and read back four bytes at the most, of which no next input
+    can be made. Of eight inputs in a batch, as far as memory allows, the host's time for seven goes; all
+    of the device's time stays.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
     batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a
-    row one: ``model(torch.cat([x, y])).chunk(2)``.
+    row one: ``model(torch.cat([x, y])).chunk(2)``. Of inputs one at a time batches of like length, padded.
 
 Source
     Hugging Face, "Methods and tools for efficient training on a single GPU"; diffusers, which runs both
@@ -44,6 +48,9 @@ OF_WEIGHTS = 0.5  # of a backward pass's products
 PRODUCTS = ["matmul", "convolution"]
 OTHERS = "^(optimizer|communication)$"
 PIPELINE = r"(?i)send_?recv"
+JOINT = 8  # inputs in a batch, of those that are evaluated one at a time
+IDLE = 0.5  # of the step: with less there is little to gain by batches
+A_NUMBER = 4  # bytes of a result from which no next input can be made
 
 
 def find(view: RankView) -> Findings:
@@ -53,6 +60,7 @@ def find(view: RankView) -> Findings:
         yield from _accumulated(view) if len(passes(view.trace)) > view.steps else ()
     elif view.record is not None and view.record.steps.found_by == "module":
         yield from _in_a_row(view)
+        yield from _one_at_a_time(view)
 
 
 def _accumulated(view: RankView) -> Findings:
@@ -114,6 +122,30 @@ def _in_a_row(view: RankView) -> Findings:
         snippet="first, second = model(torch.cat([x, y])).chunk(2)",
         at_least="info",
         source=evidence.source(view, work["op"]),
+    )
+
+
+def _one_at_a_time(view: RankView) -> Findings:
+    copies = view.work.filter(view.work["kind"] == "memcpy")
+    copied = {way: copies.filter(matching(copies, "name", way)).group_by("step") for way in ("HtoD", "DtoH")}
+    sizes, read = (copied[way].agg(pl.sum("bytes"))["bytes"] for way in ("HtoD", "DtoH"))
+    independent = len(sizes) == view.steps and sizes.n_unique() > 1 and whole(read.max()) <= A_NUMBER
+    memory = view.peak_and_room
+    joint = JOINT if memory is None else min(JOINT, memory[1] // memory[0])
+    if not independent or joint < 2 or view.busy_share > IDLE or view.replay.waits_for_batches:
+        return
+    steps = view.trace.host_events[view.trace.steps["host_event"].drop_nulls()]
+    change = without_host(steps, 1 - 1 / joint) | no_wait(view.inside(view.host(SYNCHRONIZATION))["id"])
+    yield Finding(
+        subject="one at a time",
+        title=f"Inputs of different sizes are evaluated one at a time, and the device is busy "
+        f"{view.busy_share:.0%} of the step",
+        saving=savings.of(view, change, f"the host's time for {joint - 1} of {joint} inputs in a batch"),
+        evidence=[evidence.of(view, "the steps", steps)],
+        advice=f"Evaluate {joint} inputs or more at a time, sorted by length and padded: the host then "
+        "launches everything once for all of them.",
+        snippet="inputs = torch.nn.utils.rnn.pad_sequence(documents, batch_first=True)",
+        source=evidence.source(view, view.work["op"]),
     )
 
 
