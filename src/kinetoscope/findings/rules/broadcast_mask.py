@@ -55,9 +55,9 @@ def find(view: RankView) -> Findings:
     calls = host[wide.filter(~pl.col("back"))["select"].unique().sort()]
     if calls.is_empty():
         return
+    times = numbers.count(round(view.per_step(len(calls))), "time")
     yield Finding(
-        title=f"A mask of rows is written out for each element {view.per_step(len(calls)):.0f} times per "
-        f"{view.unit}, to select by it",
+        title=f"A mask of rows is written out for each element {times} per {view.unit}, to select by it",
         affected_us=view.us_of(wide),
         saving=savings.device(view, wide, "the mask's copy and search, and half of the selection"),
         evidence=[evidence.of(view, "masked_select", calls)],

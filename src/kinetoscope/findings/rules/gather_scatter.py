@@ -34,7 +34,9 @@ SORTS = {
     "zeros": r"^aten::(new_zeros|zeros|zeros_like|zero_|fill_)$",
 }
 EACH_ITS_OWN = "vectorized_elementwise"  # the kernel of a product that repeats no factor
-ALIKE = 10  # times as long as the gather: what adds up its rows takes no longer, and no less than a tenth
+COMPARABLE = (
+    10  # times as long as the gather: what adds up its rows takes no longer, and no less than a tenth
+)
 READING = 0.5  # of a gather
 
 
@@ -49,7 +51,7 @@ def find(view: RankView) -> Findings:
     )
     chains = each.filter(
         (pl.col("first") == "gather") & (pl.col("last") == "scatter"),
-        pl.col("scatter").is_between(pl.col("gather") / ALIKE, pl.col("gather") * ALIKE),
+        pl.col("scatter").is_between(pl.col("gather") / COMPARABLE, pl.col("gather") * COMPARABLE),
     )
     messages = kernels.filter(pl.col("chain").is_in(chains["chain"].implode()))
     if messages.is_empty():
@@ -61,9 +63,9 @@ def find(view: RankView) -> Findings:
         saving = savings.not_predicted(
             saving, "each step has edges of its own, which would have to be sorted"
         )
+    times = numbers.count(round(view.per_step(len(chains))), "time")
     yield Finding(
-        title=f"Rows are gathered, scaled and added up {view.per_step(len(chains)):.0f} times per "
-        f"{view.unit} (gather, product, scatter), a message for each edge",
+        title=f"Rows are gathered, scaled and added up {times} per {view.unit} (gather, product, scatter)",
         affected_us=view.us_of(messages),
         saving=saving,
         evidence=[evidence.of(view, f"{len(messages)} kernels of gathers, products and sums", messages)],

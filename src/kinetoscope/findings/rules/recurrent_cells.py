@@ -54,9 +54,9 @@ def find(view: RankView) -> Findings:
         )
     name = str(cells["name"][0]).removeprefix("aten::").removesuffix("_cell")
     layer = LAYERS[name]
+    times = numbers.count(round(view.per_step(len(cells))), "time")
     yield Finding(
-        title=f"{layer}Cell is called {view.per_step(len(cells)):.0f} times per {view.unit}, one time step "
-        "after the other",
+        title=f"{layer}Cell is called {times} per {view.unit}, one time step after the other",
         affected_us=view.us_of(gone),
         saving=saving,
         at_least="info",
