@@ -1,4 +1,4 @@
-"""The same net multiplies with the matrix of the edges' weights, and with its transpose in the backward pass."""
+"""The same net multiplies with the matrix of the edges' weights, and back with its transpose."""
 
 import torch
 

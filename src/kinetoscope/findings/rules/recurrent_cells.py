@@ -11,7 +11,8 @@ How it decides
     At least eight calls of a cell in the recorded steps. The host's time for the cells and for their nodes
     of autograd goes, but for one of them; no device time is counted. Nothing is promised where a softmax, a
     draw or a choice runs between the cells, as in a decoder, whose next input is made of the last output;
-    nor where a step has fewer than eight, or no backward pass: an agent gets one input at a time.
+    where a step has fewer than eight, or no backward pass, as an agent gets one input at a time; nor on a
+    CPU, which computes in that time.
 
 What to do
     ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence; what is computed of each output, such as a
@@ -48,7 +49,8 @@ def find(view: RankView) -> Findings:
     between = view.host(FEEDS).filter(
         pl.col("start_ns").is_between(cells["start_ns"].min(), cells["start_ns"].max())
     )
-    if len(cells) < CALLS * view.steps or len(between) >= CALLS * view.steps or not trains(view):
+    known = len(cells) >= CALLS * view.steps > len(between) and trains(view)
+    if not known or view.work.is_empty():
         saving = savings.not_predicted(
             saving, "no trace shows whether a cell's input is made of the last output"
         )
