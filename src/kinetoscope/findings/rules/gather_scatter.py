@@ -18,7 +18,9 @@ How it decides
 
 What to do
     Build the matrix of the edges' weights once, and multiply with it: ``matrix @ x`` in the CSR layout, an
-    adjacency as ``SparseTensor`` in PyTorch Geometric, ``nn.EmbeddingBag`` with ``per_sample_weights``.
+    adjacency as ``SparseTensor`` in PyTorch Geometric, ``nn.EmbeddingBag`` with ``per_sample_weights``. The
+    backward pass multiplies with its transpose: keep that as well, in a function of autograd, or each step
+    sorts the edges again.
 
 Source
     PyTorch Geometric, "Memory-Efficient Aggregations"; PyTorch, torch.sparse.
@@ -34,9 +36,7 @@ SORTS = {
     "zeros": r"^aten::(new_zeros|zeros|zeros_like|zero_|fill_)$",
 }
 EACH_ITS_OWN = "vectorized_elementwise"  # the kernel of a product that repeats no factor
-COMPARABLE = (
-    10  # times as long as the gather: what adds up its rows takes no longer, and no less than a tenth
-)
+COMPARABLE = 10  # what adds up gathered rows takes up to so many times as long as the gather, or a part of it
 READING = 0.5  # of a gather
 
 
@@ -69,8 +69,8 @@ def find(view: RankView) -> Findings:
         affected_us=view.us_of(messages),
         saving=saving,
         evidence=[evidence.of(view, f"{len(messages)} kernels of gathers, products and sums", messages)],
-        advice="Multiply with a sparse matrix instead: no message is written for each edge. Build it once "
-        "where the edges stay the same.",
+        advice="Multiply with a sparse matrix instead: no message is written for each edge. Build it and "
+        "its transpose, for the backward pass, once where the edges stay the same.",
         snippet="edges = torch.sparse_coo_tensor(torch.stack([target, source]), weight, (nodes, nodes))\n"
         "matrix = edges.coalesce().to_sparse_csr()  # once\n"
         "sums = matrix @ x",
