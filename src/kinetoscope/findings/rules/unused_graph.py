@@ -48,7 +48,8 @@ def find(view: RankView) -> Findings:
     work = view.work.filter(nearest(host, unused).gather(view.work["launch"]).is_not_null())
     if nodes < NODES * view.steps or view.us_of(work) < WORTH * view.busy_us:
         return
-    recording = RECORDING * pl.min_horizontal("duration_ns", LONGEST_NS) / pl.col("duration_ns")
+    # Rounded: a replay looks at segments of each share by themselves.
+    recording = (RECORDING * pl.min_horizontal("duration_ns", LONGEST_NS) / pl.col("duration_ns")).round(2)
     where = "that no backward pass follows" if trains(view) else "and no backward pass was recorded"
     yield Finding(
         title=f"Autograd records {numbers.count(round(view.per_step(nodes)), 'op')} per {view.unit} {where}",
