@@ -64,6 +64,17 @@ def test_other_gathers_and_sums_are_no_sparse_product(program: Eager) -> None:
     assert not list(gather_scatter.find(program.view()))
 
 
+def test_rows_of_experts_that_are_weighed_and_added_are_no_chain() -> None:
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::linear", "aten::mm", kernel="sm90_gemm", us=100)
+        program.run("aten::index", kernel="index_elementwise_kernel", us=20, grid=2)  # their weights
+        program.run("aten::mul", kernel=BROADCAST, us=100, grid=400)
+        program.run("aten::index_add_", kernel="index_add", us=100, grid=400)
+        program.step()
+    assert not list(gather_scatter.find(program.view()))
+
+
 def test_a_lookup_and_an_unrelated_sum_are_no_chain() -> None:
     program = Eager()
     for _ in range(STEPS):

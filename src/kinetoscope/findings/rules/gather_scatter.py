@@ -12,9 +12,10 @@ Why it is slow
 How it decides
     By the order of kernels on a stream: of a gather, of ``aten::mul`` that repeats one factor (or of none),
     and of an op that adds to rows; filling the sums with zeros may come in between. Any other kernel ends
-    the chain: messages that a net computes are no sparse product. Gone are all of them but half of the
-    gather, which is to read the rows. If the gathers' sizes differ from step to step, sorting each graph's
-    edges may cost as much as it saves, and nothing is promised.
+    the chain: messages that a net computes are no sparse product. Nor is it one where the gather has less
+    than an eighth of the others' blocks: that is of weights or indices, as experts have them. Gone
+    are all of them but half of the gather, which is to read the rows. If the gathers' sizes differ from
+    step to step, sorting each graph's edges may cost as much as it saves, and nothing is promised.
 
 What to do
     Build the matrix of the edges' weights once, and multiply with it: ``matrix @ x`` in the CSR layout, an
@@ -27,6 +28,7 @@ Source
 """
 
 from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.findings.rule import *
 
 SORTS = {
@@ -37,6 +39,7 @@ SORTS = {
 }
 EACH_ITS_OWN = "vectorized_elementwise"  # the kernel of a product that repeats no factor
 COMPARABLE = 10  # what adds up gathered rows takes up to so many times as long as the gather, or a part of it
+FEWER = 8  # blocks of a product or a sum for one of the gather's: their kernels divide rows differently
 READING = 0.5  # of a gather
 
 
@@ -46,11 +49,14 @@ def find(view: RankView) -> Findings:
         return
     kernels = _chains(view)
     took = {sort: pl.col("duration_ns").filter(pl.col("sort") == sort).sum() for sort in SORTS}
-    each = kernels.group_by("chain").agg(
-        pl.first("sort").alias("first"), pl.last("sort").alias("last"), **took
-    )
+    of_rows = pl.col("sort") == "gather"
+    each = blocks(kernels).group_by("chain").agg(
+        pl.first("sort").alias("first"), pl.last("sort").alias("last"),
+        rows=pl.col("blocks").filter(of_rows).max(), others=pl.col("blocks").filter(~of_rows).max(), **took,
+    )  # fmt: skip
     chains = each.filter(
         (pl.col("first") == "gather") & (pl.col("last") == "scatter"),
+        (pl.col("others") < FEWER * pl.col("rows")).fill_null(True),
         pl.col("scatter").is_between(pl.col("gather") / COMPARABLE, pl.col("gather") * COMPARABLE),
     )
     messages = kernels.filter(pl.col("chain").is_in(chains["chain"].implode()))

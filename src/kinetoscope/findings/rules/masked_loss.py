@@ -2,7 +2,7 @@
 
 What it finds
     A cross entropy with ``reduction="none"`` that is multiplied by a mask: positions of padding, or of
-    texts whose words are given.
+    texts whose words are given. Weights that leave nothing out look the same.
 
 Why it is slow
     The product with the whole vocabulary, its softmax and their backward passes are computed for positions
@@ -61,8 +61,8 @@ def find(view: RankView) -> Findings:
     if most.freed_share < WORTH:
         return
     yield Finding(
-        title="The loss is computed at all positions and then masked: those of padding, or without a label, "
-        "take as long as the others",
+        title="The loss of each position is computed and then multiplied: if that is by a mask, those of "
+        "padding or without a label take as long as the others",
         affected_us=view.us_of(head),
         saving=savings.not_predicted(most, "how many positions the mask leaves out is in no trace"),
         at_least="info",

@@ -20,8 +20,9 @@ How it decides
     and the host's time and waits, in all passes but the first. One at a time: steps that are calls of a
     module in a program that does not train, keep the device busy for less than half of their time, copy
     inputs of different sizes to the device, and read back four bytes at the most, of which no next input
-    can be made. Of eight inputs in a batch, as far as memory allows, the host's time for seven goes; all
-    of the device's time stays.
+    can be made. Of eight inputs in a batch, as far as memory allows, the host's time for seven goes, from
+    an input's first launch to its last: whoever waits for requests goes on doing so. All of the device's
+    time stays.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
@@ -134,14 +135,14 @@ def _one_at_a_time(view: RankView) -> Findings:
     joint = JOINT if memory is None else min(JOINT, memory[1] // memory[0])
     if not independent or joint < 2 or view.busy_share > IDLE or view.replay.waits_for_batches:
         return
-    steps = view.trace.host_events[view.trace.steps["host_event"].drop_nulls()]
-    change = without_host(steps, 1 - 1 / joint) | no_wait(view.inside(view.host(SYNCHRONIZATION))["id"])
+    work = _launched(view).with_columns(pl.col("step").alias("pass"), later=True)
+    change = _on_the_host(view, work, 1 - 1 / joint)
     yield Finding(
         subject="one at a time",
         title=f"Inputs of different sizes are evaluated one at a time, and the device is busy "
         f"{view.busy_share:.0%} of the step",
         saving=savings.of(view, change, f"the host's time for {joint - 1} of {joint} inputs in a batch"),
-        evidence=[evidence.of(view, "the steps", steps)],
+        evidence=[evidence.of(view, "all kernels", work)],
         advice=f"Evaluate {joint} inputs or more at a time, sorted by length and padded: the host then "
         "launches everything once for all of them.",
         snippet="inputs = torch.nn.utils.rnn.pad_sequence(documents, batch_first=True)",
@@ -204,9 +205,9 @@ def _shorter(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
     return work.with_columns(saved_ns=took * share)
 
 
-def _on_the_host(view: RankView, work: pl.DataFrame) -> ReplayChange:
-    """The host's part in the passes that are gone: from the first kernel's launch on a thread to the last
-    one's, and the waits in them."""
+def _on_the_host(view: RankView, work: pl.DataFrame, share: float = 1.0) -> ReplayChange:
+    """The ``share`` of the host's part in the passes that are gone: from the first kernel's launch on a
+    thread to the last one's, and the waits in them."""
     until = pl.max("at_ns") - pl.min("at_ns")
     gone = (
         work.filter("later").group_by("pass", lane="thread").agg(pl.min("at_ns"), until.alias("duration_ns"))
@@ -217,4 +218,4 @@ def _on_the_host(view: RankView, work: pl.DataFrame) -> ReplayChange:
     within = calls.join_asof(
         bounds.sort("began"), left_on="start_ns", right_on="began", by="lane", check_sortedness=False
     )
-    return without_host(gone) | no_wait(within.filter(pl.col("start_ns") < pl.col("end_ns"))["id"])
+    return without_host(gone, share) | no_wait(within.filter(pl.col("start_ns") < pl.col("end_ns"))["id"])
