@@ -16,6 +16,7 @@ def messages(
     between: str | None = None,
     sums: float = 200,
     rows: tuple[int, ...] = (900, 900),
+    adds: str = "_scatter_gather_elementwise_kernel<ReduceAdd>",
 ) -> Eager:
     """A layer of a graph net each step: messages of 100 µs are gathered, scaled, and added up."""
     program = Eager()
@@ -29,7 +30,7 @@ def messages(
         if scale:
             program.run("aten::mul", kernel=scale, us=120)
         program.run("aten::new_zeros", "aten::zero_", "aten::fill_", kernel="FillFunctor", us=4)
-        program.run("aten::scatter_add_", kernel="_scatter_gather_elementwise_kernel", us=sums)
+        program.run("aten::scatter_add_", kernel=adds, us=sums)
         program.step()
     return program
 
@@ -57,6 +58,7 @@ def test_edges_that_differ_from_step_to_step_promise_nothing() -> None:
     [
         messages(scale=ITS_OWN),  # a factor for each element: a net's filter
         messages(between="aten::addmm"),  # the messages are computed
+        messages(adds="_scatter_gather_elementwise_kernel<ReduceMaximum>"),
         messages(sums=2),  # what is added up are not the rows that were gathered
     ],
 )

@@ -34,9 +34,11 @@ from kinetoscope.findings.rule import *
 SORTS = {
     "gather": r"^aten::(gather|index_select|index)$",
     "scale": r"^aten::mul$",
-    "scatter": r"^aten::(scatter_add|index_add|scatter_reduce|_index_put_impl)_?$|^torch_scatter::",
+    "scatter": r"^aten::(scatter_add|index_add|scatter_reduce|_index_put_impl)_?$"
+    r"|^torch_scatter::\w+_(sum|mean)$",
     "zeros": r"^aten::(new_zeros|zeros|zeros_like|zero_|fill_)$",
 }
+NO_SUM = r"Reduce(Maximum|Minimum|Multiply)|index_put_kernel_impl"  # the last writes rows, and adds none
 EACH_ITS_OWN = "vectorized_elementwise"  # the kernel of a product that repeats no factor
 COMPARABLE = 10  # what adds up gathered rows takes up to so many times as long as the gather, or a part of it
 FEWER = 8  # blocks of a product or a sum for one of the gather's: their kernels divide rows differently
@@ -66,9 +68,7 @@ def find(view: RankView) -> Findings:
     gone = messages.with_columns(saved_ns=pl.col("duration_ns") * (1 - reading))
     saving = savings.device(view, gone, "all of it but half of the gathers, which read the rows")
     if _vary(messages):
-        saving = savings.not_predicted(
-            saving, "each step has edges of its own, which would have to be sorted"
-        )
+        saving = savings.not_predicted(saving, "each step has edges of its own, and sorting them takes time")
     times = numbers.count(round(view.per_step(len(chains))), "time")
     yield Finding(
         title=f"Rows are gathered, scaled and added up {times} per {view.unit} (gather, product, scatter)",
@@ -91,16 +91,12 @@ def _chains(view: RankView) -> pl.DataFrame:
     around = nearest(host, matching(host, "name", "|".join(SORTS.values())))
     kernels = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
     ops = host.select("name")[around.gather(kernels["launch"])]
-    own = matching(kernels, "name", EACH_ITS_OWN)
-    sort = pl.lit("other")
-    for name, pattern in SORTS.items():
-        sort = (
-            pl.when(matching(ops, "name", pattern) & ~(own & (name == "scale")))
-            .then(pl.lit(name))
-            .otherwise(sort)
-        )
-    kernels = kernels.with_columns(sort=sort).filter(pl.col("sort") != "zeros")
-    kernels = kernels.sort("device", "stream", "start_ns")
+    sorts = (pl.when(matching(ops, "name", op)).then(pl.lit(sort)) for sort, op in SORTS.items())
+    own = (pl.col("sort") == "scale") & matching(kernels, "name", EACH_ITS_OWN)
+    other = own | matching(kernels, "name", NO_SUM)
+    kernels = kernels.with_columns(sort=pl.coalesce(*sorts, pl.lit("other")))
+    kernels = kernels.with_columns(sort=pl.when(other).then(pl.lit("other")).otherwise("sort"))
+    kernels = kernels.filter(pl.col("sort") != "zeros").sort("device", "stream", "start_ns")
     now, before = pl.col("sort"), pl.col("sort").shift()
     begins = (
         (now == "other")
@@ -113,9 +109,5 @@ def _chains(view: RankView) -> pl.DataFrame:
 
 def _vary(messages: pl.DataFrame) -> bool:
     """Whether the steps gather different numbers of rows."""
-    grids = (
-        messages.filter(pl.col("sort") == "gather")
-        .group_by("step")
-        .agg(pl.col("grid").cast(pl.String).sort())
-    )
-    return grids["grid"].n_unique() > 1
+    gathers = messages.filter(pl.col("sort") == "gather").group_by("step")
+    return gathers.agg(pl.col("grid").cast(pl.String).sort())["grid"].n_unique() > 1
