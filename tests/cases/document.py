@@ -25,7 +25,6 @@ NOT_PREDICTED = {
     "more than the graph saves; with ten launches an entry or less nothing is promised",
     "hotspot": "by how much one kernel can get faster does not show in it; the title says what twice as fast "
     "would give",
-    "masked-loss": "how many positions a mask leaves out is in no trace; the range says what is at stake",
     "nothing-ran": "the fix makes the function do its work, which takes longer than doing none",
 }
 

@@ -2,7 +2,7 @@
 
 import torch
 
-INPUTS, WIDTH, SERIES, LENGTH = 16, 128, 64, 96
+INPUTS, WIDTH, SERIES, LENGTH = 16, 128, 64, 32
 
 
 def build(device):
