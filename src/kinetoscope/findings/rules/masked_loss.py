@@ -65,7 +65,7 @@ def find(view: RankView) -> Findings:
         "padding or without a label take as long as the others",
         affected_us=view.us_of(head),
         saving=savings.not_predicted(most, "how many positions the mask leaves out is in no trace"),
-        at_least="info",
+        at_least="low" if most.share >= HIGH else "info",
         evidence=[evidence.of(view, "the last product, the loss, and their backward passes", head)],
         advice="If the mask leaves out many positions, choose the others before the last product: it, the "
         "softmax and their backward passes then have fewer rows. Less padding helps the network too: batch "
