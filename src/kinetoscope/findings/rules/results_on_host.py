@@ -11,7 +11,7 @@ Why it is slow
 
 How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
-    one and the next, are a loop: it counts from its first read to its last. After a read, silences of the
+    one and the next, are a loop: it counts from its first read to its last. After any other read, silences of the
     launching thread count, in which no op ran, from 50 µs on, until anything is launched again. Loaders,
     the optimizer, compiling and garbage collections have rules of their own. Of a loop in training all goes,
     as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from 3 % of
@@ -91,7 +91,8 @@ def _looped(view: RankView) -> Findings:
 
 
 def _silent(view: RankView) -> Findings:
-    quiet = silences(view)
+    quiet = silences(view).with_row_index("id")
+    quiet = quiet.filter(~quiet["id"].is_in(_inside(quiet, _loops(view)).implode()))
     saving = savings.of(view, without_host(quiet), "the steps without the silence after reading results")
     if saving.share < MEDIUM:
         return
@@ -249,10 +250,14 @@ def waits_of_loops(view: RankView) -> pl.Series:
 
 def _inside(events: pl.DataFrame, loops: pl.DataFrame) -> pl.Series:
     """The events (``id``, ``lane``, ``start_ns``) that begin in a loop."""
-    found = events.sort("start_ns").join_asof(
-        loops.select("lane", "start_ns", "end_ns").sort("start_ns"),
-        on="start_ns",
-        by="lane",
-        check_sortedness=False,
+    found = (
+        events.select("id", "lane", "start_ns")
+        .sort("start_ns")
+        .join_asof(
+            loops.select("lane", "start_ns", "end_ns").sort("start_ns"),
+            on="start_ns",
+            by="lane",
+            check_sortedness=False,
+        )
     )
     return found.filter(pl.col("start_ns") < pl.col("end_ns"))["id"]
