@@ -285,9 +285,10 @@ def test_what_python_does_in_a_loop_over_results_is_the_loop_s() -> None:
     program = Program()
     program.on_cpu(BACKWARD)
     program.op(kernel_us=300)
+    program.read()
     for _ in range(12):
-        program.read()
         program.python(200)
+        program.read()
     for _ in range(10):
         program.op()
     assert only(results_on_host.find(program.view())).subject == "loop"
