@@ -3,11 +3,12 @@
     PYTHONPATH=src python tests/gpu/unseen/promises.py OUT=SET… [--only NAME,…]
 
 OUT has `unpacked/NAME` and `results-*.json` (as `evaluate.py record` writes them) or `fixes-*.json` (the runs
-alone); SET is the folder of the programs, `.` or `blind`. First come each program's first three findings: what the
-expert thinks of it, what it saves by itself, and what remains of that. Then a line for each fix: what its finding
-saves by itself, the most that it may, and what was saved: the difference of the medians of the runs without it and
-with it. The interval takes off and adds what runs of one kind differ by (those of a fix that ran once, as those
-without it). Two ratios: of the times, and of their shares of the step, which the pace of a process does not change.
+alone); SET is the folder of the programs, `.` or `blind`. First come each program's first three findings:
+what the expert thinks of it, what it saves by itself, and what remains of that. Then a line for each fix:
+what its finding saves by itself, the most that remains of it, and what was saved: the difference of the
+medians of the runs without it and with it. The interval takes off and adds what runs of one kind differ by
+(those of a fix that ran once, as those without it). Two ratios: of the times, and of their shares of the
+step, which the pace of a process does not change.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ WHAT = "first", "second", "no_use"
 
 
 class Compared(NamedTuple):
-    """A fix, ms a step: without it (``before``; ``runs`` as the report says), what is promised, by the finding at
-    ``place`` of the report, and what was saved."""
+    """A fix, ms a step: without it (``before``; ``runs`` as the report says), what is promised, by the
+    finding at ``place`` of the report, and what was saved."""
 
     program: str
     fix: str
@@ -79,10 +80,12 @@ class Compared(NamedTuple):
 
     def line(self) -> str:
         place = "–" if self.place is None else str(self.place)
+        figures = "".join(number(value, 8, 2) for value in (self.promised, self.most, self.saved))
+        ratios = "".join(number(value, 7, 2) for value in (self.ratio, self.of_shares))
+        unsure = "" if self.surely else "  (not surely)"
         return (
-            f"{self.program:20}{self.fix:36}{number(self.promised, 8, 2)}{number(self.most, 9, 2)}"
-            f"{self.saved:9.2f} ({self.low:7.2f} to {self.high:7.2f}) {self.saved / self.before:5.0%}"
-            f"{number(self.ratio, 7, 2)}{number(self.of_shares, 7, 2)}  {place:>3} {self.rule}{'' if self.surely else '  (not surely)'}"
+            f"{self.program:21}{self.fix:36}{figures} ({self.low:7.2f} to {self.high:7.2f}) "
+            f"{self.saved / self.before:5.0%}{ratios}  {place:>3} {self.rule}{unsure}"
         )
 
 
@@ -189,7 +192,7 @@ def main() -> None:
                 alone, left = (finding[key] / 1e3 / factor for key in ("saving_alone_us", "saving_us"))
                 print(f"    {verdict:8}{alone:9.2f}{left:9.2f}  {finding['rule']}: {finding['title'][:100]}")
             every += compared(name, expected, runs.get(name, []), findings, factor, step and step["median"])
-    heads = f"{'program':20}{'fix':36}{'promised':>8}{'most':>9}{'saved':>9}{'interval':>21}"
+    heads = f"{'program':21}{'fix':36}{'promised':>8}{'most':>8}{'saved':>8}{'interval':>21}"
     print(
         f"\n{heads} {'share':>5}{'ratio':>7}{'shares':>7}  finding", *(one.line() for one in every), sep="\n"
     )
@@ -199,7 +202,8 @@ def main() -> None:
     print(
         f"\n{judged} programs: the first finding is the expert's first {first} times, the second {second}, "
         f"of no use {useless}."
-        f"\n{len(sure)} fixes surely save a twentieth or more. By their times {within([one.ratio for one in sure])},"
+        f"\n{len(sure)} fixes surely save a twentieth or more. By their times "
+        f"{within([one.ratio for one in sure])},"
         f"\nby shares {within([one.of_shares for one in sure])}."
         f"\n{len(others)} others: {len(too_much)} are promised more than they may save."
     )

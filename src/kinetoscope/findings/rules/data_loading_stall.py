@@ -90,8 +90,8 @@ def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.Dat
         advice += f", and there are no cores for more: {cheaper}."
     elif enough < needed:
         advice += (
-            f", nor would {enough}, as many as there are cores: {cheaper}. With {enough} workers alone a step "
-            f"takes {numbers.time(least_us)}."
+            f", nor would {enough}, as many as there are cores: {cheaper}. With {enough} workers alone a "
+            f"step takes {numbers.time(least_us)}."
         )
         basis += "; the middle between that and what the cores can make is promised"
         least_us = (least_us + loader.compute_us) / 2

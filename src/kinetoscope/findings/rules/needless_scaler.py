@@ -58,8 +58,8 @@ def find(view: RankView) -> Findings:
 
 
 def _around(view: RankView) -> pl.DataFrame:
-    """The times of the thread that are the scaler's: from the op before the last reciprocal to each check, and
-    from the end of the optimizer's step to the update of the scale after it."""
+    """The times of the thread that are the scaler's: from the op before the last reciprocal to each check,
+    and from the end of the optimizer's step to the update of the scale after it."""
     called = view.called.with_columns(before_ns=pl.col("start_ns").shift(1).over("lane"))
     inverse = called.filter(matching(called, "name", INVERSE)).select("lane", "start_ns", began="before_ns")
     ends = view.host(STEP).select("lane", (pl.col("start_ns") + pl.col("duration_ns")).alias("start_ns"))

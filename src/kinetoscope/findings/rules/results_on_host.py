@@ -11,12 +11,12 @@ Why it is slow
 
 How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
-    one and the next, are a loop: it counts from its first read to its last. After any other read, silences of the
-    launching thread count, in which no op ran, from 50 µs on, until anything is launched again. Loaders,
-    the optimizer, compiling and garbage collections have rules of their own. Of a loop in training all goes,
-    as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from 3 % of
-    the step on. A thread other than the main one of a program that does not train may as well wait for
-    requests: no trace tells, and nothing is promised.
+    one and the next, are a loop: it counts from its first read to its last. After any other read,
+    silences of the launching thread count, in which no op ran, from 50 µs on, until anything is launched
+    again. Loaders, the optimizer, compiling and garbage collections have rules of their own. Of a loop in
+    training all goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of
+    silences, from 3 % of the step on. A thread other than the main one of a program that does not train
+    may as well wait for requests: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all

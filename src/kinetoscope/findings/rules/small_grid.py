@@ -13,11 +13,11 @@ How it decides
     are left out.
 
 What to do
-    Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in one
-    launch. How a library divides its own work cannot be changed from outside: another layout or shape
-    makes it take another kernel, and what that saves is not predicted. For cuDNN's batch normalization in NCHW, one block a channel, that is
-    channels_last: it saved a quarter of an EfficientNet's step (H200, float32). It cost a U-Net a third of
-    its own: measure.
+    Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in
+    one launch. How a library divides its own work cannot be changed from outside: another layout or shape
+    makes it take another kernel, and what that saves is not predicted. For cuDNN's batch normalization in
+    NCHW, one block a channel, that is channels_last: it saved a quarter of an EfficientNet's step (H200,
+    float32). It cost a U-Net a third of its own: measure.
 
 Source
     CUDA C++ Best Practices Guide, "Thread and Block Heuristics".
