@@ -12,8 +12,9 @@ Why it is slow
 How it decides
     What such steps (at most a third of all) add to the mean, where that is at least a twentieth of the
     median. Where a loader's workers make steps come in rounds, rounds of 1.5 times the median. The cause is
-    what the host spent at least half of the additional time in: waiting for its data loader, in calls that
-    wait for the device, in Python's garbage collector.
+    what the host spent most of the additional time in that is known, and a quarter of all at least: waiting
+    for its data loader, in calls that wait for the device, in Python's garbage collector. Such waits last as
+    long as the device works, wherever the host waits: nothing is promised of them.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what lives
@@ -62,17 +63,25 @@ def find(view: RankView) -> Findings:
     if own is None or own.timed.rare is None:
         return
     rare = own.timed.rare
-    cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
-    us = rare.cause_us if rare.cause else 0.0
     steps = "steps" if rare.size == 1 else f"rounds of {rare.size} steps"
-    takes = "take" if rare.size == 1 else "take per step"
+    cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
+    extra = savings.rare(view, rare.extra_us, "")
     basis = f"what {rare.count} of {rare.of} timed {steps} spent in it beyond the others, per step"
+    if rare.cause is None:
+        saving = savings.not_predicted(extra, "the cause is not known")
+    elif rare.cause == "synchronization":
+        saving = savings.not_predicted(extra, "what is waited for is work of the device, in no recorded step")
+    else:
+        us = min(rare.cause_us, rare.extra_us)
+        if rare.cause == "data-loading":
+            us = (us + rare.extra_us) / 2
+            basis += "; starting workers is not measured: the middle between that and all that they add"
+        saving = replace(savings.rare(view, us, basis), most_us=rare.extra_us)
+    takes = "take" if rare.size == 1 else "take per step"
     yield Finding(
         title=f"{rare.count} of {rare.of} {steps} {takes} up to {numbers.time(rare.longest_us)}, the others "
         f"{numbers.time(own.step_us)}: {cause}",
-        saving=savings.rare(view, min(us, rare.extra_us), basis)
-        if us > 0
-        else savings.not_predicted(savings.rare(view, rare.extra_us, ""), "the cause is not known"),
+        saving=saving,
         evidence=[
             evidence.of(
                 view,
@@ -81,5 +90,6 @@ def find(view: RankView) -> Findings:
             )
         ],
         advice=advice,
+        at_least="info",
         snippet=snippet,
     )

@@ -13,11 +13,11 @@ How it decides
     are left out.
 
 What to do
-    Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in one
-    launch. How a library divides its own work cannot be changed from outside: another layout or shape
-    makes it take another kernel. For cuDNN's batch normalization in NCHW, one block a channel, that is
-    channels_last: it saved a quarter of an EfficientNet's step (H200, float32). It cost a U-Net a third of
-    its own: measure.
+    Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in
+    one launch. How a library divides its own work cannot be changed from outside: another layout or shape
+    makes it take another kernel, and what that saves is not predicted. For cuDNN's batch normalization in
+    NCHW, one block a channel, that is channels_last: it saved a quarter of an EfficientNet's step (H200,
+    float32). It cost a U-Net a third of its own: measure.
 
 Source
     CUDA C++ Best Practices Guide, "Thread and Block Heuristics".
@@ -50,11 +50,14 @@ def find(view: RankView) -> Findings:
     for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
         name, blocks, took = longest.select("name", "blocks", "duration_ns").row(0)
+        if re.search(OF_A_LIBRARY, name):
+            saving = savings.not_predicted(saving, "a library chose the kernel, and how it divides its work")
         yield Finding(
             subject=name,
             title=f"{short_name(name)} uses {blocks} blocks on {processors} multiprocessors and takes "
             f"{numbers.time(took / 1000)}",
             saving=saving,
+            at_least="info",
             evidence=[evidence.of(view, f"{len(group)} launches", longest)],
             advice=_advice(name),
             snippet=CHANNELS_LAST if re.search(BLOCK_A_CHANNEL, name) else None,
