@@ -92,6 +92,8 @@ class Phase:
 RECOVERED_TOGETHER = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
+# The first pass of a loop around that of the calls is waited for this long.
+OUTER_PATIENCE_S = 1.5
 # Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
 LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"
@@ -152,6 +154,8 @@ class Settle(Phase):
 
     def enter(self) -> None:
         self.began_s = self.context.stopwatch.now_s
+        if self.context.lockstep:  # by the clock of one rank nothing may be decided
+            self.context.detector.outer.stop()
         self.context.ledgers.install()
         self.context.stopwatch.restart()
         # Of the steps of a --warmup only the last is timed.
@@ -196,8 +200,11 @@ class Settle(Phase):
             return False
         iterations, endless = detector.iterations.looking, detector.wanted is not None
         patience_s = ITERATION_PATIENCE_S if iterations else QUEUE_PATIENCE_S
+        if detector.outer.looking and not detector.loop.undecided and not detector.outer.passes:
+            patience_s = OUTER_PATIENCE_S
         if endless or self.context.lockstep or self.context.stopwatch.now_s - self.began_s < patience_s:
             return True
+        detector.outer.stop()
         if iterations:
             detector.decline(None)
             measured.note(
@@ -281,6 +288,8 @@ class TimeBefore(Time):
 
     def enter(self) -> None:
         self.context.tell("timing steps while nothing records")
+        if self.context.detector.outer.looking:
+            self.context.detector.outer.stop()
         warmup_s = self.context.measured.warmup_s
         if warmup_s and warmup_s[-1] < LOOKED_AT_S:
             self.context.detector.loop.stop()

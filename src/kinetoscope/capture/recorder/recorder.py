@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from kinetoscope.capture.recorder.phases import (
     Time,
     Watch,
 )
-from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder.profiler import Occupied, TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, CallStack
 from kinetoscope.capture.steps.detector import (
@@ -49,8 +49,15 @@ from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.recording.manifest import StepTimings
 
+# The source that leads, the kinds of others that show where its steps end, and whether these are looked for.
+Following = Callable[[Source, Collection[str], bool], None]
 # An iteration may launch 100,000 ops a second, of 1 kB each in memory and on disk: what --budget allows for.
 MB_PER_SECOND = 100.0
+# Longer passes of a loop are no steps: several are recorded, and their trace is to be read in seconds.
+LONGEST_PASS_S = 0.5
+# A leader is silent after so long without a tick, and after so many of its steps; what is being recorded is given
+# up after so long: requests come when they come.
+SILENT_S, SILENT_STEPS, GIVEN_UP_S = 2.0, 20, 30.0
 # Whole iterations that a recording holds at least.
 FEWEST_ITERATIONS = 2
 
@@ -68,7 +75,9 @@ class Recorder:
         graphs: records how CUDA graphs are captured.
         compilations: a number that grows while something compiles.
         stack: the program's, at a tick.
-        following: called with the source that leads, once that is decided.
+        following: called with the source that leads, the kinds of others that show where its steps end, and
+            whether these are still looked for.
+        loads: grows where the program takes a batch from a data loader.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
         clock: seconds.
@@ -86,7 +95,8 @@ class Recorder:
         graphs: GraphCaptures | None = None,
         compilations: Callable[[], int] = lambda: 0,
         stack: CallStack = UNKNOWN_STACK,
-        following: Callable[[Source], None] = lambda source: None,
+        following: Following = lambda source, also, looking: None,
+        loads: Callable[[], int] = lambda: 0,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
@@ -99,13 +109,16 @@ class Recorder:
     ) -> None:
         self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
         self.detector = StepDetector(
-            may_lead=not options.whole, rounds=options.range is None, wanted=options.step
+            may_lead=not options.whole, rounds=options.range is None, wanted=options.step, loads=loads
         )
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
         self.name = ""  # of the leader
+        self.led: Source | None = None  # the leader whose steps are timed and recorded
+        self.heard_s = clock()  # when it ticked last
         self.optimizer: Source | None = None  # that led last
         self.acting: Source | None = None  # the module that was called last without gradients
+        self.watching_all = False  # the sources that show where a step of several calls ends are looked for
         decisions = decisions or Decisions()
         self.provisional = Provisional(
             device, trace, self._first_saved, whole=options.whole, decisions=decisions
@@ -196,6 +209,8 @@ class Recorder:
             try:
                 if not self.inside and self.context.device.occupied() is None:
                     self._guarded(self._end_provisional)
+                    if self.phase.leader_stays and self.silent(GIVEN_UP_S):
+                        self._guarded(lambda: self._given_up(f"{self.name} was called no more"))
             finally:
                 self.lock.release()
 
@@ -265,6 +280,16 @@ class Recorder:
         if occupied == "here":
             return  # what is captured runs later, and what is called in a backward pass is a part of a step
         boundary = self.detector.tick(signal, key, threading.get_ident(), name, self.stack)
+        if boundary is not None and boundary.role != "candidate":
+            self.heard_s = self.clock()
+        self._act(boundary, signal, key, name, occupied)
+        looks = self.detector.outer.looking
+        if boundary is not None and self.watching_all and not looks and boundary.source == self.detector.leader:
+            self._follow(boundary.source)
+
+    def _act(
+        self, boundary: Boundary | None, signal: Signal, key: Hashable, name: str, occupied: Occupied | None
+    ) -> None:
         if not self.detector.fixed and self.detector.loop.round is None:
             self._ticked(signal, key, name)
         if boundary is None:
@@ -291,7 +316,14 @@ class Recorder:
                 self.acting = source
 
     def _leads(self, boundary: Boundary, name: str) -> None:
-        measured, source = self.measured, boundary.source
+        measured, source, outer = self.measured, boundary.source, self.detector.outer
+        if source != self.led and self.phase.leader_stays:
+            self._given_up(f"{self.name} was called no more")
+            if self.done:
+                return
+        self.led = source
+        if outer.found and outer.calls * (self.candidates.seconds(source) or 0.0) > LONGEST_PASS_S:
+            outer.stop()
         place = self.stack.place() if source[0] in CALLED else ""
         found = levels(self.detector, self.candidates, name, self.acting, place)
         if source == ITERATION:
@@ -311,9 +343,37 @@ class Recorder:
         self.name = measured.step_name = name
         measured.found_by, measured.levels = source[0], found
         measured.warmup_s.clear()
-        self.following(source)
+        self._follow(source)
         self.context.tell(f"a step is {found[0].name}")
         self._go(self.phase.leads(boundary))
+
+    def _follow(self, source: Source) -> None:
+        outer = self.detector.outer
+        self.watching_all = outer.looking
+        self.following(source, sorted(outer.shown_by) if outer.found else (), outer.looking)
+
+    def silent(self, seconds: float = SILENT_S) -> bool:
+        """Whether the leader has not ticked for so long that another source may have taken its place."""
+        if self.done or self.inside or self.led is None or self.led[0] not in CALLED:
+            return False
+        step_s = (self.measured.warmup_s or [0.0])[-1]
+        return self.clock() - self.heard_s > max(seconds, SILENT_STEPS * step_s)
+
+    def leader_silent(self) -> None:
+        """Nothing has ticked for long; called from a thread of its own. What is recorded must not grow."""
+        self.watching_all = True
+        if self.phase.leader_stays and self.silent(GIVEN_UP_S):
+            self.main_thread.soon()
+
+    def _given_up(self, why: str) -> None:
+        """End what runs and write nothing of it: its steps do not end any more."""
+        self.phase.given_up()
+        if self.measured.written:
+            self._go(Done(self.context))
+            return
+        self.measured.note(f"a recording was given up: {why}")
+        self.measured.recorded.clear()
+        self._go(Settle(self.context))
 
     def _go(self, phase: Phase) -> None:
         if phase is not self.phase:
@@ -373,7 +433,8 @@ class Recorder:
         """Describe the steps, and what else they could have been, as far as is known now."""
         measured, leader, wanted = self.measured, self.detector.leader, self.options.step
         measured.candidates = self.candidates.listed()
-        if leader is not None and leader[0] in CALLED and not self.detector.loop.regular:
+        calls = leader is not None and leader == self.led and leader[0] in CALLED
+        if calls and not self.detector.outer.found and not self.detector.loop.regular:
             whole = self.detector.loop.round is not None  # else its calls come from several places
             measured.levels = measured.levels if whole else levels(self.detector, self.candidates, self.name)
         if wanted is not None and leader is None:

@@ -18,7 +18,9 @@ ONE_STEP: dict[Kind, str] = {
     "request": "one {}.generate()",
     "module": "one call of {}",
     "compiled": "one call of a compiled function",
+    "graph": "one replay of a {}",
     "range": "one range {!r}",
+    "loop": "one pass of a loop with {}",
 }
 # Of each source so many ticks are timed, and of so many sources: the surest, then the busiest.
 LATEST, LISTED = 64, 20
@@ -129,6 +131,17 @@ def levels(
             ]
             whole = " and ".join(f"{part.calls:g} {part.name}" for part in parts)
             return StepLevel(kind=kind, name=f"one iteration of {whole} of another optimizer"), *parts
+    around, outer = detector.around, detector.outer
+    if outer.found and outer.loop is not None:
+        calls = (detector.loop.round.calls if detector.loop.round else 1) * outer.calls
+        what = {"graph": "replay of a {}", "range": "entry of {!r}"}.get(kind, "call of {}").format(name)
+        seconds = candidates.seconds(leader)
+        return (
+            StepLevel(kind=kind, name=f"one call of {outer.loop.calls} in the loop at {outer.loop.where}"),
+            StepLevel(kind=kind, name=what, calls=calls, option=name, seconds=seconds),
+        )
+    if kind == "loop" and around:
+        return (StepLevel(kind=kind, name=f"one pass of the loop at {around[-1].where}"),)
     if detector.loop.round is not None:
         what = {"module": f"{name}.forward", "request": f"{name}.generate"}.get(kind, name)
         calls = detector.loop.round.calls
