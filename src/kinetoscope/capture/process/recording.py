@@ -6,8 +6,8 @@ import os
 import sys
 import time
 import traceback
-from contextlib import suppress
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec

@@ -92,8 +92,8 @@ class Phase:
 RECOVERED_TOGETHER = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
-# The first pass of a loop around that of the calls is waited for this long.
-OUTER_PATIENCE_S = 1.5
+# Once all is recorded, longer steps, or those of a surer source, are looked for this long.
+STANDBY_S = 10.0
 # Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
 LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"
@@ -200,11 +200,8 @@ class Settle(Phase):
             return False
         iterations, endless = detector.iterations.looking, detector.wanted is not None
         patience_s = ITERATION_PATIENCE_S if iterations else QUEUE_PATIENCE_S
-        if detector.outer.looking and not detector.loop.undecided and not detector.outer.passes:
-            patience_s = OUTER_PATIENCE_S
         if endless or self.context.lockstep or self.context.stopwatch.now_s - self.began_s < patience_s:
             return True
-        detector.outer.stop()
         if iterations:
             detector.decline(None)
             measured.note(
@@ -288,8 +285,6 @@ class TimeBefore(Time):
 
     def enter(self) -> None:
         self.context.tell("timing steps while nothing records")
-        if self.context.detector.outer.looking:
-            self.context.detector.outer.stop()
         warmup_s = self.context.measured.warmup_s
         if warmup_s and warmup_s[-1] < LOOKED_AT_S:
             self.context.detector.loop.stop()
@@ -599,7 +594,25 @@ def finished(context: Context) -> Phase:
         "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
         f"(which paused it for {context.measured.paused_s:.1f} s)"
     )
-    return Done(context)
+    return Standby(context) if context.detector.provisional else Done(context)
+
+
+class Standby(Phase):
+    """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
+    source, or a loop around them, may yet show. Then that is recorded in their place."""
+
+    name = "done"
+
+    def enter(self) -> None:
+        self.began_s = self.context.stopwatch.now_s
+        self.context.ledgers.remove()
+        self.context.saved()
+
+    def boundary(self, boundary: Boundary) -> Phase:
+        return self if self.context.stopwatch.now_s - self.began_s < STANDBY_S else Done(self.context)
+
+    def cut_short(self, why: str) -> Phase:
+        return Done(self.context)
 
 
 class Done(Phase):

@@ -26,6 +26,7 @@ from kinetoscope.capture.recorder.phases import (
     RecordSteps,
     Recover,
     Settle,
+    Standby,
     Time,
     Watch,
 )
@@ -53,10 +54,10 @@ from kinetoscope.recording.manifest import StepTimings
 Following = Callable[[Source, Collection[str], bool], None]
 # An iteration may launch 100,000 ops a second, of 1 kB each in memory and on disk: what --budget allows for.
 MB_PER_SECOND = 100.0
-# Longer passes of a loop are no steps: several are recorded, and their trace is to be read in seconds.
-LONGEST_PASS_S = 0.5
-# A leader is silent after so long without a tick, and after so many of its steps; what is being recorded is given
-# up after so long: requests come when they come.
+# Longer passes of a loop are no steps: three are recorded, of 100 MB each for a second.
+LONGEST_PASS_S = 1.0
+# A leader is silent after so long without a tick, and after so many of its steps; what is being recorded is
+# given up after so long: requests come when they come.
 SILENT_S, SILENT_STEPS, GIVEN_UP_S = 2.0, 20, 30.0
 # Whole iterations that a recording holds at least.
 FEWEST_ITERATIONS = 2
@@ -114,8 +115,10 @@ class Recorder:
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
         self.name = ""  # of the leader
+        self.kept: StepTimings | None = None  # of recorded steps, while others are to take their place
         self.led: Source | None = None  # the leader whose steps are timed and recorded
         self.heard_s = clock()  # when it ticked last
+        self.pass_s = self.pass_began_s = 0.0  # how long the latest pass of the loop around its calls took
         self.optimizer: Source | None = None  # that led last
         self.acting: Source | None = None  # the module that was called last without gradients
         self.watching_all = False  # the sources that show where a step of several calls ends are looked for
@@ -209,7 +212,9 @@ class Recorder:
             try:
                 if not self.inside and self.context.device.occupied() is None:
                     self._guarded(self._end_provisional)
-                    if self.phase.leader_stays and self.silent(GIVEN_UP_S):
+                    if self.silent(GIVEN_UP_S) and isinstance(self.phase, Standby):
+                        self._guarded(lambda: self._go(Done(self.context)))
+                    elif self.silent(GIVEN_UP_S) and self.phase.leader_stays:
                         self._guarded(lambda: self._given_up(f"{self.name} was called no more"))
             finally:
                 self.lock.release()
@@ -279,12 +284,16 @@ class Recorder:
         occupied = self.context.device.occupied()
         if occupied == "here":
             return  # what is captured runs later, and what is called in a backward pass is a part of a step
+        passes = self.detector.outer.passes
         boundary = self.detector.tick(signal, key, threading.get_ident(), name, self.stack)
+        if self.detector.outer.passes > passes:
+            self.pass_began_s, began_s = self.clock(), self.pass_began_s
+            self.pass_s = self.pass_began_s - began_s
         if boundary is not None and boundary.role != "candidate":
             self.heard_s = self.clock()
         self._act(boundary, signal, key, name, occupied)
-        looks = self.detector.outer.looking
-        if boundary is not None and self.watching_all and not looks and boundary.source == self.detector.leader:
+        decided = self.watching_all and not self.detector.outer.undecided
+        if decided and boundary is not None and boundary.source == self.detector.leader:
             self._follow(boundary.source)
 
     def _act(
@@ -316,14 +325,20 @@ class Recorder:
                 self.acting = source
 
     def _leads(self, boundary: Boundary, name: str) -> None:
-        measured, source, outer = self.measured, boundary.source, self.detector.outer
+        measured, source = self.measured, boundary.source
         if source != self.led and self.phase.leader_stays:
             self._given_up(f"{self.name} was called no more")
             if self.done:
                 return
         self.led = source
-        if outer.found and outer.calls * (self.candidates.seconds(source) or 0.0) > LONGEST_PASS_S:
-            outer.stop()
+        if self.detector.passes_lead and self.pass_s > LONGEST_PASS_S:
+            self.detector.inner_leads()
+            if isinstance(self.phase, Standby):
+                self._go(Done(self.context))
+                return
+        if isinstance(self.phase, Standby):
+            self.kept = self.timings()
+            measured.anew()
         place = self.stack.place() if source[0] in CALLED else ""
         found = levels(self.detector, self.candidates, name, self.acting, place)
         if source == ITERATION:
@@ -349,8 +364,9 @@ class Recorder:
 
     def _follow(self, source: Source) -> None:
         outer = self.detector.outer
-        self.watching_all = outer.looking
-        self.following(source, sorted(outer.shown_by) if outer.found else (), outer.looking)
+        self.watching_all = outer.undecided
+        also = sorted(outer.shown_by) if outer.found else ["loop"] if outer.looking else ()
+        self.following(source, also, outer.undecided)
 
     def silent(self, seconds: float = SILENT_S) -> bool:
         """Whether the leader has not ticked for so long that another source may have taken its place."""
@@ -362,7 +378,7 @@ class Recorder:
     def leader_silent(self) -> None:
         """Nothing has ticked for long; called from a thread of its own. What is recorded must not grow."""
         self.watching_all = True
-        if self.phase.leader_stays and self.silent(GIVEN_UP_S):
+        if (self.phase.leader_stays or isinstance(self.phase, Standby)) and self.silent(GIVEN_UP_S):
             self.main_thread.soon()
 
     def _given_up(self, why: str) -> None:
@@ -445,6 +461,8 @@ class Recorder:
 
     def timings(self) -> StepTimings:
         """How the steps were found and timed, as far as is known now."""
+        if self.kept is not None and not self.measured.written:
+            return self.kept
         self._describe()
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source

@@ -1,8 +1,8 @@
 """Which of a program's sources of ticks its steps are taken from, and at which ticks they begin or end.
 
 A leader's ticks are not always whole steps: several calls may make one round of a loop (`call_sites`), a
-loop around it may be the author's (`loops`), several optimizers step in turn, and a program that acts and then
-trains has iterations of many steps (`iterations`). A leader that ticks no more is replaced.
+loop around it may be the author's (`loops`), several optimizers step in turn, and a program that acts and
+then trains has iterations of many steps (`iterations`). A leader that ticks no more is replaced.
 
 Pure: ticks in, boundaries out. Whoever needs steps (`run` to record them, `tune` to time them) feeds a
 detector with what :mod:`sources` sees, and decides for itself what a boundary is good for.
@@ -24,7 +24,13 @@ Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled"
 # acts could be trained and is called without gradients, "fed" where a data loader gave a batch since the call
 # before.
 Signal = Literal[
-    Kind, "training module", "optimizer's module", "acting module", "fed acting module", "range end"
+    Kind,
+    "training module",
+    "optimizer's module",
+    "acting module",
+    "fed acting module",
+    "early loop",
+    "range end",
 ]
 # A kind, and which of its kind: one optimizer, one module, one range's name.
 Source = tuple[Kind, Hashable]
@@ -64,6 +70,7 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "graph": SignalMeaning("graph", 5, begins=True),
     "range": SignalMeaning("range", 6, begins=True),
     # A call that waits for the device: steps are what lies between them, once they repeat in a loop.
+    "early loop": SignalMeaning("loop", 100_000, begins=True),
     "loop": SignalMeaning("loop", 6, begins=True),
     "range end": SignalMeaning("range", 0, begins=False),
 }
@@ -96,8 +103,8 @@ ROUND = 3
 CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "graph", "range", "loop")
 ACTING: tuple[Signal, ...] = ("acting module", "fed acting module")
 ITERATION: Source = ("iteration", 0)
-# A leader is over once another source has ticked so often since, and so many times as often as ever between two
-# ticks of the leader's. Only replays end an optimizer: of a training step that was captured once it was warm.
+# A leader is over once another source has ticked so often since, and so many times as often as ever between
+# two ticks of the leader's. Only replays end an optimizer: of a training step that was captured once warm.
 SILENT: dict[Kind, int] = {"graph": 16, "loop": 512}
 SILENT_OTHERS, LONGER = 64, 3
 # Threads whose calls that wait are looked at.
@@ -122,6 +129,7 @@ class StepDetector:
             by who follows it.
         loop: the leader's calls, where it is called.
         outer: the loop around the one of the leader's calls.
+        passes_lead: the passes of that one are the steps.
         around: the loops around the leader's first call.
         iterations: those of the leading optimizer.
         over: sources that led, and ticked no more.
@@ -143,6 +151,7 @@ class StepDetector:
         self.iterations.looking = wanted in (None, "iteration")
         self.loop, self.outer = CallLoop(), OuterLoop(())
         self.around: list[Loop] = []
+        self.passes_lead = False
         self.waits: dict[int, CallLoop] = {}  # of threads, until a source leads
         self.over: set[Source] = set()
         self._silence = Counter[Source]()  # ticks of others since the leader's latest
@@ -176,7 +185,7 @@ class StepDetector:
                 return self._lead(source, thread, stack, 0)
             if source in self.over or not self._may_yield(meaning.kind):
                 return None
-        if signal == "loop" and self.leader is None and not self._repeats(source, thread, stack):
+        if meaning.kind == "loop" and self.leader is None and not self._repeats(source, thread, stack):
             return None
         return self._count(source, self._needed(meaning, name), thread, stack)
 
@@ -222,11 +231,11 @@ class StepDetector:
             self._usual[other] = max(self._usual[other], ticks)
         self._silence.clear()
         if self.outer.looking or self.outer.found:
-            looked = self.outer.looking
             first = self.outer.called()
-            if self.outer.found and not first:
+            if self.outer.found and first and not self.passes_lead and not self.fixed:
+                self.passes_lead = self._anew = True
+            if self.passes_lead and not first:
                 return None
-            self._anew = self._anew or (looked and self.outer.found)
         if self._anew:
             self._anew, self.index = False, 0
             if source[0] == "loop":
@@ -280,7 +289,27 @@ class StepDetector:
             return self.iterations.looking or (
                 in_turn and len(self.turns) < KEPT and period(self.turns) is None
             )
-        return self.leader[0] in CALLED and (self.loop.undecided or self.outer.looking)
+        return self.leader[0] in CALLED and (self.loop.undecided or self.outer.undecided)
+
+    @property
+    def provisional(self) -> bool:
+        """Whether other steps than the leader's may show later: calls that wait are the least sure sign of
+        steps, and passes of a loop around the leader's calls may still be seen to be alike."""
+        outer = self.outer
+        may_show = (outer.looking and outer.passes > 0) or (outer.found and not self.passes_lead)
+        return self.leader is not None and (self.leader[0] == "loop" or may_show)
+
+    @property
+    def turn(self) -> Counter[Source]:
+        """How often each optimizer steps in a round that the leading one ends; empty where it has none."""
+        turns = list(self.turns)
+        ends = [at for at, source in enumerate(turns) if source == self.leader]
+        return Counter(turns[ends[-2] + 1 : ends[-1] + 1]) if self._whole and len(ends) > 1 else Counter()
+
+    def inner_leads(self) -> None:
+        """Take steps from the leader's own calls: the passes of the loop around them are too long."""
+        self.outer.stop()
+        self.passes_lead = False
 
     def decline(self, leader: Source | None) -> None:
         """Take steps from another source again: those that were found are too long, or come too late."""
@@ -295,9 +324,9 @@ class StepDetector:
     def passes(self, signal: Signal, key: Hashable, stack: CallStack = UNKNOWN_STACK) -> bool:
         """Whether this is a boundary that is passed over, or a call within a step: cheaper than `tick`."""
         if self._passing <= 0 and self.loop.round is None:
-            return False
-        if (signal, key) != self.leader or self._looks() or self.outer.looking or self.outer.found:
-            return False
+            return self._within_pass(signal, key)
+        if (signal, key) != self.leader or self._looks() or self.outer.looking or self.passes_lead:
+            return self._within_pass(signal, key)
         first = self.loop.at_first(stack)
         if first and self._passing <= 0:
             return False
@@ -306,6 +335,14 @@ class StepDetector:
             self._passing -= 1
             self.index += 1
         return True
+
+    def _within_pass(self, signal: Signal, key: Hashable) -> bool:
+        """Whether this call of the leader's is in the middle of a pass that is a step."""
+        within = self.passes_lead and self.loop.round is None and not self.outer.ended
+        if within and (signal, key) == self.leader:
+            self.outer.called()
+            return True
+        return False
 
     def _looks(self) -> bool:
         """Whether the places of the leader's calls are still looked at."""
@@ -359,14 +396,13 @@ class StepDetector:
         self._usual.clear()
         self.around = self._around_the_round(stack) if source[0] == "loop" else stack.loops()
         looks = self._looks() and source[0] not in ("loop", "graph")
-        self.outer = OuterLoop(self.around if looks else (), self.loads)
+        self.outer, self.passes_lead = OuterLoop(self.around if looks else (), self.loads), False
         if self._looks() and source[0] != "loop":
             self.loop.called(stack.site())
         if source[0] == "optimizer":
             self.iterations.stepped()
             self.turns.append(source)
         return Boundary(source, "leads", index + 1)
-
 
     def _around_the_round(self, stack: CallStack) -> list[Loop]:
         """The loops that all calls of a round are made in."""

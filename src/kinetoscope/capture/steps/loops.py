@@ -1,7 +1,7 @@
 """The loops that a call of the program is made in, read from the bytecode of the functions on its stack.
 
 Where a loop begins and ends in a function's instructions says which calls are made in one pass of it: those
-whose stack has the function at an instruction between the two. No function is called, run or changed for that.
+whose stack has the function at an instruction between the two. No function is called or changed for that.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Site = tuple[Position, ...]
 SIMILAR = 2
 # and each has so many.
 FEWEST = 2
+# After so many calls in one loop without any other a pass of a loop around it is no more waited for.
+UNSHOWN = 24
 
 
 class Loop(NamedTuple):
@@ -91,10 +93,10 @@ def _loops_of(code: CodeType) -> Iterator[tuple[int, int, int]]:
 class OuterLoop:
     """Looks whether the passes of a loop are longer steps than the calls that a loop inside of it makes.
 
-    A pipeline's loop over time steps calls its network twenty times to each picture: it is in a function that
-    the loop over pictures calls. Another call in the outer loop's body and outside the inner one (a decoder, a
-    value that is read back) shows where one pass ends; without any, the inner loop has the steps. Loops of one
-    function are an epoch and its batches, and so are calls that a data loader feeds: each of them is a step.
+    A pipeline's loop over time steps calls its network twenty times to each picture: it is in a function
+    that the loop over pictures calls. Another call in the outer loop's body and outside the inner one (a
+    decoder, a value that is read back) shows where one pass ends; without any, the inner loop has the steps.
+    Loops of one function are an epoch and its batches, as are calls that a data loader feeds: each is a step.
 
     Args:
         around: the loops around the calls, the outermost first.
@@ -103,6 +105,7 @@ class OuterLoop:
     Attributes:
         looking: it may still be found that they are.
         found: they are.
+        seen: calls so far.
         calls: of the latest whole pass.
         shown_by: the kinds of the other calls that show where a pass ends.
     """
@@ -115,6 +118,7 @@ class OuterLoop:
         self.calls = self.passes = 0
         self.shown_by: set[str] = set()
         self.ended = False
+        self.seen = 0
         self._now = self._fed = 0
         self._loads, self._loaded = loads, loads()
 
@@ -126,20 +130,25 @@ class OuterLoop:
                 self.ended = True
                 self.shown_by.add(kind)
 
+    @property
+    def undecided(self) -> bool:
+        """Whether the next calls may show it: passes have ended, or few calls were seen so far."""
+        return self.looking and (self.passes > 0 or self.seen < UNSHOWN)
+
     def called(self) -> bool:
         """A call in the inner loop: whether it is the first of a pass of the outer one."""
         first, self.ended = self.ended, False
         if not self.looking:
             self._now = 1 if first else self._now + 1
             return first
+        self.seen += 1
         loaded, self._loaded = self._loaded, self._loads()
         self._fed += self._loaded != loaded
         if first:
             self.passes += 1
             if self.passes > 2:  # the first that was seen may have begun before
-                alike = FEWEST <= min(self.calls, self._now) and max(self.calls, self._now) <= SIMILAR * min(
-                    self.calls, self._now
-                )
+                fewest, most = sorted((self.calls, self._now))
+                alike = fewest >= FEWEST and most <= SIMILAR * fewest
                 self.found, self.looking = alike and 2 * self._fed < self._now, False
             self.calls, self._now, self._fed = self._now, 0, 0
         self._now += 1

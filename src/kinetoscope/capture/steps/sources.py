@@ -47,8 +47,8 @@ GENERATION = "transformers.generation.utils"
 # An optimizer that has been made is waited for so long from the first call of a module that it may train.
 OPTIMIZER_PATIENCE_S = 10.0
 
-# Calls that wait are no steps as long as a surer source may still tick, in seconds from the first of them; before
-# anything leads, so many of them are looked at in each of these seconds: a look takes some microseconds.
+# Calls that wait are no steps in the first second of them, in which a surer source may tick; before anything
+# leads, so many of them are looked at in each second: a look takes some microseconds.
 WAITS_PATIENCE_S, WAITS_LOOKED_AT = 1.0, 400
 
 # Ranges that libraries open themselves: no step of the user's.
@@ -211,7 +211,7 @@ class Sources:
         *,
         looking: bool = False,
     ) -> None:
-        """Watch only what may still matter once a source leads: that source, cheaply, the optimizers, replays.
+        """Watch only what may still matter once a source leads: it, cheaply, the optimizers, and replays.
 
         Args:
             also: kinds of sources that show where a step of several calls ends.
@@ -421,8 +421,8 @@ class Sources:
                 self.second = int(now)
             early = self.kind is None and now - self.waits_since < WAITS_PATIENCE_S
             often = self.kind is None and self.waits_looked_at > WAITS_LOOKED_AT
-            if self.wanted in (None, "loop") and not (early or often):
-                self.tick("loop", 0, "calls that wait for the device")
+            if self.wanted in (None, "loop") and not often:
+                self.tick("early loop" if early else "loop", 0, "calls that wait for the device")
         except Exception:  # the program's own call is not ours to break
             pass
         finally:
