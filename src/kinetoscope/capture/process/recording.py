@@ -105,7 +105,7 @@ class ProcessRecording:
             compilations=self._compilations,
             stack=ProgramStack(),
             following=self._follow,
-            loads=lambda: self.sources.batches,
+            loads=lambda: self.sources.batches + self.ledgers.read().data_ns,
             moment=self.clocks.sample,
             saved=self._saved,
             start_agreed=StartAgreement(folder, leads=rank == leader(options.ranks))

@@ -24,7 +24,7 @@ KEPT = LONGEST_ROUND * ROUNDS
 # Without its first call for so many rounds, a round ends all the same.
 LOST = 4
 
-_OURS = os.path.dirname(kinetoscope.__file__) + os.sep
+OURS = os.path.dirname(kinetoscope.__file__) + os.sep
 
 
 class CallStack:
@@ -56,7 +56,7 @@ class ProgramStack(CallStack):
     def __init__(self) -> None:
         import torch
 
-        self.hidden = (_OURS, os.path.dirname(torch.__file__) + os.sep)
+        self.hidden = (OURS, os.path.dirname(torch.__file__) + os.sep)
 
     def _frames(self) -> Iterator[FrameType]:
         frame = inspect.currentframe()
@@ -155,7 +155,7 @@ class CallLoop:
         self.since = 0  # calls since the first of the latest round
         self.row = 0  # latest calls from one place
         self.regular = True
-        self._here = self._before = False  # the latest call, and the one before, are where a round begins
+        self._there = self._here = False  # the next call, and the latest, are where a round begins
         self.length: int | None = None
 
     @property
@@ -191,7 +191,6 @@ class CallLoop:
         if self.round is not None:
             before = latest[-2]
             self._here = len(before) > self.round.depth and before[-1 - self.round.depth] == self.round.first
-            self._before = False
         return True
 
     def at_first(self, stack: CallStack) -> bool:
@@ -199,13 +198,13 @@ class CallLoop:
         found = self.round
         if found is None:
             return True
-        self._before, self._here = self._here, stack.position(found.depth) == found.first
-        since = self.since + 1
-        return (self._here and not (self._before and since < found.calls)) or since >= LOST * found.calls
+        self._there, since = stack.position(found.depth) == found.first, self.since + 1
+        return (self._there and not (self._here and since < found.calls)) or since >= LOST * found.calls
 
     def pass_by(self, *, first: bool) -> None:
         """The next call is made."""
         self.since = 0 if first or self.together else self.since + 1
+        self._here = self._there
 
 
 def _round(sites: Sequence[Site]) -> LoopRound:

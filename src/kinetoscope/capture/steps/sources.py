@@ -33,6 +33,7 @@ from typing import Any, cast
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.steps.call_sites import OURS
 from kinetoscope.capture.steps.detector import Kind, Signal, Source
 from kinetoscope.capture.steps.ledgers import NoLedgers
 
@@ -44,6 +45,8 @@ OnPart = Callable[[str], None]
 OnModel = Callable[[bool], None]
 
 GENERATION = "transformers.generation.utils"
+INDUCTOR = "torch/_inductor/"
+LOADER = "torch.utils.data.dataloader"
 # An optimizer that has been made is waited for so long from the first call of a module that it may train.
 OPTIMIZER_PATIENCE_S = 10.0
 
@@ -155,9 +158,7 @@ class Sources:
         self.switch = torch_private.dynamo_switch()
         torch_private.hide_from_dynamo(type(self)._waits)
         self.widen()
-        for owner, name in torch_private.calls_that_load_data():
-            if name == torch_private.NEXT_BATCH:
-                self._bound(f"batch of {owner.__name__}", owner, name, self._takes_batch)
+        self.imports.when_imported(LOADER, self._watch_loaders)
         self._watch_optimizers()
         self.imports.when_imported(GENERATION, self._watch_requests)
         if compiled:
@@ -171,6 +172,11 @@ class Sources:
         self._bound("range", torch.profiler.record_function, "__enter__", self._range_entered)
         self._bound("module", torch.nn.Module, "__call__", self._module_called)
         self.ledgers.listen(self._waits)
+
+    def _watch_loaders(self) -> None:
+        for owner, name in torch_private.calls_that_load_data() if self.kind is None else ():
+            if name == torch_private.NEXT_BATCH:
+                self._bound(f"batch of {owner.__name__}", owner, name, self._takes_batch)
 
     def _watch_compilations(self) -> None:
         self.removers["compilations"] = torch_private.around_compilations(self.suspend, self.resume)
@@ -408,7 +414,12 @@ class Sources:
             self.tick("module", id(module), type(module).__name__)
 
     def _graph_replayed(self, graph: Any) -> None:
-        self.tick("graph", 0, "CUDA graph")
+        caller = inspect.currentframe()
+        while caller is not None and caller.f_code.co_filename.startswith(OURS):
+            caller = caller.f_back
+        # Those of compiled functions are parts of their calls.
+        if caller is not None and INDUCTOR not in caller.f_code.co_filename.replace("\\", "/"):
+            self.tick("graph", 0, "CUDA graph")
 
     def _waits(self) -> None:
         """The program is about to wait for the device."""
