@@ -86,7 +86,7 @@ def test_what_the_whole_run_shows_is_named_where_nothing_that_was_timed_is_the_c
         after=replace(steps.after, gc_s=(), data_s=(), sync_s=()),
     )
     tree, now_s = Tree(), 0.0
-    for epoch in range(4):
+    for _epoch in range(4):
         for _ in range(60):
             now_s += 0.02
             tree.add([("train.py", "train", 3), ("", "", 5)], "timed", now_s, 0.02)

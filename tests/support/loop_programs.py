@@ -230,9 +230,3 @@ class Engine:
             times.append(time.perf_counter() - began)
 Engine().serve()
 """
-
-PROGRAMS = {
-    name.lower(): source
-    for name, source in list(globals().items())
-    if name.isupper() and isinstance(source, str)
-}
