@@ -75,11 +75,7 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
 
 def _loops_of(code: CodeType) -> Iterator[tuple[int, int, int]]:
     """The loops of a function: first and last offset, and the line that it begins at."""
-    lines = list(code.co_lines())
-
-    def line(at: int) -> int:
-        return next((n for start, end, n in lines if start <= at < end and n), code.co_firstlineno)
-
+    lines = [(start, end, line) for start, end, line in code.co_lines() if line is not None]
     ends: dict[int, int] = {}
     for one in dis.get_instructions(code):
         jumps = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
@@ -87,7 +83,8 @@ def _loops_of(code: CodeType) -> Iterator[tuple[int, int, int]]:
         if jumps and one.argval < one.offset and not one.opname.endswith("NO_INTERRUPT"):
             ends[one.argval] = max(ends.get(one.argval, 0), one.offset)
     for first, last in ends.items():
-        yield first, last, min(line(first), line(last))
+        known = [line for start, end, line in lines if start <= first < end or start <= last < end]
+        yield first, last, min(known, default=code.co_firstlineno)
 
 
 class OuterLoop:
