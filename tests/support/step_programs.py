@@ -530,7 +530,7 @@ EXPECTED: dict[str, Expected] = {
     "documents": _call(loops.DOCUMENTS, r"perplexity in the loop at documents.py:\d+", "aten::item", 1),
     "evaluations": _call(loops.EVALUATIONS, r"Sequential under evaluate \(.*\)", "aten::argmax", 1),
     "serving": _call(loops.SERVING, r"Sequential under Server.answer \(.*\)", "aten::stack", 1),
-    "search": Expected(loops.SEARCH, "loop", r"one pass of the loop at search.py:\d+", ("aten::mean", 1)),
+    "search": Expected(loops.SEARCH, "loop", r"one pass of the loop at search.py:\d+", ("aten::randn", 1)),
     "simulation": Expected(
         loops.SIMULATION, "loop", r"one pass of the loop at simulation.py:\d+", ("aten::square", 1)
     ),

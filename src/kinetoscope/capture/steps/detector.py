@@ -256,11 +256,11 @@ class StepDetector:
                 return Boundary(ITERATION, "leads", 1)
         elif signal == "optimizer":
             self.iterations.stepped()
-            before, seen = self.turns[-1] if self.turns else source, source in self.turns
+            since = next((at for at, turn in enumerate(reversed(self.turns)) if turn == source), 0)
             self.turns.append(source)
             if self.wanted is not None or self._whole or source == self.leader:
                 return None
-            if source == self._rarest() or (seen and before != source and self._surrounds(stack)):
+            if source == self._rarest() or (since > 1 and self._surrounds(stack)):
                 self.leader, self.index, self._passing, self._whole = source, 0, 0, True
                 return Boundary(source, "leads", self._counts.get(source, 0) + len(self.turns))
         return None
