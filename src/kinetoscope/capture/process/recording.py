@@ -105,6 +105,7 @@ class ProcessRecording:
             compilations=self._compilations,
             stack=ProgramStack(),
             following=self._follow,
+            widen=lambda: self.sources.widen(),
             loads=lambda: self.sources.batches + self.ledgers.read().data_ns,
             moment=self.clocks.sample,
             saved=self._saved,
@@ -165,10 +166,7 @@ class ProcessRecording:
     def _period(self) -> Period | None:
         """The period of the run that it is now; None: what runs is the recorder's, or under a profiler."""
         recorder = self.recorder
-        if recorder.silent():
-            if not recorder.watching_all:
-                self.sources.widen()
-            recorder.leader_silent()
+        recorder.look_for_silence()
         period = None if recorder.inside else PERIOD_OF.get(recorder.phase.name)
         # An evaluation is no step, whenever it comes.
         return "after" if recorder.evaluation.running and period in ("settling", "timed") else period

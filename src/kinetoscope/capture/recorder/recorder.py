@@ -79,6 +79,7 @@ class Recorder:
         following: called with the source that leads, the kinds of others that show where its steps end, and
             whether these are still looked for.
         loads: grows where the program takes a batch from a data loader.
+        widen: has all sources watched again.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
         clock: seconds.
@@ -98,6 +99,7 @@ class Recorder:
         stack: CallStack = UNKNOWN_STACK,
         following: Following = lambda source, also, looking: None,
         loads: Callable[[], int] = lambda: 0,
+        widen: Callable[[], None] = lambda: None,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
@@ -109,6 +111,7 @@ class Recorder:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
+        self.widen = widen
         self.detector = StepDetector(
             may_lead=not options.whole, rounds=options.range is None, wanted=options.step, loads=loads
         )
@@ -212,10 +215,8 @@ class Recorder:
             try:
                 if not self.inside and self.context.device.occupied() is None:
                     self._guarded(self._end_provisional)
-                    if self.silent(GIVEN_UP_S) and isinstance(self.phase, Standby):
-                        self._guarded(lambda: self._go(Done(self.context)))
-                    elif self.silent(GIVEN_UP_S) and self.phase.leader_stays:
-                        self._guarded(lambda: self._given_up(f"{self.name} was called no more"))
+                    if self.silent():
+                        self._guarded(self._leader_silent)
             finally:
                 self.lock.release()
 
@@ -370,16 +371,25 @@ class Recorder:
 
     def silent(self, seconds: float = SILENT_S) -> bool:
         """Whether the leader has not ticked for so long that another source may have taken its place."""
-        if self.done or self.inside or self.led is None or self.led[0] not in CALLED:
+        if self.done or self.foreign or self.led is None or self.led[0] not in CALLED:
             return False
         step_s = (self.measured.warmup_s or [0.0])[-1]
         return self.clock() - self.heard_s > max(seconds, SILENT_STEPS * step_s)
 
-    def leader_silent(self) -> None:
-        """Nothing has ticked for long; called from a thread of its own. What is recorded must not grow."""
-        self.watching_all = True
-        if (self.phase.leader_stays or isinstance(self.phase, Standby)) and self.silent(GIVEN_UP_S):
+    def look_for_silence(self) -> None:
+        """Called now and then, from a thread of its own: a leader may have fallen silent."""
+        if self.silent() and (not self.watching_all or self.silent(GIVEN_UP_S)):
             self.main_thread.soon()
+
+    def _leader_silent(self) -> None:
+        """The leader has not ticked for long: watch all sources again; what is recorded must not grow."""
+        if not self.watching_all:
+            self.watching_all = True
+            self.widen()
+        if self.silent(GIVEN_UP_S) and isinstance(self.phase, Standby):
+            self._go(Done(self.context))
+        elif self.silent(GIVEN_UP_S) and self.phase.leader_stays:
+            self._given_up(f"{self.name} was called no more")
 
     def _given_up(self, why: str) -> None:
         """End what runs and write nothing of it: its steps do not end any more."""
