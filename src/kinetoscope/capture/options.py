@@ -23,16 +23,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     range: Annotated[str | None, "record only inside torch.profiler.record_function(NAME)"] = None
     step: Annotated[
         str | None,
-        "what a step is: iteration, optimizer, request, module, compiled, graph, range or loop, or the name of "
-        "a module's class or attribute, an optimizer's class or a range (`kinetoscope steps` lists them)",
+        "what a step is: iteration, optimizer, request, module, compiled, graph, range or loop, or the name "
+        "of a module's class or attribute, an optimizer's class or a range (`kinetoscope steps` lists them)",
     ] = None
     shapes: Annotated[bool, "record the shapes of operators' inputs"] = False
     stacks: Annotated[bool, "record Python stacks"] = False
     lines: Annotated[
         bool,
         "in one more step, with Python's trace function, note from which line of the program each op is "
-        "called; experimental: one in twelve small programs crashed in that step",
-    ] = False
+        "called",
+    ] = True
     graphs: Annotated[
         bool,
         "record how CUDA graphs are captured, with stacks, each capture in a session of its own (captures in "
