@@ -69,7 +69,7 @@ def test_a_pass_of_the_loop_around_begins_with_the_first_call_after_another_in_i
     assert outer.shown_by == {"module"}
 
 
-def test_passes_that_are_not_alike_are_no_steps() -> None:
+def test_passes_that_are_not_similar_are_no_steps() -> None:
     assert passes(OuterLoop([OUTER, INNER]), [5, 20, 3, 20, 3, 90]) == []
 
 

@@ -294,7 +294,7 @@ class StepDetector:
     @property
     def provisional(self) -> bool:
         """Whether other steps than the leader's may show later: calls that wait are the least sure sign of
-        steps, and passes of a loop around the leader's calls may still be seen to be alike."""
+        steps, and passes of a loop around the leader's calls may still turn out to be similar."""
         outer = self.outer
         may_show = (outer.looking and outer.passes > 0) or (outer.found and not self.passes_lead)
         return self.leader is not None and (self.leader[0] == "loop" or may_show)

@@ -17,7 +17,7 @@ Position = tuple[int, int]
 # The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
 Site = tuple[Position, ...]
 
-# Two passes of a loop in a row are alike where their numbers of calls differ by this factor at most,
+# Two passes of a loop in a row are similar where their numbers of calls differ by this factor at most,
 SIMILAR = 2
 # and each has so many.
 FEWEST = 2
@@ -145,8 +145,8 @@ class OuterLoop:
             self.passes += 1
             if self.passes > 2:  # the first that was seen may have begun before
                 fewest, most = sorted((self.calls, self._now))
-                alike = fewest >= FEWEST and most <= SIMILAR * fewest
-                self.found, self.looking = alike and 2 * self._fed < self._now, False
+                similar = fewest >= FEWEST and most <= SIMILAR * fewest
+                self.found, self.looking = similar and 2 * self._fed < self._now, False
             self.calls, self._now, self._fed = self._now, 0, 0
         self._now += 1
         return first
