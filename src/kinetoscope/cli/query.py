@@ -76,6 +76,8 @@ def _list_tables(*, as_json: bool) -> int:
     import msgspec
 
     from kinetoscope.analysis.query import TABLES
+    from kinetoscope.render.terminal import show
+    from kinetoscope.views.query import columns
 
     if as_json:
         rows = [
@@ -85,8 +87,5 @@ def _list_tables(*, as_json: bool) -> int:
         ]
         print(msgspec.json.encode(rows).decode())
         return 0
-    for table, columns in TABLES.items():
-        print(f"{table}")
-        for name, column in columns.items():
-            print(f"  {name:<20} {column.dtype!s:<8} {column.meaning}".rstrip())
+    show(columns(TABLES))
     return 0

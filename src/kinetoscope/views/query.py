@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kinetoscope.render import names
-from kinetoscope.render.blocks import Column, Table
+from kinetoscope.render.blocks import Block, Column, Heading, Labelled, Table, Text, line
+from kinetoscope.trace.schema import Schema
 
 LONGEST = 72  # characters of a title
 
@@ -17,6 +18,18 @@ def listing(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Seque
         for title, number in zip(titles, numeric, strict=True)
     ]
     return Table(tuple(columns), [tuple(map(_cell, row)) for row in rows], whole=True)
+
+
+def columns(tables: Mapping[str, Schema]) -> Iterable[Block]:
+    """The tables that a query may name: each column with its type and meaning."""
+    for table, known in tables.items():
+        yield Heading(table, level=1)
+        width = max(map(len, known))
+        rows = [
+            (Text(f"{name:<{width}}  {column.dtype!s:<7}"), (line(column.meaning),))
+            for name, column in known.items()
+        ]
+        yield Labelled(tuple(rows), indent=2)
 
 
 def _cell(value: object) -> str | None:
