@@ -153,9 +153,7 @@ class _Trimmed:
             yield Piece.line()
 
 
-def _drawn(
-    shown: Iterable[Block], console: Console, *, is_screen: bool = False
-) -> Iterable[RenderableType]:
+def _drawn(shown: Iterable[Block], console: Console, *, is_screen: bool = False) -> Iterable[RenderableType]:
     look = _Look(not console.encoding.startswith("utf"), console.width >= WIDE, is_screen)
     for block in shown:
         yield from _block(block, look, console)

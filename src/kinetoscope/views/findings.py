@@ -78,7 +78,7 @@ def document(found: FindingsListing) -> dict[str, object]:
 def listing(found: FindingsListing) -> Iterable[Block]:
     """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it."""
     if found.after is not None:
-        yield Line((_after(found.after),), overflow="whole")
+        yield line(_after(found.after))
         yield Line()
     yield from (line(Text(problem, "yellow")) for problem in found.unread)
     if not found.findings:

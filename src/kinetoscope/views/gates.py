@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from kinetoscope.comparison.gates import STEP_TIME
