@@ -193,7 +193,9 @@ def _block(block: Block, look: _Look, console: Console) -> Iterable[RenderableTy
             longest = max((len(shows) for _, shows in lines), default=0)
             for line, shows in lines:
                 is_below = GAP + len(line) <= console.width < longest + GAP + len(line)
-                before = f"{shows}\n{' ' * GAP}" if is_below else f"{shows:{longest + GAP}}"
+                if is_below:
+                    yield RichText(shows, style="dim")
+                before = " " * GAP if is_below else f"{shows:{longest + GAP}}"
                 yield RichText.assemble((before, "dim"), (line, "cyan"), no_wrap=True, overflow="ignore")
         case blocks.Code():
             yield from _code(block)

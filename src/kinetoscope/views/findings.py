@@ -115,7 +115,7 @@ def _finding(found: FindingsListing, number: int, row: FindingRow) -> Iterable[B
 
 
 def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, Line]]:
-    """What is known of a finding, each behind its label; what is to be copied is never folded."""
+    """The facts of a finding, each behind its label; what is to be copied is never folded."""
     share = f"{numbers.percent(row.share_of_step)} of the {found.unit}; " if row.saving_us > 0 else ""
     basis = Text(f"  ({share}{row.saving_basis})", "dim")
     # What is only a question ("what if it were twice as fast?") is not promised in green.

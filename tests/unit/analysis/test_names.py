@@ -52,8 +52,8 @@ FOREACH = (
             "cutlass_s16816gemm_bf16_256x64_32x4_nt_align2",
         ),
         (
-            "void cutlass_cudnn_infer::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128_16x4_nhwc_align4>"
-            "(cutlass_tensorop_t::Params)",
+            "void cutlass_cudnn_infer::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128_16x4_nhwc"
+            "_align4>(cutlass_tensorop_t::Params)",
             "cutlass_s1688fprop_tf32_128x128_16x4_nhwc_align4",
         ),
         (

@@ -284,7 +284,7 @@ def _flash(match: re.Match[str], name: str) -> Iterator[Part]:
 
 
 def _elementwise(match: re.Match[str], name: str) -> Iterator[Part]:
-    yield match["kind"], ELEMENTWISE[f"{match['kind']}_kernel"]
+    yield match["kind"], ELEMENTWISE[f"{match['kind'].removesuffix('_kernel')}_kernel"]
     if width := re.match(r".*?<(\d+)", name[match.start() :]):
         meaning = "threads of a block" if int(width[1]) >= 32 else "elements that a thread reads at once"
         yield width[1], meaning
@@ -316,7 +316,7 @@ READERS: tuple[tuple[str, str, Callable[[re.Match[str], str], Iterator[Part]]], 
     (r"^(?P<arch>ampere|volta|turing|maxwell|hopper)_\w*gemm", "cuBLAS matrix product", _legacy_gemm),
     (r"flash_(?:fwd|bwd|fprop|bprop)\w*|fmha_\w*(?:fwd|bwd|forward|backward)\w*", "FlashAttention", _flash),
     (
-        rf"(?P<kind>{'|'.join(kind.removesuffix('_kernel') for kind in ELEMENTWISE)})(?:_kernel)?<",
+        rf"(?P<kind>(?:{'|'.join(kind.removesuffix('_kernel') for kind in ELEMENTWISE)})(?:_kernel)?)<",
         "ATen kernel (eager)",
         _elementwise,
     ),
