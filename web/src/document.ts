@@ -153,8 +153,9 @@ export interface FindingRow {
   of_the_profiler: boolean; saving_bytes: number; saving_bytes_at_most: boolean; saving_basis: string;
   evidence: Evidence[]; advice: string; source: string | null; lines: string[];
   saving_on_critical_path: boolean; share_of_step: number; snippet: string | null; proof: string | null;
-  ranks: number[]; measured_saving_us: number | null; measured_interval_us: [number, number] | null;
-  measured_basis: string | null; measured_verdict: string | null;
+  proof_lacks: string | null; ranks: number[]; measured_saving_us: number | null;
+  measured_interval_us: [number, number] | null; measured_basis: string | null;
+  measured_verdict: string | null;
 }
 /** How many times the recorded batch fits. */
 export interface Fits {

@@ -147,6 +147,8 @@ def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, Line]
         yield "" if i else "see", line(seen.text, where)
     if row.proof and not row.is_measured:
         yield "prove", Line((Text(row.proof, "cyan", "command", row.proof),), overflow="whole")
+        if row.proof_lacks:
+            yield "", line(f"it needs {names.plain(row.proof_lacks)}, which is not here", style="dim")
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -273,8 +275,11 @@ def measured(row: FindingRow) -> str:
 
 
 def unproved(report: Report) -> FindingRow | None:
-    """The finding that promises most and whose command has not been run; None where there is none."""
+    """The finding that promises most and whose command can be run here and has not been; None where there is
+    none."""
     open_ones = [
-        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
+        row
+        for row in worth_doing(report)
+        if row.proof and not row.proof_lacks and not row.is_measured and row.saving_us > 0
     ]
     return open_ones[0] if open_ones else None
