@@ -297,7 +297,7 @@ def _launches(row: LaunchRow) -> str:
         if row.launches_per_step is None
         else f"{_plain(row.launches_per_step)} per step"
     )
-    parts = [f"{often}, {numbers.time(row.host_median_us)} a call"]
+    parts = [f"{often} (kernels, copies and memsets), {numbers.time(row.host_median_us)} a call"]
     if row.host_us_per_launch is not None:
         parts[0] += f", one every {numbers.time(row.host_us_per_launch)}"
     parts.append(
