@@ -139,3 +139,15 @@ def test_no_title_promises_a_time_of_its_own(report: Report) -> None:
     for row in report.findings:
         if row.affected_us:
             assert plain([row.title]).count(" ms") == 0, row.title
+
+
+@pytest.mark.parametrize(
+    "path", [FIXTURES / "h200_breaks", *sorted((FIXTURES / "compile-logs").glob("*.log.gz"))]
+)
+def test_compiling_is_counted_the_same_by_gates_and_reports(path: Path) -> None:
+    run = load(path)
+    facts, counted = build(run).compilation, counts(run)
+    assert facts is not None
+    assert counted["graph_breaks"] == len(facts.graph_breaks)
+    assert counted["recompilations"] == len(facts.recompilations)
+    assert counted["compile_failures"] == len(facts.failures)
