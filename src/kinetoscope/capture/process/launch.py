@@ -29,6 +29,10 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
+# A trace without work is its head and the names of processes: some 1.5 kB.
+LARGEST_EMPTY = 32_000  # bytes
+WORK = (b'"cpu_op"', b'"kernel"', b'"user_annotation"', b'"gpu_memcpy"')
+
 
 @dataclass(frozen=True)
 class ProgramCommand:
@@ -250,6 +254,9 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         for note in manifest.notes or (unseen,):
             say(note)
         return
+    if not any(_has_work(recording, rank) for rank in manifest.ranks):
+        say("the program ended before it called an op of torch: there is nothing to report")
+        return
     first = manifest.ranks[0]
     for note in dict.fromkeys(
         (*manifest.notes, *(n for r in manifest.ranks for n in (*r.notes, *r.steps.notes)))
@@ -268,6 +275,17 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say(f"of all hosts together, once they have ended: kinetoscope report {shown(together)}")
     elif outcome.host:
         say("other hosts record steps of their own: with one --out on a disk that all share they agree")
+
+
+def _has_work(recording: Path, rank: RankRecord) -> bool:
+    """Whether a rank recorded an op or device work, or anything else than a trace of its own."""
+    if rank.trace is None or rank.compile_log or rank.memory or rank.oom:
+        return True
+    trace = recording / rank.trace
+    try:
+        return trace.stat().st_size > LARGEST_EMPTY or any(word in trace.read_bytes() for word in WORK)
+    except OSError:
+        return True
 
 
 def _steps(record: RankRecord) -> str:
