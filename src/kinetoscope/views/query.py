@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Column, Heading, Labelled, Table, Text, line
-from kinetoscope.trace.schema import Schema
 
 LONGEST = 72  # characters of a title
 
@@ -20,16 +20,15 @@ def listing(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Seque
     return Table(tuple(columns), [tuple(map(_cell, row)) for row in rows], whole=True)
 
 
-def columns(tables: Mapping[str, Schema]) -> Iterable[Block]:
+def columns(rows: Iterable[Mapping[str, str]]) -> Iterable[Block]:
     """The tables that a query may name: each column with its type and meaning."""
-    for table, known in tables.items():
+    for table, of_table in groupby(rows, lambda row: row["table"]):
+        known = list(of_table)
+        width = max(len(row["column"]) for row in known)
         yield Heading(table, level=1)
-        width = max(map(len, known))
-        rows = [
-            (Text(f"{name:<{width}}  {column.dtype!s:<7}"), (line(column.meaning),))
-            for name, column in known.items()
-        ]
-        yield Labelled(tuple(rows), indent=2)
+        labels = (Text(f"{row['column']:<{width}}  {row['type']:<7}") for row in known)
+        meanings = ((line(row["meaning"]),) for row in known)
+        yield Labelled(tuple(zip(labels, meanings, strict=True)), indent=2)
 
 
 def _cell(value: object) -> str | None:
