@@ -152,7 +152,8 @@ def _rarely(own: AsItRunsRow) -> str:
     cause = f", {RARE_CAUSES[rare.cause]}" if rare.cause in RARE_CAUSES else ""
     longest = f"up to {numbers.time(rare.longest_us)}{cause}"
     rounds = "" if rare.size == 1 else f" rounds of {rare.size} steps"
-    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} take {longest}"
+    take = "takes" if rare.count == 1 else "take"
+    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} {take} {longest}"
 
 
 def _measured(own: AsItRunsRow) -> str:
