@@ -247,6 +247,9 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say("everything is recorded, so the program was ended, as --stop asks")
     elif outcome.status == -signal.SIGINT or manifest.exit == "exception: KeyboardInterrupt":
         say("the program was interrupted")
+    elif outcome.status < 0:
+        by = manifest.exit.removeprefix("signal: ")
+        say(f"the program was ended by {by}; its exit status was {outcome.status}")
     elif outcome.status:
         say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
     if not manifest.ranks:
