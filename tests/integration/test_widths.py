@@ -1,4 +1,4 @@
-"""Every verb keeps to the terminal's columns, drops nothing without a word, and never folds what is copied."""
+"""Verbs keep to the terminal's columns, drop nothing without a word, and never fold what is copied."""
 
 from __future__ import annotations
 
