@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from job_sets import jobs
-from job_simulator import Job, cost, recorded
+from job_simulator import Job, cost, recorded, slow_group
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import RankPart, part, placed
 from kinetoscope.trace.read import read
@@ -36,7 +36,7 @@ def judged(job: Job, found: RankComparison) -> str:
         return "not said" if verdict.status != "turns" else "wrong"
     if fault.what == "link":
         is_right = verdict.cause == "link"
-        return "right" if is_right and named == set(fault.ranks) else "partly" if (
+        return "right" if is_right and named == slow_group(job) else "partly" if (
             is_right and named & set(fault.ranks)) else "wrong"  # fmt: skip
     if named != set(fault.ranks):
         return "wrong"
@@ -47,18 +47,12 @@ def judged(job: Job, found: RankComparison) -> str:
 
 def said(found: RankComparison) -> list[int]:
     """The ranks that are named."""
-    ranks = getattr(found.verdict, "ranks", None)
-    return ranks or ([] if found.verdict.rank is None else [found.verdict.rank])
+    return found.verdict.ranks
 
 
 def said_cost(found: RankComparison) -> float | None:
     """Which share of the time is said to be lost to them."""
-    share = getattr(found.verdict, "cost_share", None)
-    if share is not None:
-        return share
-    if found.ideal is None or found.verdict.rank not in found.ideal.without:
-        return None
-    return 1 - found.ideal.without[found.verdict.rank] / found.ideal.replayed_us
+    return found.verdict.cost_share
 
 
 def parts_of(job: Job) -> list[RankPart]:

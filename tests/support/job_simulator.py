@@ -254,6 +254,15 @@ def _group(job: Job, rank: int, axis: str) -> tuple[int, ...]:
     return tuple(range(job.ranks))
 
 
+def slow_group(job: Job) -> set[int]:
+    """The ranks of the group whose link is slow."""
+    slow = job.fault.ranks
+    if len(slow) > 1:
+        return set(slow)
+    groups = (_group(job, slow[0], "replicas" if job.way == "hsdp" else "data"),)
+    return set(next(group for group in groups if _is_slow(job, group)))
+
+
 def _ddp(rank: _Rank) -> None:
     job, group = rank.job, _group(rank.job, rank.number, "data")
     for layer in range(job.layers):

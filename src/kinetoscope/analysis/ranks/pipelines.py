@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import nlargest
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +22,13 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, ranges, ways
 from kinetoscope.analysis.ranks.parts import BACKWARD, FORWARD, UPDATE
-from kinetoscope.analysis.ranks.without_stragglers import IdealRow, Operation, ideal_row, replay
+from kinetoscope.analysis.ranks.without_stragglers import (
+    Operation,
+    Remedy,
+    WithoutStragglers,
+    ideal_row,
+    replay,
+)
 
 TINY = 0.05  # of the median pass: what is shorter is no pass, but belongs to a neighbour
 
@@ -238,13 +245,16 @@ class _RankOperation:
         return not self.semantics
 
 
-def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow:
+def staged(
+    table: pl.DataFrame, computed: pl.DataFrame, stays: Mapping[int, float] = MappingProxyType({})
+) -> WithoutStragglers:
     """Replay the steps of a pipeline.
 
     Args:
         table: collectives of all ranks with what they waited (``waits``).
         computed: ``segments`` of all ranks, with ``rank``.
-        worst: ranks to replay without their own lateness, one by one.
+        stays: by rank, which share of its computing is left once it computes no longer than usual; of
+            others, the mean of all stages.
 
     Raises:
         CannotTell: its stages, passes and transfers do not fit each other.
@@ -266,7 +276,7 @@ def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = (
                 break  # what a rank does between two steps that do not follow each other is not known
     if not job.count:
         raise why or CannotTell("no step was recorded")
-    return job.replayed(worst)
+    return job.replayed(stays)
 
 
 def _on_one_clock(computed: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
@@ -377,7 +387,7 @@ class _Job:
         if last is not None:
             self.lasts[nodes[0].rank] = last
 
-    def replayed(self, worst: Sequence[int]) -> IdealRow:
+    def replayed(self, stays: Mapping[int, float]) -> WithoutStragglers:
         """Replay the steps as recorded, and without stragglers.
 
         Raises:
@@ -388,15 +398,18 @@ class _Job:
         places = {row: place for place, row in enumerate(row for group in instances for row in group)}
 
         def run(
-            is_usual: Callable[[_RankOperation], bool], is_prompt: Callable[[_RankOperation], bool]
+            is_usual: Callable[[_RankOperation], bool],
+            is_prompt: Callable[[_RankOperation], bool],
+            took: Callable[[_RankOperation], float] = lambda one: one.took_ns,
         ) -> float:
-            """How long it takes with these as usual, and these begun as promptly as usual."""
+            """How long it takes with these as usual, these begun as promptly as usual, and all others taking
+            as long as given."""
             lines = (
                 [
                     Operation(
                         [places[other] for other in one.after],
                         min(one.delay_ns, one.usual_delay_ns) if is_prompt(one) else one.delay_ns,
-                        one.usual_ns if is_usual(one) else one.took_ns,
+                        one.usual_ns if is_usual(one) else took(one),
                         needs=() if one.sent is None else (places[one.sent],),
                     )
                     for one in (self.nodes[row] for row in group)
@@ -419,11 +432,19 @@ class _Job:
         for rank, stage in sorted(self.chain.stage.items()):
             stages.setdefault(stage, []).append(rank)
 
-        def alone(rank: int) -> float:
-            def is_its(one: _RankOperation) -> bool:
-                return one.rank == rank
+        def put_right(remedy: Remedy) -> int:
+            def took(one: _RankOperation) -> float:
+                if one.instance is not None:
+                    return one.took_ns * remedy.transfers.get(one.instance, 1.0)
+                return one.took_ns * (stays[one.rank] if is_its(one) else 1.0)
 
-            return run(is_its, is_its)
+            def is_its(one: _RankOperation) -> bool:
+                return one.rank in remedy.ranks and one.computes and one.rank in stays
+
+            def is_usual(one: _RankOperation) -> bool:
+                return one.rank in remedy.ranks and one.computes and one.rank not in stays
+
+            return round(run(is_usual, lambda one: one.rank in remedy.ranks, took))
 
         def but(ranks: Sequence[int]) -> float:
             """The slowdown with these ranks' operations and host delays as recorded."""
@@ -435,15 +456,15 @@ class _Job:
 
         sorts = dict.fromkeys(one.sort for one in self.nodes)
         by_sort = {sort: run(lambda one, sort=sort: one.sort != sort, all_of) / without for sort in sorts}
-        each = {rank: round(alone(rank)) for rank in worst}
-        return msgspec.structs.replace(
-            ideal_row(round(recorded), round(whole), round(without), each),
+        row = msgspec.structs.replace(
+            ideal_row(round(recorded), round(whole), round(without), {}),
             grain="passes",
             steps=self.count,
             by_stage={ranges(ranks): but(ranks) for _, ranks in sorted(stages.items())},
             by_worker={ranges(ranks): but(ranks) for ranks in self._workers()},
             by_operation=by_sort | {HOST: run(all_of, lambda one: not one.computes) / without},
         )
+        return WithoutStragglers(row, put_right)
 
     def _workers(self) -> list[tuple[int, ...]]:
         """The data-parallel workers to replay alone."""

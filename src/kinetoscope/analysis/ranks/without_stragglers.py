@@ -4,7 +4,7 @@ As in "Understanding Stragglers in Large Model Training Using What-if Analysis" 
 collectives: a collective begins when its last rank is there and its stream is free, and takes as long as the
 data needs. Each rank does its own work meanwhile, until it comes to where it needs a collective's result.
 Replayed as recorded it gives the recorded time, and by how much it does not is said. Without stragglers no
-rank takes longer for its own work than usual (see ``lateness``); stages of a pipeline, whose two ends of a
+rank takes longer for its own work than usual (see ``excess``); stages of a pipeline, whose two ends of a
 send do not do the same, then compute equally long, as in the paper.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -103,6 +104,21 @@ def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mappin
     )
 
 
+class WithoutStragglers(NamedTuple):
+    """The run replayed, and how long (ns) it takes with something put right."""
+
+    row: IdealRow
+    replayed: Callable[[Remedy], int]
+
+
+class Remedy(NamedTuple):
+    """What is put right: the lateness of ranks, or the transfers of collectives (``instance`` and the share
+    of its time that stays)."""
+
+    ranks: frozenset[int] = frozenset()
+    transfers: Mapping[int, float] = MappingProxyType({})
+
+
 class _End(NamedTuple):
     """One rank's end of a collective. Positions are ns of the rank's own work since the first collective
     began: when it came (``ready``) and where it had nothing left to do without the collective's result
@@ -119,6 +135,7 @@ class _End(NamedTuple):
 
 
 class _TimedCollective(NamedTuple):
+    instance: int
     left_ns: float
     transfer_ns: float
     rows: list[int]
@@ -148,33 +165,34 @@ class _Rank:
         self.trail.append((max(position, self.position), after))
 
 
-def by_collectives(table: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow | None:
+def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
     """The run replayed by its collectives; None where ranks share fewer than two.
 
     Args:
         table: collectives of all ranks with what they waited and by how much longer ranks took.
-        worst: ranks to replay without their own lateness, each alone.
     """
     collectives = _collectives(table)
     if len(collectives) < 2:
         return None
 
-    def replayed(is_usual: Callable[[int], bool]) -> int:
-        groups, ends = _operations(collectives, is_usual)
+    def replayed(remedy: Remedy) -> int:
+        groups, ends = _operations(collectives, remedy)
         times = replay(groups)
         first = max(times[place] for place in ends[: len(collectives[0].ends)])
         return round(max(times[place] for place in ends) - first)
 
-    return ideal_row(
+    everyone = frozenset(end.rank for one in collectives for end in one.ends)
+    row = ideal_row(
         round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
-        replayed(lambda rank: False),
-        replayed(lambda rank: True),
-        {rank: replayed(lambda other, rank=rank: other == rank) for rank in worst},
+        replayed(Remedy()),
+        replayed(Remedy(everyone)),
+        {},
     )
+    return WithoutStragglers(row, replayed)
 
 
 def _operations(
-    collectives: Sequence[_TimedCollective], is_usual: Callable[[int], bool]
+    collectives: Sequence[_TimedCollective], remedy: Remedy
 ) -> tuple[list[list[Operation]], list[int]]:
     """The operations to replay, and the places of the collectives' ends among them."""
     ranks: dict[int, _Rank] = {}
@@ -190,10 +208,11 @@ def _operations(
         return count - len(group)
 
     for one in collectives:
+        transfer = one.transfer_ns * remedy.transfers.get(one.instance, 1.0)
         came: dict[int, tuple[_End, float, float, Operation]] = {}
         for row, end in zip(one.rows, one.ends, strict=True):
             rank = ranks.setdefault(end.rank, _Rank())
-            usual = is_usual(end.rank)
+            usual = end.rank in remedy.ranks
             ready, needed = (end.usual_ready, end.usual_needed) if usual else (end.ready, end.needed)
             rank.needs.sort()
             while rank.needs and rank.needs[0][0] <= ready + ROUNDING_NS:
@@ -204,7 +223,7 @@ def _operations(
             if needed > ready + ROUNDING_NS and ready > rank.position:
                 rank.goes_on(ready, [add([Operation(*rank.at(ready), 0.0)])])
             before = (places[end.after],) if end.after in places else ()
-            operation = Operation(*rank.at(ready), one.transfer_ns, end.is_free, before)
+            operation = Operation(*rank.at(ready), transfer, end.is_free, before)
             came[row] = end, ready, needed, operation
         receivers = [row for row, (end, *_) in came.items() if end.is_receiver]
         together = [row for row in came if row not in receivers] or receivers
@@ -245,8 +264,8 @@ def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
         pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
     )
     return [
-        _TimedCollective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
-        for _, left, transfer, rows, *each in lines.iter_rows()
+        _TimedCollective(instance, left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
+        for instance, left, transfer, rows, *each in lines.iter_rows()
     ]
 
 
@@ -275,8 +294,7 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         usual = pl.col("own") + pl.sum_horizontal(ON_DEVICE) * pl.col("more")
         table = _with_stages(table)
     else:
-        share = (pl.col("longer_ns") / pl.col("segment_ns")).fill_nan(0).clip(0, 1).fill_null(0)
-        usual = pl.col("own") * (1 - share)
+        usual = pl.coalesce("usual_own_ns", "own")
     table = table.with_columns(usual_own=usual.clip(0))
     segment = (*key, "segment")
     table = table.with_columns(
