@@ -145,7 +145,8 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     ideal = None if replay is None else msgspec.structs.replace(
         replay.row,
         without={
-            rank: replay.replayed(Remedy(frozenset([rank]))) / 1000 for rank in dict.fromkeys(named + worst)
+            rank: replay.row.replayed_us * (1 - replay.saved(Remedy(frozenset([rank]))))
+            for rank in dict.fromkeys(named + worst)
         },
     )  # fmt: skip
     return RankComparison(tuple(parts), tuple(missing), paired, recorded, table, found, verdict, ideal)
@@ -289,7 +290,7 @@ class _Case(NamedTuple):
             share_of_waiting=share,
             cause=cause,
             detail=detail,
-            cost_us=cost * self.replay.row.replayed_us / max(1, count),
+            cost_us=cost * (whole(steps["length_ns"].median()) / 1000 if count else self.replay.row.replayed_us),
             cost_share=cost,
             steps=count or None,
         )

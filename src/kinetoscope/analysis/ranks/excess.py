@@ -33,7 +33,8 @@ class Excess:
     """Args:
     steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the rank
         did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
-        shorter). Steps of which a rank lacks collectives are not there.
+        shorter), ``is_known`` (all of it is: not what came before a rank's first collective). Steps of which
+        a rank lacks collectives are not there.
     kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
         the same (``usual_launches``) and how long those usually take (``usual_ns``).
     is_even: ranks that are compared do the same, as stages of a pipeline do not."""
@@ -48,8 +49,11 @@ class Excess:
         return {rank: round(ns) for rank, ns in sums.iter_rows()}
 
     def by_step(self, cause: str) -> dict[str, dict[int, float]]:
+        """By step and rank, ns; without those of which a part is not known, where others are."""
         found: dict[str, dict[int, float]] = {}
-        for rank, step, ns in self.steps.select(*STEP, f"{cause}_longer").iter_rows():
+        known = self.steps if cause == COMPUTE else self.steps.filter("is_known")
+        known = self.steps if known.is_empty() else known
+        for rank, step, ns in known.select(*STEP, f"{cause}_longer").iter_rows():
             found.setdefault(step, {})[rank] = ns
         return found
 
@@ -80,6 +84,7 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
             *(pl.sum_horizontal(columns).sum().alias(cause) for cause, columns in CAUSES.items()),
             pl.col("host_ns").sum(),
             count=count,
+            is_known=pl.col("own_ns").is_not_null().all(),
         )
         .with_columns(like=like)
         .filter(pl.col("count") == pl.col("count").max().over("like", "step"))
@@ -110,7 +115,7 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
             (by_host - (pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0))).alias(
                 f"{HOST}_longer"
             ),
-        ).select(*STEP, "like", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
+        ).select(*STEP, "like", "is_known", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
         kernels,
         bool(known) or not (table["semantics"] == PAIR).any(),
     )

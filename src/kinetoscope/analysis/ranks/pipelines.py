@@ -292,6 +292,7 @@ class _Job:
 
     def __init__(self, found: StageOrder) -> None:
         self.chain, self.count = found, 0
+        self.second = 0  # the place of the second step's first operation
         self.nodes: list[_RankOperation] = []
         self.groups: list[list[int]] = []  # of each pass its segments
         self.lasts: dict[int, int] = {}  # of each rank its last segment
@@ -316,6 +317,7 @@ class _Job:
             self.nodes += nodes
             self._follow(nodes, first, needs)
         self.count += 1
+        self.second = self.second or len(self.nodes)
 
     def _of_rank(
         self, rank: int, met: pl.DataFrame, computed: pl.DataFrame
@@ -397,13 +399,13 @@ class _Job:
         instances = self._instances()
         places = {row: place for place, row in enumerate(row for group in instances for row in group)}
 
-        def run(
+        def times(
             is_usual: Callable[[_RankOperation], bool],
             is_prompt: Callable[[_RankOperation], bool],
             took: Callable[[_RankOperation], float] = lambda one: one.took_ns,
-        ) -> float:
-            """How long it takes with these as usual, these begun as promptly as usual, and all others taking
-            as long as given."""
+        ) -> list[float]:
+            """When operations end with these as usual, these begun as promptly as usual, and all others
+            taking as long as given."""
             lines = (
                 [
                     Operation(
@@ -416,7 +418,17 @@ class _Job:
                 ]
                 for group in instances
             )
-            return max(replay(lines))
+            return replay(lines)
+
+        def run(
+            is_usual: Callable[[_RankOperation], bool], is_prompt: Callable[[_RankOperation], bool]
+        ) -> float:
+            return max(times(is_usual, is_prompt))
+
+        def after_first(ends: Sequence[float]) -> float:
+            """How long the steps after the first take; of one step, that."""
+            first = [ends[places[row]] for row in range(self.second)] if self.count > 1 else [0.0]
+            return max(ends) - max(first)
 
         def nothing(one: _RankOperation) -> bool:
             return False
@@ -432,7 +444,7 @@ class _Job:
         for rank, stage in sorted(self.chain.stage.items()):
             stages.setdefault(stage, []).append(rank)
 
-        def put_right(remedy: Remedy) -> int:
+        def saved(remedy: Remedy) -> float:
             def took(one: _RankOperation) -> float:
                 if one.instance is not None:
                     return one.took_ns * remedy.transfers.get(one.instance, 1.0)
@@ -444,7 +456,8 @@ class _Job:
             def is_usual(one: _RankOperation) -> bool:
                 return one.rank in remedy.ranks and one.computes and one.rank not in stays
 
-            return round(run(is_usual, lambda one: one.rank in remedy.ranks, took))
+            ends = times(is_usual, lambda one: one.rank in remedy.ranks, took)
+            return 1 - after_first(ends) / max(1.0, after_first(times(nothing, nothing)))
 
         def but(ranks: Sequence[int]) -> float:
             """The slowdown with these ranks' operations and host delays as recorded."""
@@ -464,7 +477,7 @@ class _Job:
             by_worker={ranges(ranks): but(ranks) for ranks in self._workers()},
             by_operation=by_sort | {HOST: run(all_of, lambda one: not one.computes) / without},
         )
-        return WithoutStragglers(row, put_right)
+        return WithoutStragglers(row, saved)
 
     def _workers(self) -> list[tuple[int, ...]]:
         """The data-parallel workers to replay alone."""

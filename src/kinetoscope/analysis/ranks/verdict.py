@@ -86,8 +86,7 @@ def costliest(suspects: Iterator[Suspect], replay: WithoutStragglers | None) -> 
     cost."""
     if replay is None:
         return None
-    recorded = max(1.0, 1000 * replay.row.replayed_us)
-    costs = [(1 - replay.replayed(one.remedy) / recorded, one) for one in suspects]
+    costs = [(replay.saved(one.remedy), one) for one in suspects]
     cost, worst = max(costs, key=lambda one: one[0], default=(0.0, None))
     return None if worst is None or cost < LEAST else (worst, cost)
 

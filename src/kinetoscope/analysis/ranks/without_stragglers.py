@@ -105,10 +105,11 @@ def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mappin
 
 
 class WithoutStragglers(NamedTuple):
-    """The run replayed, and how long (ns) it takes with something put right."""
+    """The run replayed, and which share of its time goes once something is put right: of the time after its
+    first step, since of that what was done before the first collective is not known."""
 
     row: IdealRow
-    replayed: Callable[[Remedy], int]
+    saved: Callable[[Remedy], float]
 
 
 class Remedy(NamedTuple):
@@ -129,13 +130,14 @@ class _End(NamedTuple):
     needed: float
     usual_ready: float
     usual_needed: float
-    after: int | None  # the row of the collective before it on its stream
+    after: tuple[int | None, int | None]  # rows: before it on its stream, and what it waited for on another
     is_free: bool  # does not wait: what it sends is buffered
     is_receiver: bool  # of a broadcast or the like: waits for its sender alone
 
 
 class _TimedCollective(NamedTuple):
     instance: int
+    step: str
     left_ns: float
     transfer_ns: float
     rows: list[int]
@@ -175,12 +177,16 @@ def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
     if len(collectives) < 2:
         return None
 
-    def replayed(remedy: Remedy) -> int:
-        groups, ends = _operations(collectives, remedy)
-        times = replay(groups)
-        first = max(times[place] for place in ends[: len(collectives[0].ends)])
-        return round(max(times[place] for place in ends) - first)
+    second = next((at for at, one in enumerate(collectives) if one.step != collectives[0].step), 1)
 
+    def replayed(remedy: Remedy, begin: int = 1) -> int:
+        """From the last end of the first so many collectives on."""
+        groups, ends = _operations(collectives, remedy)
+        times = [[replayed[place] for place in own] for replayed in (replay(groups),) for own in ends]
+        first = max(max(own) for own in times[:begin])
+        return round(max(max(own) for own in times) - first)
+
+    after_first = max(1, replayed(Remedy(), second))
     everyone = frozenset(end.rank for one in collectives for end in one.ends)
     row = ideal_row(
         round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
@@ -188,17 +194,17 @@ def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
         replayed(Remedy(everyone)),
         {},
     )
-    return WithoutStragglers(row, replayed)
+    return WithoutStragglers(row, lambda remedy: 1 - replayed(remedy, second) / after_first)
 
 
 def _operations(
     collectives: Sequence[_TimedCollective], remedy: Remedy
-) -> tuple[list[list[Operation]], list[int]]:
-    """The operations to replay, and the places of the collectives' ends among them."""
+) -> tuple[list[list[Operation]], list[list[int]]]:
+    """The operations to replay, and the places of each collective's ends among them."""
     ranks: dict[int, _Rank] = {}
     places: dict[int | None, int] = {}  # of rows
     groups: list[list[Operation]] = []
-    ends: list[int] = []
+    ends: list[list[int]] = []
     count = 0
 
     def add(group: list[Operation]) -> int:
@@ -222,7 +228,7 @@ def _operations(
                 rank.goes_on(position, [*rank.trail[-1][1], place])
             if needed > ready + ROUNDING_NS and ready > rank.position:
                 rank.goes_on(ready, [add([Operation(*rank.at(ready), 0.0)])])
-            before = (places[end.after],) if end.after in places else ()
+            before = tuple(places[row] for row in end.after if row in places)
             operation = Operation(*rank.at(ready), transfer, end.is_free, before)
             came[row] = end, ready, needed, operation
         receivers = [row for row, (end, *_) in came.items() if end.is_receiver]
@@ -232,9 +238,9 @@ def _operations(
         for row in receivers if together is not receivers else ():
             operation = came[row][-1]
             places[row] = add([operation._replace(needs=(*operation.needs, first))])
+        ends.append([places[row] for row in came])
         for row, (end, ready, needed, _) in came.items():
             rank, place = ranks[end.rank], places[row]
-            ends.append(place)
             if needed > ready + ROUNDING_NS:
                 rank.needs.append((needed, place))
             else:
@@ -261,11 +267,11 @@ def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
     is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
     table = table.with_columns(is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender)
     lines = table.group_by("instance", maintain_order=True).agg(
-        pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
+        pl.col("step").first(), pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
     )
     return [
-        _TimedCollective(instance, left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
-        for instance, left, transfer, rows, *each in lines.iter_rows()
+        _TimedCollective(*known, [_End(*end) for end in zip(*each, strict=True)])
+        for *known, each in ((*line[:5], line[5:]) for line in lines.iter_rows())
     ]
 
 
@@ -284,6 +290,10 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
             is_alone=pl.col("clock_ns").is_null() | pl.col("instance").is_null(),
             after=pl.col("row").shift(1).over(*key, "stream"),
         )
+    )
+    others = table.select(*key, waits_for="id", other="row")
+    table = table.join(others, on=[*key, "waits_for"], how="left", maintain_order="left").with_columns(
+        after=pl.concat_list("after", "other")
     )
     # What its first collective came after the first of all; one that is no other rank's is its own work.
     own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
