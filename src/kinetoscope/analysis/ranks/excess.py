@@ -33,7 +33,8 @@ class Excess:
     """Args:
     steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the rank
         did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
-        shorter), ``is_known`` (all of it is: not what came before a rank's first collective). Steps of which
+        shorter), ``pace_ns`` (of what was longer for its host's sake, what that is slower by at all
+        that it does) and ``is_known`` (all of it is: not what came before a rank's first collective). Steps of which
         a rank lacks collectives are not there.
     kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
         the same (``usual_launches``) and how long those usually take (``usual_ns``).
@@ -44,16 +45,16 @@ class Excess:
     is_even: bool
 
     def total(self, cause: str) -> dict[int, int]:
-        """By rank, ns."""
-        sums = self.steps.group_by("rank").agg(pl.col(f"{cause}_longer").sum()).sort("rank")
+        """By rank, ns; without what its host takes longer for all that it does."""
+        sums = self.steps.group_by("rank").agg(_beyond_pace(cause).sum()).sort("rank")
         return {rank: round(ns) for rank, ns in sums.iter_rows()}
 
     def by_step(self, cause: str) -> dict[str, dict[int, float]]:
-        """By step and rank, ns; without those of which a part is not known, where others are."""
+        """The same by step and rank, without those of which a part is not known, where others are."""
         found: dict[str, dict[int, float]] = {}
         known = self.steps if cause == COMPUTE else self.steps.filter("is_known")
         known = self.steps if known.is_empty() else known
-        for rank, step, ns in known.select(*STEP, f"{cause}_longer").iter_rows():
+        for rank, step, ns in known.select(*STEP, _beyond_pace(cause)).iter_rows():
             found.setdefault(step, {})[rank] = ns
         return found
 
@@ -65,6 +66,11 @@ class Excess:
     def without(self, steps: Collection[str]) -> Excess:
         left = ~pl.col("step").is_in(list(steps))
         return replace(self, steps=self.steps.filter(left), kernels=self.kernels.filter(left))
+
+
+def _beyond_pace(cause: str) -> pl.Expr:
+    longer = pl.col(f"{cause}_longer")
+    return longer - pl.col("pace_ns") if cause == HOST else longer
 
 
 def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, int]) -> Excess:
@@ -112,10 +118,8 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
     return Excess(
         steps.with_columns(
             (pl.col(COMPUTE) * computed).alias(f"{COMPUTE}_longer"),
-            (by_host - (pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0))).alias(
-                f"{HOST}_longer"
-            ),
-        ).select(*STEP, "like", "is_known", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
+            pace_ns=(pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0)),
+        ).select(*STEP, "like", "is_known", "pace_ns", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
         kernels,
         bool(known) or not (table["semantics"] == PAIR).any(),
     )
