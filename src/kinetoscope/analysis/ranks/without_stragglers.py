@@ -323,11 +323,14 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     ready = pl.when(~is_bound).then("since").when(of_others.is_not_null()).then(
         pl.min_horizontal("since", of_others)
     )  # fmt: skip
+    # Not one expression: a window inside a window yields 0 on Polars 2.1.
     table = table.with_columns(
-        ready_since=ready.forward_fill().over(*segment, "stream").fill_null(0.0),
+        ready_since=ready,
         needed_since=pl.when(is_blocked).then(needed)
         .when(of_blocked.is_null()).then(float("inf"))
         .otherwise(pl.max_horizontal(needed, of_blocked)),
+    ).with_columns(
+        ready_since=pl.col("ready_since").forward_fill().over(*segment, "stream").fill_null(0.0)
     )  # fmt: skip
 
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
