@@ -306,11 +306,13 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     else:
         usual = pl.coalesce("usual_own_ns", "own")
     table = table.with_columns(usual_own=usual.clip(0))
-    segment = (*key, "segment")
+    is_first = pl.col("step").ne_missing(pl.col("step").shift(1).over(key))
+    # All ranks of a collective are at the same place of their step, whatever other groups they are in.
+    segment = (*key, "step")
     table = table.with_columns(
         *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
         faster=(pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0),
-        since=pl.when(pl.col("own_ns").is_null()).then(0.0).otherwise("usual_own").cum_sum().over(segment),
+        since=pl.when(is_first).then(0.0).otherwise("usual_own").cum_sum().over(segment),
     )
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
