@@ -34,7 +34,7 @@ class Excess:
     steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the rank
         did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
         shorter), ``pace_ns`` (of what was longer for its host's sake, what that is slower by at all
-        that it does) and ``is_known`` (all of it is: not what came before a rank's first collective). Steps of which
+        that it does), ``mostly`` (by which share its host is slower at three of four ways) and ``is_known`` (all of it is: not what came before a rank's first collective). Steps of which
         a rank lacks collectives are not there.
     kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
         the same (``usual_launches``) and how long those usually take (``usual_ns``).
@@ -119,18 +119,25 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
         steps.with_columns(
             (pl.col(COMPUTE) * computed).alias(f"{COMPUTE}_longer"),
             pace_ns=(pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0)),
-        ).select(*STEP, "like", "is_known", "pace_ns", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
+        ).select(*STEP, "like", "is_known", "pace_ns", "mostly", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
         kernels,
         bool(known) or not (table["semantics"] == PAIR).any(),
     )
 
 
 def _paces(table: pl.DataFrame) -> pl.DataFrame:
-    """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``."""
-    usual = lower_median("host_ns").over("instance")
-    ways = table.filter(pl.col("host_ns") > 0, pl.col("instance").is_not_null())
-    slower = ways.with_columns(slower=pl.col("host_ns") / usual - 1)
-    return slower.group_by("rank").agg(pace=pl.col("slower").median().clip(0, PACE))
+    """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at three
+    of four of its ways from launch to launch (``mostly``)."""
+    like = ["step", "kind", "bytes", "nth"]
+    ways = table.sort("rank", "start_ns").with_columns(
+        nth=pl.int_range(pl.len()).over("rank", "step", "kind", "bytes")
+    )
+    slower = ways.filter(pl.col("host_ns") > 0).with_columns(
+        slower=pl.col("host_ns") / lower_median("host_ns").over(like) - 1
+    )
+    return slower.group_by("rank").agg(
+        pace=pl.col("slower").median().clip(0, PACE), mostly=pl.col("slower").quantile(0.25)
+    )
 
 
 def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame) -> pl.DataFrame:
@@ -202,6 +209,12 @@ def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
         .with_columns(usual_own_ns=(pl.col("own_ns") - longer).clip(0))
         .drop(f"{cause} too long" for cause in CAUSES)
     )
+
+
+def has_slow_hosts(found: Excess, ranks: Collection[int]) -> bool:
+    """Whether the hosts of these ranks are slower at most of what they do, by twice what equal ones are."""
+    own = found.steps.filter(pl.col("rank").is_in(list(ranks)))["mostly"]
+    return bool(len(own)) and bool((own.fill_null(0) >= 2 * PACE).all())
 
 
 def shows_in_kernels(found: Excess, ranks: Collection[int]) -> bool:

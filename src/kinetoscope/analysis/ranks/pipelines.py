@@ -214,6 +214,7 @@ HOST = "host"  # what is idle between operations, and no other operation explain
 WORKERS = 64  # that are replayed each alone
 NEAR_NS = 10_000  # by which what an operation waits for may seem to end after it began
 MOST = 50_000  # operations that are replayed: of more, the first steps
+UNUSUAL = 1.1  # times the mean pass: what takes longer than that is not what its stage has to do
 ERROR = 0.05  # of the replay of what was recorded: beyond it nothing is concluded
 
 
@@ -448,7 +449,9 @@ class _Job:
             def took(one: _RankOperation) -> float:
                 if one.instance is not None:
                     return one.took_ns * remedy.transfers.get(one.instance, 1.0)
-                return one.took_ns * (stays[one.rank] if is_its(one) else 1.0)
+                left = one.took_ns * (stays[one.rank] if is_its(one) else 1.0)
+                # A pass in which its host stalled; a stage that has a little more to do keeps it.
+                return one.usual_ns if is_its(one) and left > UNUSUAL * one.usual_ns else left
 
             def is_its(one: _RankOperation) -> bool:
                 return one.rank in remedy.ranks and one.computes and one.rank in stays

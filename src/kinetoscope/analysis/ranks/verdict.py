@@ -16,8 +16,8 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import ARRIVAL, TOGETHER
-from kinetoscope.analysis.ranks.excess import Excess, shows_in_kernels
-from kinetoscope.analysis.ranks.lateness import ALLOCATOR, CAUSES, COMPILE, COMPUTE, SYNC, lower_median
+from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels
+from kinetoscope.analysis.ranks.lateness import ALLOCATOR, CAUSES, COMPILE, COMPUTE, HOST, SYNC, lower_median
 from kinetoscope.analysis.ranks.without_stragglers import Remedy, WithoutStragglers
 from kinetoscope.statistics.intervals import student_t
 from kinetoscope.trace.schema import whole
@@ -110,6 +110,7 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
             stands_out(lost, steps, HARDLY if cause in UNLIKE else CHANCE)
             or (found.is_even and loses_in_each_step(lost, steps))
             or (found.is_even and cause == COMPUTE and shows_in_kernels(found, ranks))
+            or (found.is_even and cause == HOST and has_slow_hosts(found, ranks))
         ):
             yield Suspect(ranks, cause)
 
