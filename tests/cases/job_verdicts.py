@@ -1,7 +1,8 @@
 """What is said of simulated jobs whose truth is known: ``PYTHONPATH=src:tests:tests/support python -m
-cases.job_verdicts``.
+cases.job_verdicts [SEED [FOLDER]]``.
 
-Prints the tables of docs/ranks.md. Sets with an even seed may choose a constant, those with an odd one judge.
+Prints a table of docs/ranks.md: of the list of jobs by which constants were chosen, or, with a seed, of jobs
+drawn by chance. A folder keeps what was made of each job, for the next time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from job_sets import jobs
+from job_sets import drawn, jobs
 from job_simulator import Job, cost, recorded, slow_group
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import RankPart, part, placed
@@ -76,24 +77,26 @@ def _kept(job: Job, folder: Path | None) -> tuple[list[RankPart], float]:
     return made
 
 
-def main(folder: str = "") -> None:
+def main(seed: str = "", folder: str = "") -> None:
     counts: dict[str, Counter[str]] = {}
     costs: dict[str, list[float]] = {}
-    for job in jobs():
+    for job in drawn(int(seed)) if seed else jobs():
         parts, truth = _kept(job, Path(folder) if folder else None)
         found = compare(parts)
         outcome = judged(job, found)
-        half = "judge" if job.seed % 2 else "choose"
         share = said_cost(found)
         off = share / truth if share is not None and truth and outcome in ("right", "partly") else None
-        for name in (job.fault.what, job.name, half, "all"):
+        for name in (job.fault.what, job.name, "all"):
             counts.setdefault(name, Counter())[outcome] += 1
             costs.setdefault(name, []).extend([] if off is None else [off])
         verdict = found.verdict
         ratio = "" if off is None else f"{off:.2f} of the cost"
         who = f"{verdict.status} {said(found)} {verdict.cause} {verdict.detail[:30]}"
         fault = f"{job.fault.what} {job.fault.ranks} {truth:.1%}"
-        print(f"{outcome:9}{job.name:20}{job.seed:4} {fault:32} {who:60} {ratio} {verdict.why[:40]}", file=sys.stderr)
+        print(
+            f"{outcome:9}{job.name:20}{job.seed:4} {fault:32} {who:60} {ratio} {verdict.why[:40]}",
+            file=sys.stderr,
+        )
     print(f"| jobs | {' | '.join(OUTCOMES)} | cost: within {WITHIN} × |\n|---|--:|--:|--:|--:|--:|")
     for name, each in counts.items():
         near = sum(1 / WITHIN <= one <= WITHIN for one in costs[name])

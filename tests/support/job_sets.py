@@ -1,10 +1,13 @@
-"""Which simulated jobs are tried (see ``job_simulator``)."""
+"""Which simulated jobs are tried (see ``job_simulator``): a list by which constants were chosen, and others drawn
+by chance, which judge them."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from dataclasses import replace
 
-from job_simulator import Fault, Job
+from job_simulator import Fault, Job, cost
 
 DDP = Job("DDP", "ddp")
 FSDP = Job("FSDP", "fsdp")
@@ -19,7 +22,7 @@ HOSTS = dict(zip((base.name for base in BASES), (24.0, 17.0, 17.0, 22.0, 26.0, 2
 
 
 def jobs() -> list[Job]:
-    """Forty without a fault, then those with one; seeds that are even may choose a constant, odd ones judge."""
+    """Forty without a fault, then those with one. Constants were chosen on these."""
     return [*_healthy(), *_faulty()]
 
 
@@ -77,3 +80,72 @@ def _faulty() -> list[Job]:
     add(CUBE, "link", (4, 5), 8.0)
     add(replace(HSDP, data=16), "link", (8, 9, 10, 11), 4.0)
     return found
+
+
+COSTS = 0.03  # of a step: what costs less need not be found
+
+
+def drawn(seed: int, healthy: int = 20, faulty: int = 60) -> Iterator[Job]:
+    """As many jobs without a fault, then with one that costs something: sizes, noise and faults by chance."""
+    chance = random.Random(seed)
+    for _ in range(healthy):
+        yield _any(chance, chance.choice(BASES))
+    found = 0
+    while found < faulty:
+        base = BASES[found % len(BASES)]
+        job = _any(chance, base)
+        job = replace(job, stalls=min(job.stalls, 200.0), fault=_fault(chance, job))
+        if cost(job) >= COSTS:
+            found += 1
+            yield job
+
+
+def _any(chance: random.Random, base: Job) -> Job:
+    sizes = {"ddp": (2, 4, 8, 16), "fsdp": (2, 4, 8, 16), "hsdp": (8, 16), "experts": (4, 8, 16)}
+    return replace(
+        base,
+        data=chance.choice(sizes.get(base.way, (base.data,))),
+        steps=chance.choice((3, 4, 4, 6)),
+        layers=chance.choice((4, 6, 8)),
+        moves=chance.uniform(0.3, 3.0),
+        noise=chance.uniform(0.005, 0.04),
+        stalls=chance.choice((0.0, 0.0, 100.0, 300.0, 1000.0)),
+        varies=chance.uniform(0.001, 0.006),
+        seed=chance.randrange(1000, 1_000_000),
+    )
+
+
+def _fault(chance: random.Random, job: Job) -> Fault:
+    rank = chance.randrange(job.ranks)
+    hosts = [
+        tuple(other for other in range(job.ranks) if job.host(other) == host)
+        for host in range(job.host(job.ranks - 1) + 1)
+    ]
+    host = chance.choice(hosts)
+    # Of two hosts at the most one can be slow, of a job on one host none.
+    several = [(rank,), (rank,), *([host] if len(hosts) > 1 else [])]
+    what = chance.choice(("device", "kernel", "stall", "loader", "host", "sync", "link"))
+    if what == "link":
+        return _slow_link(chance, job, hosts) or Fault("device", (rank,), chance.uniform(1.06, 1.5))
+    if what in ("device", "host"):
+        times = chance.uniform(1.06, 1.5) if what == "device" else HOSTS[job.name] * chance.uniform(0.8, 1.5)
+        return Fault(what, chance.choice(several), times)
+    low, high = {"kernel": (1.3, 3.0), "stall": (1500, 8000), "loader": (2000, 9000), "sync": (1500, 6000)}[
+        what
+    ]
+    if what == "loader" and job.way == "pipeline":
+        rank %= job.data * job.tensor  # the first stage's
+    return Fault(what, (rank,), chance.uniform(low, high))
+
+
+def _slow_link(chance: random.Random, job: Job, hosts: list[tuple[int, ...]]) -> Fault | None:
+    if job.way == "hsdp":
+        ranks = chance.choice((chance.choice(hosts), (chance.randrange(job.ranks),)))
+    elif job.way == "tensor":
+        ranks = chance.choice(((0, 1, 2, 3), (4, 5, 6, 7), (chance.randrange(8),)))
+    elif job.tensor > 1:
+        first = 2 * chance.randrange(4)
+        ranks = (first, first + 1)
+    else:
+        return None
+    return Fault("link", ranks, chance.uniform(2.0, 8.0))

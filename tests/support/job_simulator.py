@@ -98,7 +98,9 @@ class _Graph:
 
     def ends(self) -> list[float]:
         ends = [0.0] * len(self.lengths)
-        for place in TopologicalSorter(dict(enumerate([at for at, _ in one] for one in self.waits))).static_order():
+        for place in TopologicalSorter(
+            dict(enumerate([at for at, _ in one] for one in self.waits))
+        ).static_order():
             began = max((ends[at] + later for at, later in self.waits[place]), default=0.0)
             ends[place] = began + self.lengths[place]
         return ends
@@ -160,9 +162,7 @@ class _Rank:
 
     def ran(self, stream: int, name: str, began: int, end: int, **args: Any) -> None:
         own = self.correlation
-        self.written.append(
-            (began, end, lambda a, b: kernel(name, a, b - a, own, stream=stream, **args))
-        )
+        self.written.append((began, end, lambda a, b: kernel(name, a, b - a, own, stream=stream, **args)))
         self.streams[stream] = end
 
     def compute(self, name: str, length: float) -> None:
@@ -344,7 +344,9 @@ def _experts(rank: _Rank) -> None:
                 rank.layer(layer, times, sort)
                 for what in ("dispatch", "combine"):
                     rank.wait(GATHERS, rank.streams[COMPUTE])
-                    rank.wait(COMPUTE, rank.meet(GATHERS, "experts", everyone, "all_to_all", 1 << 18, 160.0, load))
+                    rank.wait(
+                        COMPUTE, rank.meet(GATHERS, "experts", everyone, "all_to_all", 1 << 18, 160.0, load)
+                    )
                     if what == "dispatch":
                         rank.compute(f"grouped_gemm_{sort}", 500.0 * times * load)
     _reduce_gradients(rank)
@@ -416,7 +418,14 @@ class _Backward:
             self.rank.thread = MAIN
 
 
-WAYS = {"ddp": _ddp, "fsdp": _fsdp, "hsdp": _fsdp, "tensor": _tensor, "pipeline": _pipeline, "experts": _experts}
+WAYS = {
+    "ddp": _ddp,
+    "fsdp": _fsdp,
+    "hsdp": _fsdp,
+    "tensor": _tensor,
+    "pipeline": _pipeline,
+    "experts": _experts,
+}
 
 
 def _programs(job: Job) -> tuple[list[_Rank], list[float], list[list[int]]]:
@@ -430,7 +439,9 @@ def _programs(job: Job) -> tuple[list[_Rank], list[float], list[list[int]]]:
         for number in range(job.steps):
             rank.step = number
             length = LOADER if rank.what != "loader" else rank.times
-            rank.during("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", length, "user_annotation")
+            rank.during(
+                "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", length, "user_annotation"
+            )
             WAYS[job.way](rank)
             rank.compute("adam", 250.0)
             rank.sync()

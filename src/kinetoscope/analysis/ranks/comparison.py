@@ -230,7 +230,9 @@ class _Case(NamedTuple):
         if known.is_empty():
             return RankVerdict(status="unknown", why="no collective of two ranks could be paired")
         is_pipeline = bool((self.table["semantics"] == PAIR).any())
-        partial = self.table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["instance"].unique()
+        partial = self.table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))[
+            "instance"
+        ].unique()
         lacking = self.lacking or len(partial) > 0
         costs = found.filter(pl.col("culprit").is_not_null()).with_columns(
             _attributable(pl.col("instance").is_in(partial.implode()))
@@ -241,10 +243,16 @@ class _Case(NamedTuple):
         if (worst := costliest(suspects, self.replay)) is not None:
             share = int(costs.filter(pl.col("culprit").is_in(worst[0].ranks))["cost"].sum()) / max(1, waited)
             return self._named(*worst, min(1.0, share), steps)
-        time_ns = int(steps["length_ns"].sum()) if self.cold else sum(one.facts.window_ns for one in self.parts)
+        time_ns = (
+            int(steps["length_ns"].sum()) if self.cold else sum(one.facts.window_ns for one in self.parts)
+        )
         if waited < NEGLIGIBLE * time_ns and (costs.is_empty() or not lacking):
             why = "no longer than stages of a pipeline do" if is_pipeline else ""
-            why = "ranks are missing or cut short, and those here hardly wait for each other" if lacking else why
+            why = (
+                "ranks are missing or cut short, and those here hardly wait for each other"
+                if lacking
+                else why
+            )
             return RankVerdict(status="unknown" if lacking else "even", why=why)
         if lacking and int(costs["cost"].sum()) < MOST * waited:
             return RankVerdict(status="unknown", why="whom they wait for may be missing")
@@ -290,7 +298,8 @@ class _Case(NamedTuple):
             share_of_waiting=share,
             cause=cause,
             detail=detail,
-            cost_us=cost * (whole(steps["length_ns"].median()) / 1000 if count else self.replay.row.replayed_us),
+            cost_us=cost
+            * (whole(steps["length_ns"].median()) / 1000 if count else self.replay.row.replayed_us),
             cost_share=cost,
             steps=count or None,
         )

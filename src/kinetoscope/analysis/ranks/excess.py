@@ -47,11 +47,11 @@ class Excess:
     def total(self, cause: str) -> dict[int, int]:
         """By rank, ns; without what its host takes longer for all that it does."""
         sums = self.steps.group_by("rank").agg(_beyond_pace(cause).sum()).sort("rank")
-        return {rank: round(ns) for rank, ns in sums.iter_rows()}
+        return dict(sums.iter_rows())
 
-    def by_step(self, cause: str) -> dict[str, dict[int, float]]:
+    def by_step(self, cause: str) -> dict[str, dict[int, int]]:
         """The same by step and rank, without those of which a part is not known, where others are."""
-        found: dict[str, dict[int, float]] = {}
+        found: dict[str, dict[int, int]] = {}
         known = self.steps if cause == COMPUTE else self.steps.filter("is_known")
         known = self.steps if known.is_empty() else known
         for rank, step, ns in known.select(*STEP, _beyond_pace(cause)).iter_rows():
@@ -60,12 +60,19 @@ class Excess:
 
     def stays(self, cause: str) -> dict[int, float]:
         """By rank, which share of what it did is left once it takes no longer than usual."""
-        sums = self.steps.group_by("rank").agg(pl.col(cause).sum(), pl.col(f"{cause}_longer").sum()).sort("rank")
+        sums = (
+            self.steps.group_by("rank").agg(pl.col(cause).sum(), pl.col(f"{cause}_longer").sum()).sort("rank")
+        )
         return {rank: 1 - max(0.0, longer) / did for rank, did, longer in sums.iter_rows() if did}
 
     def without(self, steps: Collection[str]) -> Excess:
         left = ~pl.col("step").is_in(list(steps))
         return replace(self, steps=self.steps.filter(left), kernels=self.kernels.filter(left))
+
+
+def _whole_ns(length: pl.Expr) -> pl.Expr:
+    """Rounded: sums of whole numbers do not depend on their order."""
+    return length.round().cast(pl.Int64)
 
 
 def _beyond_pace(cause: str) -> pl.Expr:
@@ -111,15 +118,19 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
     idle = pl.sum_horizontal(pl.col(f"{cause}_longer").clip(0) for cause in hosts)
     share = (pl.col("slower_ns") / idle).fill_nan(0).clip(0, 1)
     steps = steps.with_columns(
-        *((pl.col(f"{cause}_longer") * share).alias(f"{cause}_longer") for cause in hosts)
+        *(_whole_ns(pl.col(f"{cause}_longer") * share).alias(f"{cause}_longer") for cause in hosts)
     ).join(_paces(table), on="rank", how="left", maintain_order="left")
     computed = (pl.col("kernels_longer") / pl.col("duration_ns")).fill_nan(0).fill_null(0)
     by_host = pl.col(f"{HOST}_longer")
     return Excess(
         steps.with_columns(
-            (pl.col(COMPUTE) * computed).alias(f"{COMPUTE}_longer"),
-            pace_ns=(pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0)),
-        ).select(*STEP, "like", "is_known", "pace_ns", "mostly", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)),
+            _whole_ns(pl.col(COMPUTE) * computed).alias(f"{COMPUTE}_longer"),
+            pace_ns=_whole_ns(
+                (pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0))
+            ),
+        ).select(
+            *STEP, "like", "is_known", "pace_ns", "mostly", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)
+        ),
         kernels,
         bool(known) or not (table["semantics"] == PAIR).any(),
     )
@@ -145,7 +156,10 @@ def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame) -> pl.DataFrame:
     own = pl.concat(
         [
             pl.DataFrame(schema={"rank": pl.Int32, **KERNEL_TIMES}),
-            *(one.kernels.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *KERNEL_TIMES) for one in parts),
+            *(
+                one.kernels.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *KERNEL_TIMES)
+                for one in parts
+            ),
         ]
     )
     ranks = steps.select(*STEP, "like")
@@ -159,11 +173,19 @@ def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame) -> pl.DataFrame:
     group = ["like", "step", "name"]
     table = table.with_columns(
         each=pl.when(pl.col("launches") > 0).then(pl.col("duration_ns") / pl.col("launches"))
-    ).with_columns(usual_launches=lower_median("launches").over(group), usual=lower_median("each").over(group))
+    ).with_columns(
+        usual_launches=lower_median("launches").over(group), usual=lower_median("each").over(group)
+    )
     slower = _stages(table)
-    return table.join(slower, on=["like", "step"], how="left", maintain_order="left").with_columns(
-        usual_ns=(pl.col("usual_launches") * pl.col("usual") / pl.col("slower").fill_null(1.0)).fill_null(0.0)
-    ).select(*STEP, "name", "launches", "duration_ns", "usual_launches", "usual_ns")
+    return (
+        table.join(slower, on=["like", "step"], how="left", maintain_order="left")
+        .with_columns(
+            usual_ns=_whole_ns(
+                (pl.col("usual_launches") * pl.col("usual") / pl.col("slower").fill_null(1.0)).fill_null(0.0)
+            )
+        )
+        .select(*STEP, "name", "launches", "duration_ns", "usual_launches", "usual_ns")
+    )
 
 
 def _stages(table: pl.DataFrame) -> pl.DataFrame:
@@ -195,14 +217,14 @@ def _stages(table: pl.DataFrame) -> pl.DataFrame:
 def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
     """Add ``usual_own_ns``: what a rank did of its own before each collective, had it taken no longer than
     usual in that step."""
-    stays = [
-        pl.col(f"{cause}_longer").clip(0) / pl.col(cause).clip(1) for cause in CAUSES
-    ]
+    stays = [pl.col(f"{cause}_longer").clip(0) / pl.col(cause).clip(1) for cause in CAUSES]
     shares = found.steps.select(
-        *STEP, *(stay.clip(0, 1).alias(f"{cause} too long") for stay, cause in zip(stays, CAUSES, strict=True))
+        *STEP,
+        *(stay.clip(0, 1).alias(f"{cause} too long") for stay, cause in zip(stays, CAUSES, strict=True)),
     )
     longer = pl.sum_horizontal(
-        pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0) for cause, columns in CAUSES.items()
+        pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0)
+        for cause, columns in CAUSES.items()
     )
     return (
         table.join(shares, on=STEP, how="left", maintain_order="left")

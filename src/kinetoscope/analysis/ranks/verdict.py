@@ -118,17 +118,23 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
 def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspect]:
     """Groups whose transfers take longer than those of groups like them: of one name, size and number of
     hosts, for collectives of one kind and size."""
-    known = table.filter(pl.col("semantics").is_in([TOGETHER, ARRIVAL]), pl.col("complete"), ~pl.col("before"))
+    known = table.filter(
+        pl.col("semantics").is_in([TOGETHER, ARRIVAL]), pl.col("complete"), ~pl.col("before")
+    )
     host = pl.col("rank").replace_strict(hosts, default="", return_dtype=pl.String)
-    each = known.group_by("instance").agg(
-        pl.col("group", "group_name", "size", "kind").first(),
-        pl.when(pl.col("kind").first() != "all-to-all").then(pl.col("bytes").first()).alias("bytes"),
-        pl.col("transfer_ns").min(),
-        pl.col("rank").sort().alias("ranks"),
-        host.n_unique().alias("hosts"),
+    each = (
+        known.group_by("instance")
+        .agg(
+            pl.col("group", "group_name", "size", "kind").first(),
+            pl.when(pl.col("kind").first() != "all-to-all").then(pl.col("bytes").first()).alias("bytes"),
+            pl.col("transfer_ns").min(),
+            pl.col("rank").sort().alias("ranks"),
+            host.n_unique().alias("hosts"),
+        )
+        .sort("instance")
     )
     like = ["group_name", "size", "kind", "bytes", "hosts"]
-    groups = each.group_by(*like, "group", "ranks").agg(
+    groups = each.group_by(*like, "group", "ranks", maintain_order=True).agg(
         pl.col("transfer_ns").median().alias("own"), pl.col("transfer_ns").quantile(0.25).alias("least"),
         pl.len().alias("count"), "instance",
     )  # fmt: skip
@@ -137,7 +143,9 @@ def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspec
     )
     found: dict[tuple[int, ...], dict[int, float]] = {}
     longer = (pl.col("own") - pl.col("usual")) * pl.col("count")
-    order = groups.with_columns(longer=longer).sort("longer", pl.col("ranks").list.min(), descending=[True, False])
+    order = groups.with_columns(longer=longer).sort(
+        "longer", pl.col("ranks").list.min(), descending=[True, False]
+    )
     for ranks, own, usual, instances in order.select("ranks", "own", "usual", "instance").iter_rows():
         found.setdefault(tuple(ranks), {}).update(dict.fromkeys(instances, usual / own))
     for ranks, transfers in list(found.items())[:TRIED]:

@@ -267,7 +267,11 @@ def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
     is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
     table = table.with_columns(is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender)
     lines = table.group_by("instance", maintain_order=True).agg(
-        pl.col("step").first(), pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
+        pl.col("step").first(),
+        pl.col("left_ns").max(),
+        pl.col("transfer_ns").min().cast(pl.Float64),
+        "row",
+        *columns,
     )
     return [
         _TimedCollective(*known, [_End(*end) for end in zip(*each, strict=True)])
