@@ -287,7 +287,11 @@ class _Case(NamedTuple):
         devices = dict(self.table.group_by("rank").agg(pl.col("device").min()).iter_rows())
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         count = steps["name"].n_unique()
+        paths = {part.facts.rank: part.facts.path for part in self.parts}
+        alike = [rank for rank in self.longer.alike(worst) if rank not in ranks]
         return RankVerdict(
+            path=paths[worst],
+            peer_path=paths[alike[0]] if alike else "",
             status="link" if cause == LINK else "straggler",
             rank=None if cause == LINK else worst,
             ranks=ranks,

@@ -64,6 +64,9 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     stage: int | None = None
     cost_us: float | None = None
     cost_share: float | None = None
+    path: str = ""
+    """The trace of the worst rank; ``peer_path``: of one like it."""
+    peer_path: str = ""
     steps: int | None = None
 
 
