@@ -1,4 +1,4 @@
-"""Training jobs of several ranks, simulated as a graph of what waits for what, with one thing wrong with them.
+"""Training jobs of several ranks, simulated as a graph of what waits for what, with one thing wrong.
 
 Every call of a host, kernel and collective is a node that begins when all that it waits for has ended: a
 host's call before it, its launch, the kernel before it on its stream, an event of another stream, and of a
@@ -288,7 +288,7 @@ def _fsdp(rank: _Rank) -> None:
         with _Backward(rank, sort == "bwd"):
             done: list[int] = []
 
-            def gather() -> int:
+            def gather(done: list[int] = done) -> int:
                 if len(done) > 1:
                     rank.wait(GATHERS, done[-2])
                 return rank.meet(GATHERS, name, shard, "_allgather_base", 1 << 20, 450.0)

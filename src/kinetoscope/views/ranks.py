@@ -176,10 +176,8 @@ def _ideal(ranks: Ranks) -> str:
         return ""
     less = numbers.percent(1 - 1 / found.slowdown)
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
-    of = "one step of " if found.grain == "events" else ""
-    between = "" if found.grain == "events" else f" between {what}"
     text = (
-        f"Without stragglers {of}{numbers.time(found.recorded_us)}{between} "
+        f"Without stragglers {numbers.time(found.recorded_us)} between {what} "
         f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
     )
     if ranks.verdict.status == "even":

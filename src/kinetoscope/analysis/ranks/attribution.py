@@ -96,7 +96,6 @@ ATTRIBUTED = {
     "cause": pl.String,
     "excess_ns": pl.Int64,
     "lost_ns": pl.Int64,
-    "usual_host_ns": pl.Int64,
 }
 
 
@@ -117,7 +116,6 @@ class _LateCollective(NamedTuple):
     excess_ns: float  # by which the last one took longer in its segment
     lost_ns: float  # of that, since its collective before
     behind_ns: float  # the last one's launch after the others'
-    usual_host_ns: float
     cause: str | None
     segment: int  # of the last one
     is_hidden: bool  # in a segment: who came into it late may yet be in time for what follows
@@ -142,7 +140,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
         is unknown), ``where`` (the step in which it lost the time), ``cause`` (one of
         ``lateness.CAUSES``; ``START``: what a recording begins with, when ranks wait for each other's
         profilers), ``excess_ns`` (by how much longer the culprit took); ``lost_ns``, by how much longer the
-        last one took since its collective before; ``usual_host_ns``, what its peers' hosts took for that.
+        last one took since its collective before.
     """
     found: dict[int, _LateCollective] = {}
     lines: list[tuple[object, ...]] = []
@@ -161,7 +159,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
             one.waited_ns,
         )
         lost = round(min(one.lost_ns, one.late_ns))
-        lines.append((*known, rank, step, cause, round(excess), lost, round(one.usual_host_ns)))
+        lines.append((*known, rank, step, cause, round(excess), lost))
     return pl.DataFrame(lines, schema=ATTRIBUTED, orient="row")
 
 
@@ -239,7 +237,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollect
         "instance", "step", "at_ns", "ranks", "previous", "first",
         (~pl.col("semantics").is_in([SENDER, PAIR])).alias("joins"), is_pair, "rank", "arrival", "waited_ns",
         pl.col("longer_ns").fill_null(0), (pl.col("longer_ns") * part).fill_null(0).alias("lost_ns"),
-        pl.col("behind").fill_null(0), (pl.col("usual_host_ns") * part).fill_null(0),
+        pl.col("behind").fill_null(0),
         pl.when(causes.list.max() > 0).then(cause), "segment", ~pl.col("is_end"),
     )  # fmt: skip
     for instance, step, at, members, *others in rows.sort("at_ns", "instance").iter_rows():

@@ -76,13 +76,16 @@ class RankComparison:
     missing: ranks that the run had and that are not here.
     paired: see there.
     recorded: all collectives with what they waited and what their ranks did on their own (``parts``).
-    table: the same, with by how much longer ranks took than others (``lateness``).
+    stages: of a pipeline's ranks. longer: by how much longer each rank worked than ranks like it.
+    table: the same as recorded, with by how much longer ranks took than others (``lateness``).
     attributed: see there; its causes are those of ``CAUSES``, of compute what its kernels show."""
 
     parts: tuple[RankPart, ...]
     missing: tuple[int, ...]
     paired: Paired
     recorded: pl.DataFrame
+    stages: Mapping[int, int]
+    longer: Excess
     table: pl.DataFrame
     attributed: pl.DataFrame
     verdict: RankVerdict
@@ -149,7 +152,9 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
             for rank in dict.fromkeys(named + worst)
         },
     )  # fmt: skip
-    return RankComparison(tuple(parts), tuple(missing), paired, recorded, table, found, verdict, ideal)
+    return RankComparison(
+        tuple(parts), tuple(missing), paired, recorded, stages, longer, table, found, verdict, ideal
+    )
 
 
 def _stages(table: pl.DataFrame) -> Mapping[int, int]:
@@ -283,7 +288,7 @@ class _Case(NamedTuple):
             data = data_ratio(_given(self.parts), ranks)
             cause, detail = kernel_cause(self.longer.kernels, ranks, None, data)
         elif cause == LINK:
-            detail = f"transfers take {1 / fmean(suspect.transfers.values()):.1f} times as long as of groups like it"
+            detail = f"{1 / fmean(suspect.transfers.values()):.1f} times as long"
         devices = dict(self.table.group_by("rank").agg(pl.col("device").min()).iter_rows())
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         count = steps["name"].n_unique()

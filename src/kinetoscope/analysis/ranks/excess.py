@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR
-from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, HOST, ON_DEVICE, lower_median
+from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, HOST, ON_DEVICE, Usual, lower_median
 from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, RankPart
 
 STEP = ["rank", "step"]
@@ -31,11 +31,12 @@ PACE = 0.4
 @dataclass(frozen=True, eq=False)
 class Excess:
     """Args:
-    steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the rank
-        did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
-        shorter), ``pace_ns`` (of what was longer for its host's sake, what that is slower by at all
-        that it does), ``mostly`` (by which share its host is slower at three of four ways) and ``is_known`` (all of it is: not what came before a rank's first collective). Steps of which
-        a rank lacks collectives are not there.
+    steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the
+        rank did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
+        shorter), ``pace_ns`` (of what was longer for its host's sake, what that is slower by at all that it
+        does), ``mostly`` (by which share its host is slower at three of four ways) and ``is_known`` (all of
+        it is: not what came before a rank's first collective). Steps of which a rank lacks collectives are
+        not there.
     kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
         the same (``usual_launches``) and how long those usually take (``usual_ns``).
     is_even: ranks that are compared do the same, as stages of a pipeline do not."""
@@ -85,12 +86,15 @@ def _beyond_pace(cause: str) -> pl.Expr:
     return longer - pl.col("pace_ns") if cause == HOST else longer
 
 
-def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, int]) -> Excess:
+def excess(
+    table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, int], usual: Usual = lower_median
+) -> Excess:
     """Compare what ranks did in each step.
 
     Args:
         table: collectives of all ranks with what those did on their own (``parts.PARTED``).
         stages: of the ranks of a pipeline.
+        usual: what of the ranks that do the same a rank is compared with.
     """
     sizes = [list(stages.values()).count(stage) for stage in set(stages.values())]
     known = stages if min(sizes, default=1) > 1 else {}
@@ -108,15 +112,15 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
         .filter(pl.col("count") == pl.col("count").max().over("like", "step"))
         .sort(STEP)
     )
-    kernels = _kernels(parts, steps)
+    kernels = _kernels(parts, steps, usual)
     sums = kernels.group_by(STEP).agg(
         pl.col("duration_ns").sum(), kernels_longer=(pl.col("duration_ns") - pl.col("usual_ns")).sum()
     )
     group = ["like", "step"]
     steps = steps.join(sums, on=STEP, how="left", maintain_order="left").with_columns(
-        *((pl.col(cause) - lower_median(cause).over(group)).alias(f"{cause}_longer") for cause in CAUSES),
-        slower_ns=(pl.col("host_ns") - lower_median("host_ns").over(group)).clip(0).fill_null(0),
-        usual_host_ns=lower_median("host_ns").over(group),
+        *(_whole_ns(pl.col(cause) - usual(cause).over(group)).alias(f"{cause}_longer") for cause in CAUSES),
+        slower_ns=(pl.col("host_ns") - usual("host_ns").over(group)).clip(0).fill_null(0),
+        usual_host_ns=usual("host_ns").over(group),
     )
     # What its device was idle for its host's sake is no more than the host took longer, beyond its pace.
     hosts = [cause for cause in CAUSES if cause not in ON_DEVICE]
@@ -142,8 +146,8 @@ def excess(table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, 
 
 
 def _paces(table: pl.DataFrame) -> pl.DataFrame:
-    """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at three
-    of four of its ways from launch to launch (``mostly``)."""
+    """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at
+    three of four of its ways from launch to launch (``mostly``)."""
     like = ["step", "kind", "bytes", "nth"]
     ways = table.sort("rank", "start_ns").with_columns(
         nth=pl.int_range(pl.len()).over("rank", "step", "kind", "bytes")
@@ -156,7 +160,7 @@ def _paces(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame) -> pl.DataFrame:
+def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame, usual: Usual) -> pl.DataFrame:
     """The kernels of these steps of ranks, with what is usual."""
     own = pl.concat(
         [
@@ -178,9 +182,7 @@ def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame) -> pl.DataFrame:
     group = ["like", "step", "name"]
     table = table.with_columns(
         each=pl.when(pl.col("launches") > 0).then(pl.col("duration_ns") / pl.col("launches"))
-    ).with_columns(
-        usual_launches=lower_median("launches").over(group), usual=lower_median("each").over(group)
-    )
+    ).with_columns(usual_launches=usual("launches").over(group), usual=usual("each").over(group))
     slower = _stages(table)
     return (
         table.join(slower, on=["like", "step"], how="left", maintain_order="left")

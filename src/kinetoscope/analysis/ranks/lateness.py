@@ -67,7 +67,7 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
         stream as soon as which had ended it began); ``is_bound`` (it began as soon as that, or the one before
         it on its stream, had ended); ``segment_ns``, ``<cause>_all``: what the rank did on its own in the
         segment; ``longer_ns``, ``<cause>_longer``: by how much that was longer than usual, null where it is
-        not known; ``usual_host_ns``: what the others' hosts took.
+        not known.
     """
     names = ["own_ns", "host_ns", *CAUSES]
     # In every step: a rank whose host is late computes nothing during a collective during which the others
@@ -127,7 +127,6 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
             .when(is_pair).then(pl.sum_horizontal(_longer(cause) for cause in CAUSES))
             .otherwise("longer_ns"),
             segment_ns=pl.col(_all("own_ns")),
-            usual_host_ns=lower_median(_all("host_ns")).over("instance"),
         )
         .drop("nth", "is_level", _all("own_ns"), _longer("own_ns"), *(f"{name} too long" for name in names))
     )  # fmt: skip

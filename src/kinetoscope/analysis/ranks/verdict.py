@@ -1,8 +1,9 @@
 """Who makes a run slow: ranks that work longer than their like, or groups whose links are slower.
 
-Suspects are what ranks did longer than ranks that do the same (``excess``), and process groups whose transfers
-take longer than those of groups like them. Each is put right in the replay, and the one that costs most is
-named, unless what it loses may be chance. Several ranks that lose as much for one cause are named together.
+Suspects are ranks that worked longer than ranks that do the same (``excess``), and process groups whose
+transfers take longer than those of groups like them. Each is put right in the replay, and the one that costs
+most is named, unless what it loses may be chance. Several ranks that lose as much for one cause are named
+together.
 """
 
 from __future__ import annotations

@@ -68,10 +68,9 @@ ROUNDING_NS = 1.0
 
 class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
-    hand, that of a step (``grain``: events), as the findings have it.
+    is longer), without stragglers, and without the lateness of one rank.
 
-    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
+    Of a pipeline whose passes are known (``grain``: passes, else collectives) the time of ``steps``
     steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
     its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
     none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
@@ -194,7 +193,11 @@ def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
         replayed(Remedy(everyone)),
         {},
     )
-    return WithoutStragglers(row, lambda remedy: 1 - replayed(remedy, second) / after_first)
+
+    def saved(remedy: Remedy) -> float:
+        return 1 - replayed(remedy, second) / after_first
+
+    return WithoutStragglers(row, saved)
 
 
 def _operations(
@@ -274,8 +277,8 @@ def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
         *columns,
     )
     return [
-        _TimedCollective(*known, [_End(*end) for end in zip(*each, strict=True)])
-        for *known, each in ((*line[:5], line[5:]) for line in lines.iter_rows())
+        _TimedCollective(instance, step, left, took, rows, [_End(*end) for end in zip(*each, strict=True)])
+        for instance, step, left, took, rows, *each in lines.iter_rows()
     ]
 
 
