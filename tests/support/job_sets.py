@@ -35,7 +35,8 @@ def _healthy() -> list[Job]:
         found.append(
             replace(
                 base, seed=100 + at, noise=(0.01, 0.03, 0.05)[kind % 3],
-                stalls=(0, 0, 150, 400, 900, 1500)[kind], moves=(1.0, 2.5, 0.5)[at % 3], varies=(0.003, 0.006)[at % 2], steps=(4, 4, 3)[at % 3],
+                stalls=(0, 0, 150, 400, 900, 1500)[kind], moves=(1.0, 2.5, 0.5)[at % 3],
+                varies=(0.003, 0.006)[at % 2], steps=(4, 4, 3)[at % 3],
             )
         )  # fmt: skip
     return found
