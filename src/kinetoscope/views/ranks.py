@@ -9,7 +9,6 @@ from shlex import quote
 from statistics import median
 
 from kinetoscope import numbers
-from kinetoscope.analysis.collectives.recorded import ranges
 from kinetoscope.document import (
     CollectiveRow,
     RankRow,
@@ -114,10 +113,10 @@ def _is(listed: str) -> str:
 
 def _culprit(found: RankVerdict) -> str:
     """The ranks or the link, with their hosts and their devices there."""
-    listed = ranges(found.ranks)
+    listed = found.listed
     hosts = found.hosts if len(found.hosts) <= HOSTS else [f"{len(found.hosts)} hosts"]
     on = f"host{'' if len(found.hosts) == 1 else 's'} {', '.join(hosts)}" if hosts else ""
-    devices = f"GPU{'' if len(found.devices) == 1 else 's'} {ranges(found.devices)}"
+    devices = f"GPU{'' if len(found.devices) == 1 else 's'} {', '.join(map(str, found.devices))}"
     if found.scope == "host":
         return f"Host {hosts[0]} ({_ranks(listed)})"
     if found.scope == "stage":
@@ -149,7 +148,7 @@ LOOK = {
 
 
 def advice(ranks: Ranks) -> Iterable[Block]:
-    """What to run next about those that make the run slower, however many ranks there are."""
+    """Commands to run next about those that make the run slower, however many ranks there are."""
     found = ranks.verdict
     if found.status not in ("straggler", "link"):
         return

@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.pairing import Paired
-from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members
+from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
 from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
@@ -32,7 +32,7 @@ from kinetoscope.analysis.ranks.verdict import (
 )
 from kinetoscope.analysis.ranks.without_stragglers import (
     IdealRow,
-    Remedy,
+    PutRight,
     WithoutStragglers,
     by_collectives,
 )
@@ -148,7 +148,7 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     ideal = None if replay is None else msgspec.structs.replace(
         replay.row,
         without={
-            rank: replay.row.replayed_us * (1 - replay.saved(Remedy(frozenset([rank]))))
+            rank: replay.row.replayed_us * (1 - replay.saved(PutRight(frozenset([rank]))))
             for rank in dict.fromkeys(named + worst)
         },
     )  # fmt: skip
@@ -211,7 +211,7 @@ def _given(parts: Sequence[RankPart]) -> pl.DataFrame:
 
 
 class _Case(NamedTuple):
-    """What the verdict goes by."""
+    """Evidence that the verdict goes by."""
 
     parts: Sequence[RankPart]
     table: pl.DataFrame
@@ -293,13 +293,14 @@ class _Case(NamedTuple):
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         count = steps["name"].n_unique()
         paths = {part.facts.rank: part.facts.path for part in self.parts}
-        alike = [rank for rank in self.longer.alike(worst) if rank not in ranks]
+        similar = [rank for rank in self.longer.similar(worst) if rank not in ranks]
         return RankVerdict(
             path=paths[worst],
-            peer_path=paths[alike[0]] if alike else "",
+            peer_path=paths[similar[0]] if similar else "",
             status="link" if cause == LINK else "straggler",
             rank=None if cause == LINK else worst,
             ranks=ranks,
+            listed=ranges(ranks),
             scope=self._scope(ranks, is_link=cause == LINK),
             hosts=hosts,
             devices=[devices[rank] for rank in ranks],

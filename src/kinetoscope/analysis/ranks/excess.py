@@ -66,7 +66,7 @@ class Excess:
         )
         return {rank: 1 - max(0.0, longer) / did for rank, did, longer in sums.iter_rows() if did}
 
-    def alike(self, rank: int) -> list[int]:
+    def similar(self, rank: int) -> list[int]:
         """The ranks that do the same."""
         likes = dict(self.steps.select("rank", "like").unique().sort("rank").iter_rows())
         return [other for other, like in likes.items() if like == likes.get(rank)]

@@ -24,7 +24,7 @@ from kinetoscope.analysis.collectives.recorded import PAIR, ranges, ways
 from kinetoscope.analysis.ranks.parts import BACKWARD, FORWARD, UPDATE
 from kinetoscope.analysis.ranks.without_stragglers import (
     Operation,
-    Remedy,
+    PutRight,
     WithoutStragglers,
     ideal_row,
     replay,
@@ -445,7 +445,7 @@ class _Job:
         for rank, stage in sorted(self.chain.stage.items()):
             stages.setdefault(stage, []).append(rank)
 
-        def saved(remedy: Remedy) -> float:
+        def saved(remedy: PutRight) -> float:
             def took(one: _RankOperation) -> float:
                 if one.instance is not None:
                     return one.took_ns * remedy.transfers.get(one.instance, 1.0)

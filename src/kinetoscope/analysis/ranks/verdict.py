@@ -19,7 +19,7 @@ import polars as pl
 from kinetoscope.analysis.collectives.recorded import ARRIVAL, TOGETHER
 from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels
 from kinetoscope.analysis.ranks.lateness import ALLOCATOR, CAUSES, COMPILE, COMPUTE, HOST, SYNC, lower_median
-from kinetoscope.analysis.ranks.without_stragglers import Remedy, WithoutStragglers
+from kinetoscope.analysis.ranks.without_stragglers import PutRight, WithoutStragglers
 from kinetoscope.statistics.intervals import student_t
 from kinetoscope.trace.schema import whole
 
@@ -44,12 +44,12 @@ SLOWER, MOSTLY = 1.3, 1.15
 
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | link | turns | unknown. Of stragglers: the ranks, the worst of them
-    (``rank``), their share of the waiting, and why they were late (null: unknown): slow kernel | clocks |
-    more work | more data | compute | host | data loader | synchronization | recompilation | allocator; of a
-    link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage | group. ``cost_us``
-    is how much longer that makes a step (or the recording, where ``steps`` is null), ``cost_share`` of the
-    time between the first collective and the last. ``hosts`` and ``devices`` (each rank's) are where they
+    """``status``: even | straggler | link | turns | unknown. Of stragglers: the ranks (``listed``: as text),
+    the worst of them (``rank``), their share of the waiting, and why they were late (null: unknown): slow
+    kernel | clocks | more work | more data | compute | host | data loader | synchronization | recompilation |
+    allocator; of a link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage |
+    group. ``cost_us`` is how much longer that makes a step (or the recording, where ``steps`` is null),
+    ``cost_share`` of the time after the first step. ``hosts`` and ``devices`` (each rank's) are where they
     ran. ``why`` it is unknown, or even though ranks wait."""
 
     status: str
@@ -59,6 +59,7 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     why: str = ""
     ranks: list[int] = []
+    listed: str = ""
     scope: str = ""
     hosts: list[str] = []
     devices: list[int] = []
@@ -79,10 +80,10 @@ class Suspect(NamedTuple):
     transfers: Mapping[int, float] = {}
 
     @property
-    def remedy(self) -> Remedy:
+    def remedy(self) -> PutRight:
         if self.cause == LINK:
-            return Remedy(transfers=self.transfers)
-        return Remedy(frozenset(self.ranks))
+            return PutRight(transfers=self.transfers)
+        return PutRight(frozenset(self.ranks))
 
 
 def costliest(suspects: Iterator[Suspect], replay: WithoutStragglers | None) -> tuple[Suspect, float] | None:

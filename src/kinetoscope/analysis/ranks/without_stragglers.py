@@ -108,12 +108,12 @@ class WithoutStragglers(NamedTuple):
     first step, since of that what was done before the first collective is not known."""
 
     row: IdealRow
-    saved: Callable[[Remedy], float]
+    saved: Callable[[PutRight], float]
 
 
-class Remedy(NamedTuple):
-    """What is put right: the lateness of ranks, or the transfers of collectives (``instance`` and the share
-    of its time that stays)."""
+class PutRight(NamedTuple):
+    """Causes that are put right: the lateness of ranks, or the transfers of collectives (``instance`` and the
+    share of its time that stays)."""
 
     ranks: frozenset[int] = frozenset()
     transfers: Mapping[int, float] = MappingProxyType({})
@@ -178,30 +178,30 @@ def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
 
     second = next((at for at, one in enumerate(collectives) if one.step != collectives[0].step), 1)
 
-    def replayed(remedy: Remedy, begin: int = 1) -> int:
+    def replayed(remedy: PutRight, begin: int = 1) -> int:
         """From the last end of the first so many collectives on."""
         groups, ends = _operations(collectives, remedy)
         times = [[replayed[place] for place in own] for replayed in (replay(groups),) for own in ends]
         first = max(max(own) for own in times[:begin])
         return round(max(max(own) for own in times) - first)
 
-    after_first = max(1, replayed(Remedy(), second))
+    after_first = max(1, replayed(PutRight(), second))
     everyone = frozenset(end.rank for one in collectives for end in one.ends)
     row = ideal_row(
         round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
-        replayed(Remedy()),
-        replayed(Remedy(everyone)),
+        replayed(PutRight()),
+        replayed(PutRight(everyone)),
         {},
     )
 
-    def saved(remedy: Remedy) -> float:
+    def saved(remedy: PutRight) -> float:
         return 1 - replayed(remedy, second) / after_first
 
     return WithoutStragglers(row, saved)
 
 
 def _operations(
-    collectives: Sequence[_TimedCollective], remedy: Remedy
+    collectives: Sequence[_TimedCollective], remedy: PutRight
 ) -> tuple[list[list[Operation]], list[list[int]]]:
     """The operations to replay, and the places of each collective's ends among them."""
     ranks: dict[int, _Rank] = {}

@@ -61,7 +61,7 @@ def find(view: RankView) -> Findings:
     # That one rank is waited for most is not its fault where that may be chance, or in a pipeline.
     if rank is not None and (found.rank is None or view.rank in found.ranks):
         return
-    spread = found.rank == rank and found.cause in WORK
+    spread = found.rank == rank and found.cause in WORK and comparison(view.run).longer.is_even
     saving = savings.device(view, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
         return
@@ -70,7 +70,7 @@ def find(view: RankView) -> Findings:
     if rank is not None:
         peers = "the mean of all, as if the work was shared" if spread else "its peers"
         less = (evenly_loaded if spread else without_lateness)(view.run)
-        basis = f"{other} reaches collectives no later than {peers}; all ranks replayed together"
+        basis = f"with {other} in collectives no later than {peers}; all ranks replayed together"
         # A device that does not wait is not freed: it has nothing else to do then.
         together = {one: less[one] for one in found.ranks}
         saving = replace(saving, together=together, basis=basis, freed_share=0.0)
