@@ -36,7 +36,7 @@ from kinetoscope.render.blocks import (
 from kinetoscope.render.formats import Extent, View
 
 ROWS = 8
-HOSTS = 3  # that a sentence names
+HOSTS, LISTED = 3, 24  # hosts, and characters of ranks, that a sentence names
 STAGES, WORKERS = 16, 3
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
@@ -113,7 +113,7 @@ def _is(listed: str) -> str:
 
 def _culprit(found: RankVerdict) -> str:
     """The ranks or the link, with their hosts and their devices there."""
-    listed = found.listed
+    listed = names.shorten(found.listed, LISTED)
     hosts = found.hosts if len(found.hosts) <= HOSTS else [f"{len(found.hosts)} hosts"]
     on = f"host{'' if len(found.hosts) == 1 else 's'} {', '.join(hosts)}" if hosts else ""
     devices = f"GPU{'' if len(found.devices) == 1 else 's'} {', '.join(map(str, found.devices))}"
@@ -123,8 +123,9 @@ def _culprit(found: RankVerdict) -> str:
         return f"Stage {found.stage} of the pipeline ({_ranks(listed)}{f', {on}' if on else ''})"
     if found.status == "link":
         return f"The link of {_ranks(listed)}{f' ({on})' if on else ''}"
-    where = f"{devices} of {on}" if on else devices
-    return f"{_ranks(listed).capitalize()} ({where})" if len(found.hosts) < 2 else f"Ranks {listed} ({on})"
+    if len(found.hosts) > 1 or len(found.ranks) > HOSTS:
+        return f"Ranks {listed}{f' ({on})' if on else ''}"
+    return f"{_ranks(listed).capitalize()} ({f'{devices} of {on}' if on else devices})"
 
 
 def _cost(found: RankVerdict) -> str:
