@@ -411,10 +411,12 @@ export interface RankRow {
   exposed_waiting_us: number; exposed_transfer_us: number; bubble_us: number; blamed_us: number;
   cause: string | null; detail: string; damages: string[];
 }
-/** ``status``: even | straggler | turns | unknown. */
+/** ``status``: even | straggler | link | turns | unknown. */
 export interface RankVerdict {
   status: string; rank: number | null; share_of_waiting: number; cause: string | null; detail: string;
-  why: string;
+  why: string; ranks: number[]; listed: string; scope: string; hosts: string[]; devices: number[];
+  stage: number | null; cost_us: number | null; cost_share: number | null; path: string; peer_path: string;
+  steps: number | null;
 }
 /** A comparison of ranks that were recorded together. */
 export interface Ranks {

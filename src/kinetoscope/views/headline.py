@@ -239,7 +239,7 @@ def _waiting(report: Report) -> str:
         f"{numbers.percent(share)} of GPU time ({numbers.time(inside)}) was spent inside collectives, "
         "waiting for another rank."
     )
-    if report.ranks is None or report.ranks.verdict.status != "straggler":
+    if report.ranks is None or report.ranks.verdict.status not in ("straggler", "link"):
         return text
     return f"{text} {rank_lines.verdict(report.ranks)}"
 
