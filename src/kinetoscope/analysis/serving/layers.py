@@ -10,8 +10,9 @@ from typing import NamedTuple
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
-from kinetoscope.analysis.serving.parts import costs, parted
+from kinetoscope.analysis.serving.parts import KV_WRITES, costs, parted
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -33,6 +34,7 @@ class LayerKernel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kernel: str
+    short_name: str
     module: str
     op: str
     shapes: str
@@ -47,7 +49,7 @@ class ServingLayer(msgspec.Struct, frozen=True, kw_only=True):
     """What one step repeats: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time.
 
     Attributes:
-        repeats: how many layers (or groups of unlike ones) follow each other.
+        repeats: how many groups of so many (unlike) ``layers`` follow each other.
         us: device time of one, at the mean; ``kernels`` are its rows, in order.
         head_us, tail_us: device time before the first and behind the last.
         elsewhere_us: on other streams meanwhile.
@@ -55,6 +57,7 @@ class ServingLayer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     repeats: int
+    layers: int
     us: float
     head_us: float
     tail_us: float
@@ -117,6 +120,7 @@ def layer(run: LoadedRun, trace: Trace, step: int) -> ServingLayer | None:
         return None
     return ServingLayer(
         repeats=found.times,
+        layers=_layers(inside.head(found.length)),
         us=inside_ns / found.times / 1000,
         head_us=head_ns / 1000,
         tail_us=(stream_ns - inside_ns - head_ns) / 1000,
@@ -124,6 +128,12 @@ def layer(run: LoadedRun, trace: Trace, step: int) -> ServingLayer | None:
         device_us=whole_ns / 1000,
         kernels=_kernels(run, trace, inside, found),
     )
+
+
+def _layers(work: pl.DataFrame) -> int:
+    """How many layers a sequence of kernels is of: each writes keys and values, and attends, once."""
+    writes = len(work.filter(pl.col("part") == KV_WRITES))
+    return max(1, writes or work.filter(pl.col("part") == "attention")["op"].n_unique())
 
 
 def _kernels(run: LoadedRun, trace: Trace, inside: pl.DataFrame, found: Repeats) -> list[LayerKernel]:
@@ -142,9 +152,11 @@ def _kernels(run: LoadedRun, trace: Trace, inside: pl.DataFrame, found: Repeats)
             *(pl.col(name).sum() for name in known),
         )
     )
+    names = rows["name"].cast(pl.String).to_list()
     return [
         LayerKernel(
             kernel=row["name"],
+            short_name=short,
             module=re.sub(r"_\d+$", "", _said(row["module"])),
             op=row["op_name"],
             shapes=row["shapes"] or "",
@@ -154,7 +166,7 @@ def _kernels(run: LoadedRun, trace: Trace, inside: pl.DataFrame, found: Repeats)
             memory_share=_share(row["memory_ns"], row["time_ns"]),
             compute_share=_share(row["compute_ns"], row["time_ns"]),
         )
-        for row in rows.iter_rows(named=True)
+        for row, short in zip(rows.iter_rows(named=True), short_names(names), strict=True)
     ]
 
 

@@ -63,7 +63,7 @@ def parted(trace: Trace) -> pl.DataFrame:
 def costs(trace: Trace) -> pl.DataFrame:
     """Op calls of steps whose cost is known, one row each: ``id`` (row of ``device_events``: the longest
     kernel of the call), ``bytes``, ``flops``, ``time_ns`` of all its work, and ``memory_ns`` and
-    ``compute_ns``: what it would take at the device's peaks (null where these are not known).
+    ``compute_ns``: what it would take at the device's peaks. None of a device whose peaks are not known.
 
     By the shapes that were recorded; attention over a paged cache by the tokens that the engine says the
     step reads. What would be faster than the device can be is left out: it does less than its shapes say
@@ -78,8 +78,7 @@ def costs(trace: Trace) -> pl.DataFrame:
     known = pl.concat(
         [of_sums, of_shapes.filter(~pl.col("id").is_in(of_sums["id"].implode())).select(typed(COSTS))]
     )
-    least = pl.max_horizontal("memory_ns", "compute_ns").fill_null(0.0)
-    return known.filter(least <= pl.col("time_ns"))
+    return known.filter(pl.max_horizontal("memory_ns", "compute_ns") <= pl.col("time_ns"))
 
 
 def _attention(trace: Trace) -> pl.DataFrame:
