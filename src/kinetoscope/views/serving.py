@@ -178,22 +178,23 @@ def layer(row: ServingRow, found: ServingLayer, most: int) -> Iterable[Block]:
     """One layer of a step, a row a kernel, and what is outside of the layers."""
     outside = [("before them", found.head_us), ("behind them", found.tail_us)]
     outside += [("on other streams", found.elsewhere_us)] if found.elsewhere_us else []
+    several = "One layer" if found.layers == 1 else f"{found.layers} layers"
     yield Heading(
-        f"{'One layer' if found.layers == 1 else f'{found.layers} layers'} of {_phase(row)} at {_batch(row)}, "
-        f"× {found.repeats}",
+        f"{several} of {_phase(row)} at {_batch(row)}, × {found.repeats}",
         f"{numbers.time(found.us)} each, at the mean",
     )
     rated = any(one.memory_share or one.compute_share for one in found.kernels)
-    several = any(one.module for one in found.kernels), any(one.line for one in found.kernels)
     columns = [
-        field("module", "name", "module") if several[0] else None,
+        field("module", "name", "module") if any(one.module for one in found.kernels) else None,
         field("op", "name", "op"),
         field("kernel", "name", lambda one: kernel(one.kernel, one.short_name)),
         field("time", "time", "us"),
         field("share", "share", lambda one: one.us / found.us if found.us else 0.0),
         field("of the peak", "text", _peak_of_kernel) if rated else None,
         field("shapes", "name", lambda one: one.shapes),
-        field("line", "text", lambda one: place(one.line)) if several[1] else None,
+        field("line", "text", lambda one: place(one.line))
+        if any(one.line for one in found.kernels)
+        else None,
     ]
     known = [column for column in columns if column is not None]
     titles = [column.title for column, _ in known]

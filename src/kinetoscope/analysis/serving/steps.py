@@ -51,6 +51,7 @@ RECURRING = 3
 # Of the longest pause between launches: pauses this long are between steps as well.
 AS_LONG = 0.5
 ATTENTION = r"(?i)^attention$"
+CACHE = r"(?i)cache"  # writes keys and values
 BACKWARD = r"(?i)bwd|backward"
 TRANSFORMERS = r"(^|/)transformers/(generation|models)/"
 
@@ -120,7 +121,8 @@ def _said(step: EngineStep) -> tuple[str | int | None, ...]:
 def _attention(trace: Trace) -> pl.DataFrame:
     """Launched kernels of attention."""
     table = work(trace)
-    return table.filter(matching(table, "category", ATTENTION) & table["launch"].is_not_null())
+    attends = matching(table, "category", ATTENTION) & ~matching(table, "name", CACHE)
+    return table.filter(attends & table["launch"].is_not_null())
 
 
 # Steps as the model is called.
@@ -188,9 +190,16 @@ def _launched(trace: Trace, attention: pl.DataFrame) -> tuple[str, pl.DataFrame]
     if not cuts and not (found_by == "graphs" and len(whole_graphs) == 1):
         return "", pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
     groups = calls.with_columns(step=pl.int_range(pl.len()).is_in(cuts).cum_sum())
-    groups = _without_stray(groups)
-    held = groups.group_by("step", maintain_order=True).agg(pl.col("start_ns").min(), pl.col("kernels").sum())
-    bounds = _until_next(held["start_ns"], trace)
+    held = (
+        groups.with_columns(_stray(groups))
+        .group_by("step", maintain_order=True)
+        .agg(
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("start_ns").filter(~pl.col("stray")).min(),
+            pl.col("kernels").sum(),
+        )
+    )
+    bounds = _until_next(held["first_ns"], trace).with_columns(held["start_ns"])
     # At the ends of the recording steps are cut off.
     enough = held["kernels"] >= held["kernels"].median() / 2
     return found_by, bounds.filter(enough)
@@ -255,14 +264,14 @@ def _cuts(calls: pl.DataFrame) -> list[int]:
     return most["places"]
 
 
-def _without_stray(calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls without those of the first step whose work ended longer before the rest of it than that
-    takes: what a recording has of an earlier step."""
-    first = calls.filter(pl.col("step") == calls["step"].min())
-    gap = first["began_ns"] - first["ended_ns"].cum_max().shift(1)
-    after = whole(first["ended_ns"].max()) - first["began_ns"]
-    stray = (gap > after).fill_null(False).arg_true()
-    return calls if stray.is_empty() else calls.slice(whole(stray.max()))
+def _stray(calls: pl.DataFrame) -> pl.Series:
+    """Which calls begin a step, hold no layers, and end longer before the rest of it than that takes: what a
+    recording has of an earlier step, or the host did before it waited for requests."""
+    gap_ns = pl.col("began_ns").shift(-1) - pl.col("ended_ns").cum_max()
+    after_ns = pl.col("ended_ns").max() - pl.col("began_ns").shift(-1)
+    few = pl.col("kernels").cum_sum() < LAYERS
+    apart = ((gap_ns > after_ns) & few).fill_null(False)
+    return calls.select(stray=apart.reverse().cum_max().reverse().over("step")).to_series()
 
 
 # What shapes say of steps that nothing marks.
