@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -163,7 +164,7 @@ def test_the_table_is_what_raw_events_say() -> None:
     ]
     first = [min(one["ts"] for one in some) for some in of_step]
     last = [max(one["ts"] + one["dur"] for one in some) for some in of_step]
-    periods = sorted(b - a for a, b in zip(first, first[1:], strict=False))
+    periods = sorted(b - a for a, b in pairwise(first))
     assert row.period_us is not None
     assert row.period_us.median == pytest.approx(median(periods), abs=0.001)
     assert row.period_us.p90 == pytest.approx(periods[3] + 0.6 * (periods[4] - periods[3]), abs=0.001)

@@ -8,6 +8,7 @@ import polars as pl
 from kinetoscope.analysis.serving.steps import steps
 from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
 
 # Steps in which requests get a token each.
 GENERATES = ["decode", "mixed", "verify", "unknown"]
@@ -48,50 +49,53 @@ class ServingClient(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[ClientRow] = []
 
 
-def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:
-    """A client's times next to the steps of the first rank that has any."""
-    tables = (steps(trace).drop_nulls("start_ns") for trace in run.traces)
-    table = next((one for one in tables if len(one)), None)
-    if table is None:
-        return ServingClient(measured=measured)
+def tokens(trace: Trace) -> pl.DataFrame:
+    """From each step that generates to the next one: ``whole_ns``, of which ``work_ns`` is the step's own,
+    ``busy_ns`` of it with the device at work, and ``other_ns`` that of other steps in between; ``requests``
+    that got a token (null where the engine does not say). Without steps behind which no request waited."""
+    table = steps(trace).drop_nulls("start_ns")
     until = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))
+    generates = pl.col("generates")
     table = table.with_columns(
         work_ns=until - pl.col("start_ns"),
         generates=pl.col("phase").is_in(GENERATES) & ~pl.col("warming"),
-    ).with_columns(token=pl.col("generates").cum_sum())
-    # From one step that generates until the next, with what else ran there.
-    tokens = (
+    ).with_columns(token=generates.cum_sum())
+    found = (
         table.filter(pl.col("token").is_between(1, pl.col("token").max() - 1))
         .group_by("token", maintain_order=True)
         .agg(
-            busy=pl.min_horizontal("busy_ns", "work_ns").filter("generates").sum(),
-            work=pl.col("work_ns").filter("generates").sum(),
-            other=pl.col("work_ns").filter(~pl.col("generates")).sum(),
-            whole=pl.col("period_ns").sum(),
-            requests=pl.col("requests").filter("generates").sum(),
-            known=pl.col("requests").filter("generates").is_not_null().all(),
+            whole_ns=pl.col("period_ns").sum(),
+            work_ns=pl.col("work_ns").filter(generates).sum(),
+            busy_ns=pl.min_horizontal("busy_ns", "work_ns").filter(generates).sum(),
+            other_ns=pl.col("work_ns").filter(~generates).sum(),
+            requests=pl.col("requests").filter(generates).first(),
         )
     )
-    tokens = tokens.filter(pl.col("whole") <= NO_REQUESTS * pl.col("whole").median())
-    if tokens.is_empty():
+    return found.filter(pl.col("whole_ns") <= NO_REQUESTS * pl.col("whole_ns").median())
+
+
+def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:
+    """A client's times next to the steps of the first rank that has any."""
+    each = next((one for trace in run.traces if len(one := tokens(trace))), None)
+    if each is None:
         return ServingClient(measured=measured)
-    mean = {
-        name: float(tokens[name].sum()) / len(tokens) / 1000 for name in ("busy", "work", "other", "whole")
-    }
-    requests = float(tokens["requests"].sum()) / len(tokens) if tokens["known"].all() else None
-    outside = measured.token_us - mean["whole"]
+    whole, work, busy, other = (
+        float(each[name].sum()) / len(each) / 1000 for name in ("whole_ns", "work_ns", "busy_ns", "other_ns")
+    )
+    known = each["requests"].null_count() == 0
+    requests = float(each["requests"].sum()) / len(each) if known else None
     found = {
-        "busy": mean["busy"],
-        "idle": mean["work"] - mean["busy"],
-        "other steps": mean["other"],
-        "between": mean["whole"] - mean["work"] - mean["other"],
-        "outside": outside,
+        "busy": busy,
+        "idle": work - busy,
+        "other steps": other,
+        "between": whole - work - other,
+        "outside": measured.token_us - whole,
     }
     return ServingClient(
         measured=measured,
-        recorded_token_us=mean["whole"],
-        recorded_tokens_per_s=None if requests is None else 1e6 * requests / mean["whole"],
+        recorded_token_us=whole,
+        recorded_tokens_per_s=None if requests is None else 1e6 * requests / whole,
         recorded_requests=requests,
-        outside_us=outside,
+        outside_us=found["outside"],
         parts=[ClientRow(part=part, us=us, share=us / measured.token_us) for part, us in found.items()],
     )
