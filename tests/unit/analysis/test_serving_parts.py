@@ -201,8 +201,10 @@ def test_both_engines_benchmarks_are_read(tmp_path: Path) -> None:
     found = client.read(file)
     assert (found.token_us, found.token_median_us, found.first_token_us) == (1000.0, 900.0, 90_000.0)
     assert (found.requests, found.concurrency, found.tokens_per_s) == (200, 8, 231.0)
-    lines = [{"backend": "sglang", "request_rate": float("inf"), "mean_tpot_ms": 2.0, "concurrency": 7.5},
-             {"backend": "sglang", "mean_tpot_ms": 3.0, "concurrency": 7.25, "accept_length": None}]  # fmt: skip
+    lines = [
+        {"backend": "sglang", "request_rate": float("inf"), "mean_tpot_ms": 2.0, "concurrency": 7.5},
+        {"backend": "sglang", "mean_tpot_ms": 3.0, "concurrency": 7.25, "accept_length": None},
+    ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert (client.read(file).token_us, client.read(file).concurrency) == (3000.0, 7.25)
 

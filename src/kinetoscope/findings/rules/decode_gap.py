@@ -67,7 +67,7 @@ def find(view: RankView) -> Findings:
             title=f"Between two steps the device waits {numbers.time(each)} for the host: "
             + _said(str(activity)),
             affected_us=view.us_of(group, "idle_ns"),
-            saving=savings.unreplayed(view, min(view.us_of(group, "idle_ns"), view.busy_us), BASIS),
+            saving=_saving(view, str(activity), group),
             evidence=[
                 Evidence(
                     f"idle {numbers.time(ns / 1000)} ({cause})", start / 1000, end / 1000
@@ -78,6 +78,14 @@ def find(view: RankView) -> Findings:
             ],
             advice=ADVICE[str(activity)],
         )  # fmt: skip
+
+
+def _saving(view: RankView, activity: str, idle: pl.DataFrame) -> Saving:
+    """What goes away is all of it; what is done while the device works, no more than that takes."""
+    us = view.us_of(idle, "idle_ns")
+    if activity == "sample":
+        return savings.unreplayed(view, us, "the idle time, if the device samples")
+    return savings.unreplayed(view, min(us, view.busy_us), BASIS)
 
 
 def _said(activity: str) -> str:

@@ -8,8 +8,8 @@ Why it is slow
     goes on; the time per token at the ninth decile is many times the median.
 
 How it decides
-    The time of prefill steps between two steps that generate, where a token that waits for one takes twice
-    the time of one that does not, or more. Throughput does not change by it, so nothing is promised.
+    The time of prefill steps between two steps that generate, where that is as long as a token that waits for
+    none takes, or longer. Throughput does not change by it, so nothing is promised.
 
 What to do
     Read prompts in smaller pieces, with the running requests in the same step: chunked prefill (vLLM
@@ -25,7 +25,6 @@ from kinetoscope.analysis.serving.parts import parted
 from kinetoscope.analysis.serving.steps import steps
 from kinetoscope.findings.rule import *
 
-TIMES = 2.0
 USUAL = 2  # tokens that wait for none, to compare with
 
 
@@ -40,7 +39,7 @@ def find(view: RankView) -> Findings:
             stalled["other_ns"].median(), stalled["whole_ns"].median(), usual["whole_ns"].median()
         )
     )  # fmt: skip
-    if whole_us < TIMES * usual_us:
+    if waited < usual_us:
         return
     prompts = steps(view.trace).filter(phase="prefill")
     work = parted(view.trace).filter(pl.col("step").is_in(prompts["step"].implode()))

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import NOT_AN_ANNOTATION, SYNCHRONIZATION
+from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 from kinetoscope.findings.rules.results_on_host import waits_of_loops
@@ -113,7 +114,7 @@ def find(view: RankView) -> Findings:
         us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
         known = _SENT if sent else CALLS.get(str(caller))
-        remedy = known or SyncCall("", snippet=SyncCall.snippet if trains(view) else None)
+        remedy = known or SyncCall("", snippet=None if marks(view.trace).found_by else SyncCall.snippet)
         yield Finding(
             subject=f"{caller} {call}" + (" sends" if sent else ""),
             title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call})",
