@@ -58,6 +58,7 @@ def find(view: RankView) -> Findings:
         title=f"Inside its graph a step runs {len(each) / number:.0f} times {each['len'].median():.0f} small "
         "kernels that one could do: norms, rotary positions, activations",
         affected_us=view.us_of(runs),
+        at_most="medium",
         saving=savings.device(view, runs, "each run in the time of its longest kernel"),
         evidence=[evidence.of(view, "the longest run: " + " → ".join(names.head(8)), longest)],
         advice="Compile the model before its graph is captured, or use the engine's fused norms, activations "
