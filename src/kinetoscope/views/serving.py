@@ -198,7 +198,7 @@ def layer(row: ServingRow, found: ServingLayer, most: int) -> Iterable[Block]:
     ]
     known = [column for column in columns if column is not None]
     titles = [column.title for column, _ in known]
-    leave = tuple(titles.index(title) for title in ("shapes", "line", "module", "op") if title in titles)
+    leave = tuple(titles.index(title) for title in ("shapes", "line", "op", "module") if title in titles)
     yield table(found.kernels, *known, most=most, noun="kernel", leave=leave)
     said = ", ".join(f"{numbers.time(us)} {where}" for where, us in outside if us)
     layers = f"{found.repeats * found.layers} layers take {numbers.time(found.repeats * found.us)}"
