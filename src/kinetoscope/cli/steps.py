@@ -37,5 +37,11 @@ def main(arguments: argparse.Namespace) -> int:
             where=" ".join(arguments.inputs),
             hint="`kinetoscope run script.py` finds steps; `kinetoscope report` shows those of a trace",
         )
+    if measured is not None and found.serving is None:
+        raise InputError(
+            "no steps of a server are in it, next to which a client's times would stand",
+            where=" ".join(arguments.inputs),
+            hint="`kinetoscope explain decode-gap` says which steps are known",
+        )
     _options.answer(arguments, found, lambda: view.all_steps(found, arguments.limit))
     return 0

@@ -136,12 +136,11 @@ def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
 def host(rows: Sequence[ServingRow]) -> Iterable[Block]:
     """What the host does while the device waits, where it waits for more than a hundredth of a step."""
     listed = [
-        (row, activity, *(_idle(row, between=between, activity=activity) for between in (False, True)))
+        (row, activity)
         for row in rows
         for activity in dict.fromkeys(one.activity for one in row.idle)
-        if row.exposed_idle_us > SEEN * row.span_us
+        if sum(one.idle_us for one in row.idle if one.activity == activity) > SEEN * row.span_us
     ]
-    listed = [one for one in listed if one[2] + one[3] > SEEN * one[0].span_us]
     if not listed:
         return
     several = len(rows) > 1
@@ -158,11 +157,11 @@ def host(rows: Sequence[ServingRow]) -> Iterable[Block]:
             (
                 *([f"{_phase(row)} {_batch(row)}"] if several else []),
                 activity,
-                within,
-                between,
+                _idle(row, between=False, activity=activity),
+                _idle(row, between=True, activity=activity),
                 _causes(row, activity),
             )
-            for row, activity, within, between in listed
+            for row, activity in listed
         ],
         0,
         "activity",

@@ -201,7 +201,7 @@ def _launched(trace: Trace, attention: pl.DataFrame) -> tuple[str, pl.DataFrame]
     )
     bounds = _until_next(held["first_ns"], trace).with_columns(held["start_ns"])
     # At the ends of the recording steps are cut off.
-    enough = held["kernels"] >= held["kernels"].median() / 2
+    enough = 2 * held["kernels"] >= whole(held["kernels"].median())
     return found_by, bounds.filter(enough)
 
 

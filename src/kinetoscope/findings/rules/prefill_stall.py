@@ -34,7 +34,7 @@ def find(view: RankView) -> Findings:
     if stalled.is_empty() or len(usual) < USUAL:
         return
     waited, whole_us, usual_us = (
-        int(median or 0) / 1000
+        whole(median) / 1000
         for median in (
             stalled["other_ns"].median(), stalled["whole_ns"].median(), usual["whole_ns"].median()
         )
