@@ -1,7 +1,7 @@
-"""What a client measured of a server: the JSON that vLLM's and SGLang's benchmarks write.
+"""A client's measurements of a server: the JSON that vLLM's and SGLang's benchmarks write.
 
 ``vllm bench serve --save-result`` writes one object, ``sglang.bench_serving --output-file`` appends a line;
-both name their figures alike (``vllm/benchmarks/serve.py``, ``sglang/bench_serving.py``).
+both have the same names for their figures (``vllm/benchmarks/serve.py``, ``sglang/bench_serving.py``).
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
 
 
 def host(rows: Sequence[ServingRow]) -> Iterable[Block]:
-    """What the host does while the device waits, where it waits for more than a hundredth of a step."""
+    """Waiting of the device by what the host does, where that is more than a hundredth of a step."""
     listed = [
         (row, activity)
         for row in rows
@@ -267,7 +267,7 @@ def _part(part: ServingPart, row: ServingRow) -> str:
 
 
 def _why(row: ServingRow, *, between: bool) -> str:
-    """What the host does in most of such waiting, and the cause of it."""
+    """The host's activity in most of such waiting, and the cause of it."""
     idle: dict[str, float] = {}
     for one in row.idle:
         if one.between == between:

@@ -1,4 +1,4 @@
-"""What a server's host did while its device waited: schedule, prepare inputs, sample, detokenise, copy."""
+"""A server's host while its device waited: it scheduled, prepared inputs, sampled, detokenised or copied."""
 
 from __future__ import annotations
 

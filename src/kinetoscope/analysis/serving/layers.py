@@ -46,7 +46,7 @@ class LayerKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServingLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step repeats: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time.
+    """The layers of one step: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time.
 
     Attributes:
         repeats: how many groups of so many (unlike) ``layers`` follow each other.

@@ -1,4 +1,4 @@
-"""What a server's steps are made of: attention, experts, products, …; what each moves and computes."""
+"""Parts of a server's steps (attention, experts, products, …), and the bytes and FLOPs of each."""
 
 from __future__ import annotations
 

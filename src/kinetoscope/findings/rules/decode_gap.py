@@ -81,7 +81,7 @@ def find(view: RankView) -> Findings:
 
 
 def _saving(view: RankView, activity: str, idle: pl.DataFrame) -> Saving:
-    """What goes away is all of it; what is done while the device works, no more than that takes."""
+    """All of it where the work goes away; where the device works meanwhile, no more than that takes."""
     us = view.us_of(idle, "idle_ns")
     if activity == "sample":
         return savings.unreplayed(view, us, "the idle time, if the device samples")

@@ -1,8 +1,8 @@
 """The same kernel on the same work takes different times.
 
 What it finds
-    A kernel at the same place of each step of one phase, with the same grid, whose time differs from step to
-    step.
+    A kernel at the same place of each step (of a server: of one phase), with the same grid, whose time differs
+    from step to step.
 
 Why it is slow
     The device's clock changes (idle, boost, heat, power limit), something else runs on it (another stream,
@@ -21,7 +21,7 @@ Source
     "Profiling in PyTorch", part 1: "Why does the same kernel take more time compared to others?"
 """
 
-from kinetoscope.analysis.time.phases import phases_of
+from kinetoscope.analysis.time.phases import ENGINE_PHASES, phases_of
 from kinetoscope.findings.rule import *
 
 STEPS = 3  # with two, which is usual is not known
@@ -34,7 +34,10 @@ def find(view: RankView) -> Findings:
         return
     place = ["name", "grid", "nth", "phase"]
     kernels = view.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
-    kernels = kernels.join(phases_of(view.trace).select("step", "phase"), on="step", maintain_order="left")
+    # A server's steps of other phases do other work by the same kernels.
+    phase = pl.when(pl.col("phase").is_in(ENGINE_PHASES)).then("phase")
+    phases = phases_of(view.trace).select("step", phase)
+    kernels = kernels.join(phases, on="step", maintain_order="left")
     kernels = (
         kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
         .with_columns(
