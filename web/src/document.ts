@@ -509,7 +509,7 @@ export interface ServingClient {
 }
 /** Idle time per step of one cause, within the step's work (``between`` is false) or before the next's. */
 export interface ServingIdle { cause: string; idle_us: number; between: boolean; activity: string; }
-/** What one step repeats: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time. */
+/** The layers of one step: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time. */
 export interface ServingLayer {
   repeats: number; layers: number; us: number; head_us: number; tail_us: number; elsewhere_us: number;
   device_us: number; kernels: LayerKernel[];

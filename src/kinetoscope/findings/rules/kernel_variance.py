@@ -1,8 +1,8 @@
 """The same kernel on the same work takes different times.
 
 What it finds
-    A kernel at the same place of each step (of a server: of one phase), with the same grid, whose time differs
-    from step to step.
+    A kernel at the same place of each step (of a server's: of one phase), with the same grid, whose time
+    differs from step to step.
 
 Why it is slow
     The device's clock changes (idle, boost, heat, power limit), something else runs on it (another stream,

@@ -128,7 +128,7 @@ def find(view: RankView) -> Findings:
 
 
 def _plain(callers: pl.Series) -> pl.Series:
-    """What waits: the program, where nothing but a step's annotation is around the call."""
+    """The callers by name: the program, where nothing but a step's annotation is around the call."""
     return pl.select(
         pl.when(callers.str.contains(NOT_AN_ANNOTATION).fill_null(True))
         .then(pl.lit("the program"))
