@@ -47,8 +47,12 @@ PARTS = {
 }
 
 
-def section(found: Serving | None, most: int) -> Iterable[Block]:
-    """The table of a server's steps, a sentence on each phase, and what the steps are made of."""
+def section(found: Serving | None, most: int, *, whole: bool = True) -> Iterable[Block]:
+    """The table of a server's steps, a sentence on each phase, and what the steps are made of.
+
+    Args:
+        whole: with what the host does meanwhile, and the layers.
+    """
     if found is None:
         return
     rows = found.steps
@@ -86,8 +90,8 @@ def section(found: Serving | None, most: int) -> Iterable[Block]:
     if found.client is not None:
         yield from client(found.client)
     yield from parts(shown)
-    yield from host(shown)
-    for row in shown:
+    yield from host(shown) if whole else ()
+    for row in shown if whole else ():
         if row.layer is not None:
             yield from layer(row, row.layer, most)
 
