@@ -241,3 +241,25 @@ def test_the_parts_of_a_token_sum_to_the_clients_time(
     assert table is not None
     assert {row.client_token_us for row in table.steps if row.phase == "decode"} == {token_us}
     assert {row.client_token_us for row in table.steps if row.phase == "prefill"} <= {None}
+
+
+@pytest.mark.parametrize(
+    ("dims", "types"),
+    [
+        ([[10**30, 4], [4, 4]], ["c10::Half", "c10::Half"]),
+        ([[-4, 4]], ["c10::Half"]),
+        (["x", 3], [None, 3]),
+        ([[]], []),
+        ({"a": 1}, "c10::Half"),
+    ],
+)
+def test_shapes_that_no_tensor_has_say_nothing(dims: object, types: object) -> None:
+    made = Server(mode="eager")
+    for _ in range(3):
+        made.step(batch=10**25)
+    for one in made.events:
+        if one["cat"] == "cpu_op":
+            one["args"] |= {"Input Dims": dims, "Input type": types}
+    (row,) = rows_of(*made.events)
+    assert (row.requests, row.padded_to) == (None, None)
+    assert all(part.bytes == 0 for part in row.exposed)

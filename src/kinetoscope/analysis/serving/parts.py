@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from math import prod
+from typing import Annotated
 
 import msgspec
 import polars as pl
 
 from kinetoscope.analysis.cost.call import DTYPES
+from kinetoscope.analysis.cost.formulas import ABSURD
 from kinetoscope.analysis.cost.roofline import costed, device_spec
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.steps import marks, own
@@ -29,6 +31,8 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("copy", r"^(copy|memset):"),
 )
 REST = "other"
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
 
 COSTS = {
     "id": pl.UInt32,
@@ -106,6 +110,8 @@ def _attention(trace: Trace) -> pl.DataFrame:
         read = keys * width + 2 * queries * prod(shape[1:]) * size
         flops = 4 * pairs * prod(shape[1:])
         peak = spec.peak(dtype)
+        if max(read, flops) >= ABSURD:
+            continue
         rows.append(
             (row, read, flops, time_ns, 1e9 * read / spec.bandwidth, 1e9 * flops / peak if peak else 0.0)
         )
@@ -127,12 +133,12 @@ def _tensor(host: pl.DataFrame, op: int, at: int) -> tuple[list[int], int, str] 
     dims, types = host["input_dims"][op], host["input_types"][op]
     if not dims or not types:
         return None
-    shapes, names = msgspec.json.decode(dims), msgspec.json.decode(types)
-    if at >= len(shapes) or at >= len(names) or names[at] not in DTYPES:
-        return None
-    shape = [n for n in shapes[at] if isinstance(n, int)]
-    dtype, size = DTYPES[names[at]]
-    return (shape, size, dtype) if shape else None
+    try:
+        shape = msgspec.convert(msgspec.json.decode(dims)[at], list[Size])
+        dtype, size = DTYPES[msgspec.json.decode(types)[at]]
+    except (LookupError, TypeError, msgspec.ValidationError):
+        return None  # what a file says
+    return (shape, size, dtype) if shape and prod(shape) < ABSURD else None
 
 
 def rows_computed(trace: Trace, work: pl.DataFrame) -> int | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.cost.formulas import ABSURD
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import (
     AUTOGRAD_NODE,
@@ -112,10 +113,11 @@ def _of_family(host: pl.DataFrame, family: str) -> pl.DataFrame:
 
 
 def _said(step: EngineStep) -> tuple[str | int | None, ...]:
-    return (
-        step.engine, step.phase, step.context_requests, step.generation_requests,
+    counts = (
+        step.context_requests, step.generation_requests,
         step.query_tokens, step.kv_tokens, step.attention_pairs, step.padded,
     )  # fmt: skip
+    return step.engine, step.phase, *(None if n is None or n >= ABSURD else n for n in counts)
 
 
 def _attention(trace: Trace) -> pl.DataFrame:
@@ -296,7 +298,7 @@ def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
 
 def _tokens(dims: str) -> tuple[int, int] | None:
     """Requests and tokens of each, by the shapes of ``embedding``'s table and indices; None: not said."""
-    match = re.match(r"\[\[\d+, ?\d+\], ?\[(\d+), ?(\d+)\]", dims)
+    match = re.match(r"\[\[\d+, ?\d+\], ?\[(\d{1,9}), ?(\d{1,9})\]", dims)
     return None if match is None else (int(match[1]), int(match[2]))
 
 

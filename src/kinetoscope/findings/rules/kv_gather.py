@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import msgspec
 
+from kinetoscope.analysis.cost.formulas import ABSURD
 from kinetoscope.analysis.serving.client import GENERATES
 from kinetoscope.analysis.serving.parts import parted
 from kinetoscope.analysis.serving.steps import LAYERS, steps
@@ -73,7 +74,7 @@ def _largest(view: RankView, op: int, *, first: bool = False) -> int:
     """Elements of an op's largest tensor (of its first), by its shapes; 0 where they were not recorded."""
     dims = view.trace.host_events["input_dims"][op]
     shapes = _shapes(msgspec.json.decode(dims)) if dims else []
-    return max(map(prod, shapes[:1] if first else shapes), default=0)
+    return min(ABSURD, max(map(prod, shapes[:1] if first else shapes), default=0))
 
 
 def _shapes(found: Any) -> list[list[int]]:
