@@ -72,6 +72,12 @@ def test_a_gap_between_decodes_has_what_the_host_does() -> None:
     assert not finding.saving.change.is_empty or finding.saving.unreplayed_us > 0
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_python_that_was_not_recorded_is_a_gap_as_well(waits: bool) -> None:
+    found = list(decode_gap.find(view(*server(5000, waits=waits).events)))
+    assert sum(one.affected_us for one in found) == pytest.approx(5000 * 5 / 6, rel=0.05)
+
+
 def test_a_host_that_is_hidden_leaves_no_gap() -> None:
     made = server(20, waits=False, gemm_us=60.0, layers=8)
     assert subjects(list(decode_gap.find(view(*made.events)))) == set()

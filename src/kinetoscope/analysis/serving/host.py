@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.idle.gaps import SILENT, gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.steps import own, steps
 from kinetoscope.analysis.time.intervals import overlay, union
@@ -55,12 +55,14 @@ def waiting(run: LoadedRun) -> pl.DataFrame:
     Returns:
         ``rank``, ``step``, ``start_ns``, ``end_ns``, ``idle_ns``, ``cause`` (see ``idle.gaps``), ``between``
         (it lies between the step's work and the next step's), and ``activity``: what the host did (a key of
-        ``ACTIVITIES``, ``waiting for a rank``, or ``other``).
+        ``ACTIVITIES``, ``waiting for a rank``, or ``other``); ``silent``: the launching thread recorded
+        nothing, as Python does whose functions are not recorded.
     """
     none = pl.DataFrame(
         schema={
             "rank": pl.Int32, "step": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64,
             "idle_ns": pl.Int64, "cause": pl.String, "between": pl.Boolean, "activity": pl.String,
+            "silent": pl.Boolean,
         }
     )  # fmt: skip
     return pl.concat([none, *(_waiting(run, trace).select(none.columns) for trace in run.traces)])
@@ -77,8 +79,9 @@ def _waiting(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     each = did.with_row_index("row").join(known.select("key").unique(), how="cross")
     cut = overlay({"gap": known, "did": each}, ["key"]).filter(pl.col("gap").is_not_null())
     cause = pieces["cause"].cast(pl.String).gather(cut["gap"]).alias("cause")
+    silent = (pieces["text"].cast(pl.String) == SILENT).fill_null(False).gather(cut["gap"]).alias("silent")
     activity = did["activity"].gather(cut["did"]).fill_null(OTHER).alias("activity")
-    found = cut.with_columns(cause, activity).sort("start_ns").join_asof(
+    found = cut.with_columns(cause, activity, silent).sort("start_ns").join_asof(
         bounds.sort("start_ns"), on="start_ns", check_sortedness=False
     )  # fmt: skip
     for_a_rank = pl.col("cause") == "waiting-for-rank"

@@ -29,6 +29,7 @@ from kinetoscope.analysis.serving.client import GENERATES
 from kinetoscope.analysis.serving.host import OTHER, waiting
 from kinetoscope.analysis.serving.steps import own, steps
 from kinetoscope.findings.rule import *
+from kinetoscope.trace.engines import engine_step
 
 # Of these the host has no part, or another rule has them.
 NOT_THE_HOST = ["start-or-end", "between-kernels", "waiting-for-rank", "unexplained"]
@@ -54,7 +55,7 @@ def find(view: RankView) -> Findings:
     idle = waiting(view.run).filter(
         pl.col("rank") == view.rank,
         pl.col("step").is_in(table["step"].implode()),
-        ~pl.col("cause").is_in(NOT_THE_HOST),
+        ~pl.col("cause").is_in(NOT_THE_HOST) | pl.col("silent"),
     )
     sampled = _behind_logits(view, table, idle)
     idle = idle.with_columns(activity=pl.when(sampled).then(pl.lit("sample")).otherwise("activity"))
@@ -82,6 +83,10 @@ def find(view: RankView) -> Findings:
 
 def _saving(view: RankView, activity: str, idle: pl.DataFrame) -> Saving:
     """All of it where the work goes away; where the device works meanwhile, no more than that takes."""
+    names = view.trace.steps["name"]
+    if names.is_empty() or engine_step(names[0]) is None:
+        return savings.idle(view, idle, BASIS)
+    # What is between an engine's steps is of none of those that a replay takes.
     us = view.us_of(idle, "idle_ns")
     if activity == "sample":
         return savings.unreplayed(view, us, "the idle time, if the device samples")
