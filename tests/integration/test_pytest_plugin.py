@@ -50,6 +50,14 @@ def test_benchmark():
 @pytest.mark.kinetoscope(max_launhces=0)
 def test_misspelt():
     assert False, "it does not run"
+
+@pytest.mark.kinetoscope(max_graph_breaks=0)
+def test_break():
+    @torch.compile(backend="eager")
+    def f(x):
+        print("a break")
+        return x + 1
+    f(torch.ones(3))
 """
 
 
@@ -65,7 +73,7 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     spread = () if workers == "0" else ("-p", "xdist", "-n", workers)
     words = ("-p", "kinetoscope.integrations.pytest_plugin", "--strict-markers", "-W", "error", *spread)
     done = pytester.runpytest_subprocess(*words, timeout=110)
-    done.assert_outcomes(passed=3, failed=3)
+    done.assert_outcomes(passed=3, failed=4)
     done.stdout.fnmatch_lines_random(
         [
             "kinetoscope: max_ops=0: operators called: *",
@@ -75,8 +83,11 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
             "  hint:  did you mean max_launches*",
             "kinetoscope: not counted, since there is no GPU: max_launches, no_pageable_copies (of 1 test)",
             "kinetoscope: not counted, since there is no GPU: max_syncs (of 1 test)",
+            "kinetoscope: max_graph_breaks=0: graph breaks: 1",
         ]
     )
+    done.stdout.no_fnmatch_line("*torch.__trace*")  # the compile log is the recording's
+    done.stdout.no_fnmatch_line("*Error*")  # no failure is a traceback of the plugin's own
 
 
 def test_importing_the_pytest_plugin_loads_nothing_else() -> None:

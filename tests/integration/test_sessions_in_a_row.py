@@ -1,4 +1,4 @@
-"""An op that is open while one session ends and another begins writes nothing into what the first one freed."""
+"""An op that is open while a session ends and another begins writes nothing into what the first one freed."""
 
 from __future__ import annotations
 

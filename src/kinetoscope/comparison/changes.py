@@ -24,6 +24,7 @@ NOTHING_DIFFERS_US = 1e-9
 OFTEN = 0.02  # launches of one name that differ by more are more or fewer, not slower or faster
 SHOWN_NAMES = 12
 OPTIMIZER = "optimizer"
+ALLOCATOR = "allocator"  # a cause of idle time
 EXCHANGED = ("exchange", OPTIMIZER, OPTIMIZER)
 
 
@@ -287,8 +288,19 @@ def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
             key = cause, who if in_functions or cause != OUTSIDE_OF_OPS else ""
             sums.setdefault(key, [0.0, 0.0])[side] += us
             events.setdefault(key, [None, None])[side] = event
+    _together(ALLOCATOR, sums)
     for (cause, who), (base_us, new_us) in sums.items():
         yield _idle(cause, who, base_us, new_us, events[cause, who])
+
+
+def _together(cause: str, sums: dict[tuple[str, str], list[float]]) -> None:
+    """Put idle times of one cause under the name that differs most: what the allocator asks of the driver
+    stands in whichever op then needs memory."""
+    of_cause = [key for key in sums if key[0] == cause]
+    most = max(of_cause, key=lambda key: abs(sums[key][1] - sums[key][0]), default=None)
+    if most is not None:
+        parts = [sums.pop(key) for key in of_cause]
+        sums[most] = [sum(part[side] for part in parts) for side in (0, 1)]
 
 
 def _idle(

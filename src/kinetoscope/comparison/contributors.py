@@ -111,7 +111,7 @@ def _at(file: str | None, line: int | None, count: float, what: str | None) -> C
 
 
 COMPILED: dict[str, Callable[[CompiledProgram], Iterable[Contributor]]] = {
-    "graph_breaks": lambda log: (_at(row.file, row.line, row.count, row.reason) for row in log.graph_breaks),
+    "graph_breaks": lambda log: (_at(row.file, row.line, 1, row.reason) for row in log.graph_breaks),
     "recompilations": lambda log: (
         _at(row.file, row.line, row.count, row.reasons[0].guard if row.reasons else "")
         for row in log.recompilations

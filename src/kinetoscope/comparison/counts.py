@@ -146,7 +146,7 @@ def usual(trace: Trace, counted: Counted) -> float:
 
 
 _COMPILING: dict[str, Callable[[CompiledProgram], float]] = {
-    "graph_breaks": lambda log: sum(row.count for row in log.graph_breaks),
+    "graph_breaks": lambda log: len(log.graph_breaks),  # places, as in reports
     "recompilations": lambda log: sum(row.count for row in log.recompilations),
     "compile_failures": lambda log: sum(frame.status in ("failed", "skipped") for frame in log.frames),
     "graphs": lambda log: len(log.graphs),

@@ -85,19 +85,21 @@ def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Gene
     """Record of the block what its limits need, and fail the test that exceeds one."""
     from kinetoscope import profile
     from kinetoscope.comparison.limits import OF_DEVICES, OF_STACKS, broken, checked_names, uncounted
-    from kinetoscope.errors import UsageError
+    from kinetoscope.errors import KinetoscopeError
 
-    names, wrong = set[str](), ""
     try:
-        names.update(checked_names(limits))
-    except UsageError as error:
-        wrong = f"kinetoscope: {error}"
+        names, wrong = {*checked_names(limits)}, ""
+    except KinetoscopeError as error:
+        names, wrong = set[str](), f"kinetoscope: {error}"
     if wrong:  # before the test runs
         pytest.fail(wrong, pytrace=False)
     if not _has_device():
         names -= OF_DEVICES
-    log = logging.getLogger("torch.__trace")
-    propagates, log.propagate = log.propagate, False  # the log belongs to the recording, not to the test
+    log = logging.getLogger("torch.__trace")  # it belongs to the recording: a test that fails would show it
+    propagates, log.propagate = log.propagate, False
+    of_pytest = [handler for handler in log.handlers if type(handler).__module__ == "_pytest.logging"]
+    for handler in of_pytest:
+        log.removeHandler(handler)
     try:
         with profile(
             out=folder,
@@ -110,12 +112,21 @@ def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Gene
             yield recorded
     finally:
         log.propagate = propagates
-    if left_out := uncounted(recorded.run, limits):
+        for handler in of_pytest:
+            log.addHandler(handler)
+    try:
+        left_out = uncounted(recorded.run, limits)
+        lines = [
+            f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why)
+            for one in broken(recorded.run, limits)
+        ]
+        failed = "\n".join(lines) + f"\nrecording: {folder}" if lines else ""
+    except KinetoscopeError as error:
+        left_out, failed = [], str(error)
+    if left_out:
         item.user_properties.append((NOT_COUNTED, ", ".join(left_out)))
-    found = broken(recorded.run, limits)
-    if found:
-        lines = (f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why) for one in found)
-        pytest.fail("kinetoscope: " + "\n".join(lines) + f"\nrecording: {folder}", pytrace=False)
+    if failed:
+        pytest.fail(f"kinetoscope: {failed}", pytrace=False)
 
 
 def _has_device() -> bool:

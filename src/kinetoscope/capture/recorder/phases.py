@@ -92,6 +92,8 @@ class Phase:
 RECOVERED_TOGETHER = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
+# Once all is recorded, longer steps, or those of a surer source, are looked for this long.
+STANDBY_S = 10.0
 # Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
 LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"
@@ -152,6 +154,8 @@ class Settle(Phase):
 
     def enter(self) -> None:
         self.began_s = self.context.stopwatch.now_s
+        if self.context.lockstep:  # by the clock of one rank nothing may be decided
+            self.context.detector.outer.stop()
         self.context.ledgers.install()
         self.context.stopwatch.restart()
         # Of the steps of a --warmup only the last is timed.
@@ -481,18 +485,27 @@ class RecordSteps(Phase):
             return Recover(context) if context.measured.written else Done(context)
         context.saved()
         if not self.full:
-            return after_both_passes(context)
+            return Recover(context)
         return after_full_pass(context) if context.inputs is None else KeepInputs(context, context.inputs)
 
 
 def after_full_pass(context: Context) -> Phase:
-    """The phase after the recording of host and device, and of the inputs where they are kept."""
-    return Prepare(context, "light") if context.two_passes else after_both_passes(context)
+    """The phase after the recording of host and device, and of the inputs where they are kept.
+
+    The lines come before the light pass, so that the device is being traced until CUPTI is detached: detached
+    after a step in which it was attached and traced nothing, the next replay of a CUDA graph failed (PyTorch
+    2.11, CUDA 13.0).
+    """
+    if context.options.lines and not context.options.careful:
+        why = context.device.python_hindrance()
+        if why is None:
+            return NoteLines(context)
+        context.measured.note(f"{NO_LINES}: {why}")
+    return after_lines(context)
 
 
-def after_both_passes(context: Context) -> Phase:
-    """The phase after what is timed is recorded."""
-    return NoteLines(context) if context.options.lines and not context.options.careful else Recover(context)
+def after_lines(context: Context) -> Phase:
+    return Prepare(context, "light") if context.two_passes else Recover(context)
 
 
 class KeepInputs(Phase):
@@ -523,8 +536,7 @@ class KeepInputs(Phase):
 
 
 class NoteLines(Phase):
-    """One step more, in which the lines of the program are noted that call each op. It passes without them
-    where noting them would change what the program does."""
+    """One step more, in which the lines of the program are noted that call each op."""
 
     name = "noting lines"
     leader_stays = True
@@ -535,10 +547,6 @@ class NoteLines(Phase):
 
     def enter(self) -> None:
         context = self.context
-        why = context.device.python_hindrance()
-        if why is not None:
-            context.measured.note(f"{NO_LINES}: {why}")
-            return
         context.tell("recording one step more with the lines of the program (it counts for nothing else)")
         self.session = context.device.session(kind="lines", any_thread=False)
         self.session.prepare()
@@ -554,7 +562,7 @@ class NoteLines(Phase):
             session.mark(None)
             session.stop()
             self.context.write_lines(session)
-        return Recover(self.context)
+        return after_lines(self.context)
 
     def abandoned(self) -> None:
         if self.session is not None:
@@ -590,7 +598,25 @@ def finished(context: Context) -> Phase:
         "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
         f"(which paused it for {context.measured.paused_s:.1f} s)"
     )
-    return Done(context)
+    return Standby(context) if context.detector.provisional else Done(context)
+
+
+class Standby(Phase):
+    """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
+    source, or a loop around them, may yet show. Then that is recorded in their place."""
+
+    name = "done"
+
+    def enter(self) -> None:
+        self.began_s = self.context.stopwatch.now_s
+        self.context.ledgers.remove()
+        self.context.saved()
+
+    def boundary(self, boundary: Boundary) -> Phase:
+        return self if self.context.stopwatch.now_s - self.began_s < STANDBY_S else Done(self.context)
+
+    def cut_short(self, why: str) -> Phase:
+        return Done(self.context)
 
 
 class Done(Phase):

@@ -397,13 +397,13 @@ class TorchDevice:
             configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
             alone = [ProfilerActivity.CUDA]
             return KinetoSession(None, stacks=False, activities=alone, experimental_config=configuration)
-        if kind == "lines":
-            return self._lines_session()
         activities, options = [ProfilerActivity.CPU], self.options
         if self.cuda or torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
+        if kind == "lines":
+            return self._lines_session(activities)
         # Python's stacks are taken where a program's own profile function would be.
         of_capture = kind == "capture"
         stacks = (options.stacks or of_capture) and sys.getprofile() is None
@@ -421,14 +421,11 @@ class TorchDevice:
             ),
         )
 
-    def _lines_session(self) -> KinetoSession:
-        from torch.profiler import ProfilerActivity
-
+    def _lines_session(self, activities: Sequence[Any]) -> KinetoSession:
         from kinetoscope.capture.recorder.lines import LinesSession
 
         configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
-        cpu = [ProfilerActivity.CPU]
-        return LinesSession(None, stacks=False, activities=cpu, experimental_config=configuration)
+        return LinesSession(None, stacks=False, activities=activities, experimental_config=configuration)
 
     def python_hindrance(self) -> str | None:
         """Why Python's trace function cannot be used without harm; None where it can."""
