@@ -23,8 +23,7 @@ from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
 from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.analysis.time.window import window
-from kinetoscope.comparison.counts import launched_in_steps
+from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.model import Trace
@@ -226,6 +225,15 @@ def _pieces(run: LoadedRun, trace: Trace, steps: pl.Series, device: int | None) 
         op=pl.coalesce("op", "launch"),
     )  # fmt: skip
     return table.sort("step", "at_ns", "start_ns", "id")
+
+
+def launched_in_steps(trace: Trace, device: pl.DataFrame) -> pl.DataFrame:
+    """Device work without what was launched before the recording began and is still being worked off when the
+    first step begins: of that step it is not."""
+    steps = periods(trace)
+    if steps.is_empty() or not trace.device_events["launch"].count():
+        return device
+    return device.filter(pl.col("launch").is_not_null() | (pl.col("start_ns") >= steps["start_ns"].min()))
 
 
 def _all_idle(cause: str, idle_us: float) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from kinetoscope.analysis.memory.traced import memory_statistics
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods
+from kinetoscope.comparison.account import launched_in_steps
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -115,15 +116,6 @@ def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
         "eager_kernels": Counted(device.filter(kind == "kernel", eager)),
         **{what: Counted(_marked(trace, events).with_columns(op="id")) for what, events in calls.items()},
     }
-
-
-def launched_in_steps(trace: Trace, device: pl.DataFrame) -> pl.DataFrame:
-    """Device work without what was launched before the recording began and is still being worked off when the
-    first step begins: of that step it is not."""
-    steps = periods(trace)
-    if steps.is_empty() or not trace.device_events["launch"].count():
-        return device
-    return device.filter(pl.col("launch").is_not_null() | (pl.col("start_ns") >= steps["start_ns"].min()))
 
 
 def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
