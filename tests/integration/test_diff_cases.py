@@ -30,7 +30,7 @@ FIRST = {
     "eager-remainder": ("kernel", "→ triton_red_fused"),
     "frame-not-compiled": ("graph_break", "1 graph break removed"),
     "gc-pause": ("idle", "collect"),
-    "graph-break": ("graph_break", "2 graph breaks removed"),
+    "graph-break": ("graph_break", "1 graph break removed"),
     "hidden-device-copy": ("kernel", "Memcpy DtoD"),
     "host-op-stall": ("idle", "aten::sort"),
     "hotspot": ("kernel", "tensor_kernel_scan"),
