@@ -14,6 +14,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     warmup: Annotated[int | None, "let N steps pass first (otherwise: until the step time has settled)"] = (
         None
     )
+    on_request: Annotated[
+        bool,
+        "record nothing until `kinetoscope record` requests it, of this program or of a process that it starts "
+        "(a server); needs Linux",
+    ] = False
     whole: Annotated[
         bool, "record everything, from the import of torch (or the block's start) to the end"
     ] = False

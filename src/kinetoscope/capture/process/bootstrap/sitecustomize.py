@@ -23,6 +23,8 @@ INSTRUCTIONS = "KINETOSCOPE_CAPTURE"
 HOME = "KINETOSCOPE_HOME"
 LAUNCHER = "KINETOSCOPE_LAUNCHER"
 PYTHONPATH = "KINETOSCOPE_PYTHONPATH"
+# Set where the program's own children may be the ones to record: a server's workers.
+ON_REQUEST = "KINETOSCOPE_ON_REQUEST"
 # Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
 LAUNCHERS = {
     "torchrun",
@@ -81,11 +83,12 @@ def _begin() -> None:
     given = os.environ.get(PYTHONPATH, "").split(os.pathsep)
     installed = [entry for entry in sys.path if entry not in (HERE, *given)]
     path = [*([] if home in installed else [home]), *installed, *filter(None, given)]
-    if not launcher or place is not None:
+    all_of_them = ON_REQUEST in os.environ
+    if not all_of_them and (not launcher or place is not None):
         _hide()
 
     def torch_imported() -> None:
-        if launcher and place is None:
+        if not all_of_them and launcher and place is None:
             _hide()
         begin = _borrowed(path)
         begin(instructions, *(place or (0, 1)))
