@@ -1,11 +1,11 @@
 """The way from `kinetoscope record` to a process that waits for it: a Unix-domain socket without a file.
 
 Its name is one of Linux's abstract ones, ``kinetoscope/PID/FOLDER/RANDOM``: it is gone with the process, needs
-no folder that can be written to, and is open to no network. The kernel tells each end the user and the process
-of the other, which is all the proof that is asked for: who is another user is not listened to.
+no folder that can be written to, and is open to no network. The kernel says to each end which user and which
+process the other one is: another user's is not listened to.
 
-A message is one line of JSON. A process is asked who it is (``greet``) or to record (``record``), and answers with
-one ``Greeting``, or with lines of ``Progress``, the last of which is ``over``.
+A message is one line of JSON. A ``Request`` is answered by one ``Greeting``, or, where it is one to record, by
+lines of ``Progress``, the last of which is ``over``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,14 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """The process that answers: its recordings' folder, its command, whether it uses a GPU, and is recording."""
+    """The process that answers.
+
+    Attributes:
+        folder: of its recordings, as the bytes of a path.
+        command: its command line.
+        device: it uses a GPU.
+        busy: it is being recorded.
+    """
 
     pid: int
     folder: bytes
