@@ -16,8 +16,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     )
     on_request: Annotated[
         bool,
-        "record nothing until `kinetoscope record` requests it, of this program or of a process that it starts "
-        "(a server); needs Linux",
+        "for a server: record nothing until `kinetoscope record` requests it, of the program or of processes "
+        "that it starts; needs Linux",
     ] = False
     whole: Annotated[
         bool, "record everything, from the import of torch (or the block's start) to the end"

@@ -40,8 +40,8 @@ TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
 # In torch._C, for observers of allocations that fail.
 OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
-# In libtorch_cpu.so, checked on 2.13: what ends a session of the profiler, writes its result to a path, destroys
-# it, and returns Kineto's one object.
+# In libtorch_cpu.so, checked on 2.13: what returns Kineto's one object, and what ends a session of the
+# profiler, writes its result to a path, and destroys it.
 KINETO = "_ZN9libkineto3apiEv"
 DISABLE_PROFILER = "_ZN5torch8autograd8profiler15disableProfilerEv"
 SAVE_RESULT = (

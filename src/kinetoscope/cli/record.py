@@ -13,8 +13,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         metavar="PID|DIR",
-        help="the server's process or one above it, or the folder that `run --on-request` named (default: the "
-        "one server that waits)",
+        help="the server's process or one that started it, or the folder that `run --on-request` named "
+        "(default: the one server that waits)",
     )
     add("--steps", type=int, default=200, metavar="N", help="steps to record (default 200)")
     add(

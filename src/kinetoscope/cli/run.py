@@ -85,7 +85,7 @@ def _check_on_request(options: Options, *, stop: bool) -> None:
         if name not in HEEDED:
             raise UsageError(
                 f"--{name.replace('_', '-')} has no meaning with --on-request",
-                hint="`kinetoscope record` says how many steps; --shapes, --flops, --step and --budget are heeded",
+                hint="it heeds --shapes, --flops, --step, --ranks and --budget; `record` takes the steps",
             )
     if not sys.platform.startswith("linux"):
         raise UsageError("--on-request needs Linux", hint="record a block: kinetoscope.profile()")

@@ -1,11 +1,11 @@
 """The way from `kinetoscope record` to a process that waits for it: a Unix-domain socket without a file.
 
-Its name is one of Linux's abstract ones, ``kinetoscope/PID/FOLDER/RANDOM``: it is gone with the process, needs
-no folder that can be written to, and is open to no network. The kernel says to each end which user and which
-process the other one is: another user's is not listened to.
+Its name is one of Linux's abstract ones, ``kinetoscope/PID/FOLDER/RANDOM``: it is gone with the process,
+needs no folder that can be written to, and is open to no network. The kernel says to each end which user and
+which process the other one is: another user's is not listened to.
 
-A message is one line of JSON. A ``Request`` is answered by one ``Greeting``, or, where it is one to record, by
-lines of ``Progress``, the last of which is ``over``.
+A message is one line of JSON. A ``Request`` is answered by one ``Greeting``, or, where it is one to record,
+by lines of ``Progress``, the last of which is ``over``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A thread that waits for requests: it sleeps in the system until one comes, and the program runs as without it.
+"""A thread that waits for requests: it sleeps in the system until one comes.
 
-No source of steps is watched and no profiler is there while it waits. It is a thread that `threading` does not
-list, with all signals blocked; it is not there while the process forks, and a fork waits for itself.
+No source of steps is watched and no profiler is there while it waits. It is a thread that `threading` does
+not list, with all signals blocked; it is not there while the process forks, and a fork has one of its own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Listener:
         self.current: LiveRecording | None = None
         self.done = threading.Event()  # what was current is
         self.has_recorded = self.ended = False
+        self.imported_torch = threading.get_ident()
 
     def begin(self) -> None:
         """Wait from now on.
@@ -119,16 +120,15 @@ class Listener:
 
     def _begin(self, connection: socket.socket, request: Request) -> None:
         folder = self.folder / f"{request.record:03}"
-        if (
-            folder.is_symlink()
-            or folder.stat().st_uid != os.getuid()
-            or not folders.claim(folder, request.rank)
-        ):
+        ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        if not (ours and folders.claim(folder, request.rank)):
             raise ValueError("the folder is another's")
         requester = _Requester(connection)
         self.done.clear()
         self.has_recorded = True
-        self.current = LiveRecording(folder, request, self.options, requester.tell, requester.stands)
+        self.current = LiveRecording(
+            folder, request, self.options, requester.tell, requester.stands, self.imported_torch
+        )
         _thread.start_new_thread(self._record, (self.current, requester))
 
     def _record(self, recording: LiveRecording, requester: _Requester) -> None:

@@ -1,7 +1,7 @@
 """One request: the steps of this process timed, recorded, written and timed again, while it serves.
 
-A thread of ours does all of it. The threads that serve do no more than note the time at the boundaries of their
-steps, and nothing before a request or after it.
+A thread of ours does all of it. The threads that serve do no more than note the time at the boundaries of
+their steps, and nothing before a request or after it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.live.channel import Request
-from kinetoscope.capture.live.unlocked import unlocked
+from kinetoscope.capture.live.unlocked import first_used_here, unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
 from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession, TorchDevice
@@ -149,7 +150,7 @@ class Boundaries:
     def seconds(self, since: int) -> tuple[float, ...]:
         """The steps since so many boundaries."""
         times = self.times_ns[since:]
-        return tuple((b - a) / 1e9 for a, b in zip(times, times[1:], strict=False))
+        return tuple((ended - began) / 1e9 for began, ended in pairwise(times))
 
 
 class LiveRecording:
@@ -160,6 +161,7 @@ class LiveRecording:
         options: of `run`.
         tell: sends progress to who requested it.
         stands: whether the request still does.
+        imported_torch: the thread that did.
     """
 
     def __init__(
@@ -169,14 +171,10 @@ class LiveRecording:
         options: Options,
         tell: Callable[[str], None],
         stands: Callable[[], bool],
+        imported_torch: int,
     ) -> None:
-        self.folder, self.request, self.options, self.tell, self.stands = (
-            folder,
-            request,
-            options,
-            tell,
-            stands,
-        )
+        self.folder, self.request, self.options = folder, request, options
+        self.tell, self.stands, self.imported_torch = tell, stands, imported_torch
         self.trace = folder / "trace" / f"rank{request.rank}.json"
         self.own_trace = self.trace.with_suffix(".program.json")
         self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
@@ -227,7 +225,7 @@ class LiveRecording:
         if self.why or not (found or self.device.has_clock()):
             self.notes.append(
                 self.why
-                or f"no steps were seen in {self.request.seconds:g} s: does the server have requests to answer?"
+                or f"no steps were seen in {self.request.seconds:g} s: has the server requests to answer?"
             )
             return None
         if found:
@@ -287,7 +285,8 @@ class LiveRecording:
             if self.device.occupied() is not None:
                 self.notes.append("a CUDA graph is being captured: try again when the server has warmed up")
                 return False
-            session.prepare()
+            with first_used_here(self.imported_torch):
+                session.prepare()
             with self.stopping:
                 if self.why:
                     session.start()
@@ -314,8 +313,8 @@ class LiveRecording:
             self.grown_bytes = max(self.grown_bytes, resident_bytes() - resident)
             if self.grown_bytes > most:
                 self.notes.append(
-                    f"the process had grown by {self.grown_bytes / 1e6:.0f} MB; events take {SWELLS} times as much "
-                    f"when they are written, and --budget allows {self.options.budget_mb} MB"
+                    f"the process had grown by {self.grown_bytes / 1e6:.0f} MB, which may become {SWELLS} "
+                    f"times as much while it is written; --budget allows {self.options.budget_mb} MB"
                 )
                 break
             if time.monotonic() > until or self._over():
@@ -325,10 +324,8 @@ class LiveRecording:
         self.recorded = self.boundaries.seconds(since)[:steps] if steps else ()
         self.since = since
         if steps is not None and len(self.recorded) < steps:
-            short = self.why or ("" if self.notes else f"{self.request.seconds:g} s had passed (--seconds)")
-            self.notes.append(
-                f"recorded {len(self.recorded)} of {steps} steps{f': {short}' if short else ''}"
-            )
+            why = self.why or ("" if self.notes else f"{self.request.seconds:g} s had passed (--seconds)")
+            self.notes.append(f"recorded {len(self.recorded)} of {steps} steps{f': {why}' if why else ''}")
         if not self.why:
             time.sleep(DRAINS_S)
 
@@ -388,12 +385,13 @@ class LiveRecording:
         return record
 
     def summary(self) -> str:
-        """What a user of the server should know: its steps before, while and after, the time and the memory."""
+        """The steps' times before, during and after the recording, and its price in time and memory."""
         times = (("before", self.before), ("recorded", self.recorded), ("after", self.after))
         steps = ", ".join(f"{1e3 * median(seconds):.2f} ms {name}" for name, seconds in times if seconds)
         return (
             f"{len(self.recorded)} steps{f', a step {steps}' if steps else ''}; written "
-            f"{self.written_s - self.ended_s:.1f} s after the last, {self.trace.stat().st_size / 1e6:.1f} MB; "
+            f"{self.written_s - self.ended_s:.1f} s after the last, "
+            f"{self.trace.stat().st_size / 1e6:.1f} MB; "
             f"memory grew by {self.grown_bytes / 1e6:.0f} MB while they ran"
         )
 

@@ -19,8 +19,8 @@ from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
 
 HOW = (
-    "start the server by `kinetoscope run --on-request -- COMMAND`, or call kinetoscope.listen() at its start: a "
-    "process that was started otherwise cannot be recorded from outside"
+    "start the server by `kinetoscope run --on-request -- COMMAND`, or call kinetoscope.listen() at its "
+    "start; a process that was started otherwise cannot be recorded from outside"
 )
 # More than what a request allows, for stopping and writing.
 WRITING_S = 120.0
@@ -188,24 +188,28 @@ def _follow(processes: Sequence[_Process], seconds: float, say: Say) -> None:
         left.register(process.connection, selectors.EVENT_READ, process)
     while left.get_map():
         try:
-            ready = left.select(seconds)
-            if not ready:
-                raise KinetoscopeError("the server does not answer any more", hint="is it stopped?")
-            for key, _ in ready:
-                process: _Process = key.data
-                for progress in process.read():
-                    many = f"process {process.pid}: " if len(processes) > 1 else ""
-                    say(f"{many}{progress.text}")
-                    if progress.over:
-                        process.over, process.recorded = progress.text, progress.recorded
-                if process.over:
-                    left.unregister(process.connection)
-                    process.connection.close()
-        except KeyboardInterrupt:
+            _hear(left, seconds, say, several=len(processes) > 1)
+        except KeyboardInterrupt:  # noqa: PERF203
             say("ending the recording (Ctrl-C again leaves it to itself)")
             for process in processes:
                 with suppress(OSError):
                     process.connection.shutdown(socket.SHUT_WR)
+
+
+def _hear(left: selectors.BaseSelector, seconds: float, say: Say, *, several: bool) -> None:
+    """Say what processes say next; who is done is left no more."""
+    ready = left.select(seconds)
+    if not ready:
+        raise KinetoscopeError("the server does not answer any more", hint="is it stopped?")
+    for key, _ in ready:
+        process: _Process = key.data
+        for progress in process.read():
+            say(f"process {process.pid}: {progress.text}" if several else progress.text)
+            if progress.over:
+                process.over, process.recorded = progress.text, progress.recorded
+        if process.over:
+            left.unregister(process.connection)
+            process.connection.close()
 
 
 def _owner(pid: int) -> int | None:

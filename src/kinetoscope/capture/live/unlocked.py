@@ -2,9 +2,9 @@
 
 torch's own calls keep that lock while C++ works: for ten seconds of 400,000 events on two busy CPU cores, in
 which a server answers no request. The functions behind them are part of torch's C++ interface and touch
-nothing of Python's where no stacks were recorded; called through ctypes they leave the lock to the program. They
-are called where their names, which hold the types of their arguments, are those that were tried; elsewhere
-torch's own calls are.
+nothing of Python's where no stacks were recorded; called through ctypes they leave the lock to the program.
+They are called where their names, which hold the types of their arguments, are those that were tried;
+elsewhere torch's own calls are.
 """
 
 from __future__ import annotations
