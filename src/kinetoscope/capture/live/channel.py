@@ -78,12 +78,14 @@ class Progress(msgspec.Struct, frozen=True):
 
     Attributes:
         text: for the user.
+        steps: of the process are known.
         over: nothing follows.
         recorded: the recording is on disk.
         hint: for the user, where it is not.
     """
 
     text: str
+    steps: bool = False
     over: bool = False
     recorded: bool = False
     hint: str = ""

@@ -140,6 +140,8 @@ class Listener:
         except Exception as error:  # ours to bear: the program goes on without us
             text = f"recording stopped: {type(error).__name__}: {error}"
         finally:
+            if not recorded:
+                folders.unclaim(recording.folder, recording.request.rank)
             self.current = None
             self.done.set()
             requester.over(text, recorded=recorded)
@@ -152,9 +154,9 @@ class _Requester:
         self.connection, self.poll = connection, select.poll()
         self.poll.register(connection, select.POLLIN)
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, *, steps: bool = False) -> None:
         with suppress(OSError):
-            channel.send(self.connection, Progress(text))
+            channel.send(self.connection, Progress(text, steps=steps))
 
     def stands(self) -> bool:
         """Whether the request still does: its end of the connection is open, and nothing more came of it."""

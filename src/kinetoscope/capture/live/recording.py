@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
@@ -153,6 +154,12 @@ class Boundaries:
         return tuple((ended - began) / 1e9 for began, ended in pairwise(times))
 
 
+class Tell(Protocol):
+    """Sends progress; ``steps``: those of the process are known now."""
+
+    def __call__(self, text: str, *, steps: bool = False) -> None: ...
+
+
 class LiveRecording:
     """Records some steps of this process, in a thread of its own.
 
@@ -169,7 +176,7 @@ class LiveRecording:
         folder: Path,
         request: Request,
         options: Options,
-        tell: Callable[[str], None],
+        tell: Tell,
         stands: Callable[[], bool],
         imported_torch: int,
     ) -> None:
@@ -259,7 +266,8 @@ class LiveRecording:
         return False
 
     def _say_steps(self) -> None:
-        self.tell(f"steps are found by {self.boundaries.kind}: {self.boundaries.name}")
+        found_by = f"steps are found by {self.boundaries.kind}: {self.boundaries.name}"
+        self.tell(found_by, steps=True)
 
     def _await(self, boundaries: int, seconds: float) -> None:
         """Wait for so many boundaries, or seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ class _Process:
 
     pid: int
     connection: socket.socket
+    steps: bool = False
     recorded: bool = False
     over: str = ""
     kept: bytes = b""
@@ -140,7 +141,7 @@ def _waiting(target: str | None) -> list[Listening]:
 
 
 def _chosen(waiting: Sequence[Listening]) -> list[tuple[Listening, Greeting]]:
-    """The processes to record: those that use a GPU, or all where none does.
+    """The processes to record: those that use a GPU, or all where none does; who started others, after them.
 
     Raises:
         InputError: none answers.
@@ -158,7 +159,8 @@ def _chosen(waiting: Sequence[Listening]) -> list[tuple[Listening, Greeting]]:
         raise KinetoscopeError(
             "it is being recorded already", where=f"process {busy}", hint="try again when that is over"
         )
-    return sorted(chosen, key=lambda pair: pair[1].pid)
+    above = {pid: sum(pid in _descendants(other.pid) for other, _ in chosen) for (pid, _, _), _ in chosen}
+    return sorted(chosen, key=lambda pair: (-above[pair[0].pid], pair[0].pid))
 
 
 def _greeting(place: Listening) -> Greeting | None:
@@ -189,11 +191,18 @@ def _follow(processes: Sequence[_Process], seconds: float, say: Say) -> None:
     while left.get_map():
         try:
             _hear(left, seconds, say, several=len(processes) > 1)
+            if any(process.recorded for process in processes):  # who has no steps now only starts others
+                _withdraw(process for process in processes if not (process.steps or process.over))
         except KeyboardInterrupt:  # noqa: PERF203
             say("ending the recording (Ctrl-C again leaves it to itself)")
-            for process in processes:
-                with suppress(OSError):
-                    process.connection.shutdown(socket.SHUT_WR)
+            _withdraw(processes)
+
+
+def _withdraw(processes: Iterable[_Process]) -> None:
+    """Have processes end their recording, and keep what there is."""
+    for process in processes:
+        with suppress(OSError):
+            process.connection.shutdown(socket.SHUT_WR)
 
 
 def _hear(left: selectors.BaseSelector, seconds: float, say: Say, *, several: bool) -> None:
@@ -205,6 +214,7 @@ def _hear(left: selectors.BaseSelector, seconds: float, say: Say, *, several: bo
         process: _Process = key.data
         for progress in process.read():
             say(f"process {process.pid}: {progress.text}" if several else progress.text)
+            process.steps = process.steps or progress.steps
             if progress.over:
                 process.over, process.recorded = progress.text, progress.recorded
         if process.over:
