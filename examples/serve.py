@@ -4,6 +4,10 @@
     kinetoscope run -o serve.rec -- examples/serve.py --requests 200
     kinetoscope report serve.rec                      # steps by phase and batch
 
+    kinetoscope run --on-request -o live -- examples/serve.py --serve 8000       # until it is ended
+    python examples/serve.py --ask 8000 --requests 2000 &
+    kinetoscope record live --steps 200               # some steps of it, while it serves
+
 One thread schedules: it admits waiting requests (prefill, one prompt a step) and then decodes one token of
 every running request. Keys and values lie in slots of fixed size. On a GPU each batch size's decode is one
 CUDA graph. Each step is annotated as vLLM annotates its own, so that any tool knows what it held.
@@ -16,6 +20,7 @@ import contextlib
 import json
 import queue
 import statistics
+import sys
 import threading
 import time
 import urllib.request
@@ -181,12 +186,22 @@ def handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def ask(port: int, requests: int, at_once: int, prompt: int, tokens: int, words: int) -> list[float]:
+def ask(
+    port: int,
+    requests: int,
+    at_once: int,
+    prompt: int,
+    tokens: int,
+    words: int,
+    over: threading.Event | None = None,
+) -> list[float]:
     """Milliseconds per token of each request, as a client sees them."""
     numbers, times = iter(range(requests)), []
 
     def client() -> None:
         for number in numbers:
+            if over is not None and over.is_set():
+                return
             body = json.dumps({"prompt": [(number * 7 + n) % words for n in range(prompt)], "tokens": tokens})
             began = time.perf_counter()
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", body.encode()) as answer:
@@ -211,9 +226,21 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument(
+        "--serve", type=int, metavar="PORT", help="serve alone; 0: any port, which is printed"
+    )
+    parser.add_argument("--ask", type=int, metavar="PORT", help="ask a server that runs")
+    parser.add_argument("--until-stdin-ends", action="store_true", help="ask no longer than that")
     parser.add_argument("--no-graphs", action="store_true")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
+    if arguments.ask is None:
+        serve(arguments)
+    else:
+        measure(arguments, arguments.ask)
+
+
+def serve(arguments: argparse.Namespace) -> None:
     torch.manual_seed(0)
     model = Llama(arguments.layers, arguments.width, 8, 8000).to(arguments.device).eval()
     if arguments.device == "cuda":
@@ -222,24 +249,29 @@ def main() -> None:
     if arguments.device == "cuda" and not arguments.no_graphs:
         engine.capture()
     threading.Thread(target=engine.serve, daemon=True).start()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(engine))
+    server = ThreadingHTTPServer(("127.0.0.1", arguments.serve or 0), handler(engine))
+    if arguments.serve is not None:
+        print(server.server_address[1], flush=True)
+        server.serve_forever()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    began = time.perf_counter()
-    times = ask(
-        server.server_address[1],
-        arguments.requests,
-        arguments.at_once,
-        arguments.prompt,
-        arguments.tokens,
-        8000,
-    )
-    took = time.perf_counter() - began
+    measure(arguments, server.server_address[1])
     engine.stopped = True
     server.shutdown()
+
+
+def measure(arguments: argparse.Namespace, port: int) -> None:
+    """Ask the server, and print what a client sees."""
+    began = time.perf_counter()
+    over = threading.Event()
+    if arguments.until_stdin_ends:
+        threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    times = ask(port, arguments.requests, arguments.at_once, arguments.prompt, arguments.tokens, 8000, over)
+    took = time.perf_counter() - began
     said = {
         "requests": len(times),
         "output_tokens": len(times) * arguments.tokens,
         "median_tpot_ms": round(statistics.median(times), 3),
+        "longest_ms": round(max(times) * arguments.tokens, 1),
         "output_throughput": round(len(times) * arguments.tokens / took, 1),
     }
     print(json.dumps(said))

@@ -71,8 +71,8 @@ def _hide() -> None:
 
 
 def _hide_from_program() -> None:
-    """Leave ``os.environ`` as the user's shell had it, and the process's own environment, which children inherit
-    that are started without one of their own, as it is: they may be the ones to record."""
+    """Leave ``os.environ`` as the user's shell had it, and the process's own environment as it is: children
+    that are started without one of their own inherit it, and may be the ones to record."""
     seen, python_path = os.environ._data, os.environ.get(PYTHONPATH)  # pyright: ignore
     for name in (INSTRUCTIONS, HOME, LAUNCHER, ON_REQUEST, PYTHONPATH, "PYTHONPATH"):
         seen.pop(os.fsencode(name), None)
