@@ -2,12 +2,12 @@
 
     PYTHONPATH=src python tests/gpu/prove_live.py OUT [serve generate continuous] [--rounds 5] [--steps 200]
 
-Servers of one kind run next to each other on one device: one plain, one under `kinetoscope run --on-request` that
-is never recorded (waiting), one that is. A client asks them in turn, round by round, so that what the machine does
-meanwhile falls on all; at the end the third is recorded while it is asked, twice, and asked once more. Times
-per token are the client's own, in ms: medians of rounds, and of each round's difference from the plain one with
-its 95 % interval by bootstrap. A fourth server has TEARDOWN_CUPTI=1 in its environment, by which Kineto itself
-detaches CUPTI after a recording. Recordings and `live.json` go to OUT.
+Servers of one kind run next to each other on one device: one plain, one under `kinetoscope run --on-request`
+that is never recorded (waiting), one that is. A client asks them in turn, round by round, so that what the
+machine does meanwhile falls on all; then the third is recorded while it is asked, twice, and all are asked
+again. Times per token are the client's own, in ms: medians of rounds, and of each round's difference from the
+plain one, with its 95 % interval by bootstrap. A fourth server has TEARDOWN_CUPTI=1 in its environment, by
+which Kineto itself detaches CUPTI after a recording. Recordings and `live.json` go to OUT.
 """
 
 from __future__ import annotations
@@ -85,15 +85,17 @@ def proved(name: str, out: Path, rounds: int, steps: int, *, small: bool) -> dic
         times = in_turn(kinds, asking, requests, rounds)
         print(f"{name}: ms a token by the client, {rounds} rounds")
         compared(times, "before any recording")
-        result: dict[str, object] = {"before": times, "recordings": []}
+        result: dict[str, object] = {"before": times}
+        recordings = result["recordings"] = []
         for kind in ("recorded", "torn down"):
             for _ in range(2):
                 recording = while_asked(kinds[kind], asking, requests, steps)
+                print(f"  {kind}: {recording['said']}")
                 print(
-                    f"  {kind}: {recording['said']}; by the client {recording['tpot_ms']:.3f} ms meanwhile; "
-                    f"longest request {recording['longest_ms']:.0f} ms; `record` took {recording['seconds']:.1f} s"
+                    f"    by the client {recording['tpot_ms']:.3f} ms meanwhile, its longest request "
+                    f"{recording['longest_ms']:.0f} ms; `record` took {recording['seconds']:.1f} s"
                 )
-                result["recordings"].append(recording)
+                recordings.append(recording)
         times = in_turn(kinds, asking, requests, rounds)
         compared(times, "after two recordings of the last two")
         result["after"] = times
@@ -163,8 +165,9 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
 
 def while_asked(server: Server, asking: Sequence[str], requests: int, steps: int) -> dict[str, object]:
     """Record a server that is asked all the while."""
+    words = ["--ask", server.port, "--requests", "1000000", "--until-stdin-ends", *asking]
     client = subprocess.Popen(
-        [sys.executable, str(SERVE), "--ask", server.port, "--requests", "1000000", *asking, "--until-stdin-ends"],
+        [sys.executable, str(SERVE), *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(1.0)
