@@ -4,7 +4,7 @@ Its name is one of Linux's abstract ones, ``kinetoscope/PID/FOLDER/RANDOM``: it 
 needs no folder that can be written to, and is open to no network. The kernel says to each end which user and
 which process the other one is: another user's is not listened to.
 
-A message is one line of JSON. A ``Request`` is answered by one ``Greeting``, or, where it is one to record,
+A message is one line of JSON. A ``LiveRequest`` is answered by one ``Greeting``, or, where it is one to record,
 by lines of ``Progress``, the last of which is ``over``.
 """
 
@@ -29,7 +29,7 @@ PATIENCE_S = 5.0  # for a message that is due at once
 MOST_STEPS, LONGEST_S = 100_000, 3600.0
 
 
-class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request.
 
     Attributes:
@@ -44,7 +44,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: int = 1
     seconds: float = 1.0
 
-    def checked(self) -> Request:
+    def checked(self) -> LiveRequest:
         """The request itself.
 
         Raises:
@@ -153,7 +153,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     return pid, user
 
 
-def send(connection: socket.socket, message: Request | Greeting | Progress) -> None:
+def send(connection: socket.socket, message: LiveRequest | Greeting | Progress) -> None:
     connection.sendall(msgspec.json.encode(message) + b"\n")
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
-from kinetoscope.capture.live.channel import Greeting, Progress, Request
+from kinetoscope.capture.live.channel import Greeting, Progress, LiveRequest
 from kinetoscope.capture.live.recording import LiveRecording
 from kinetoscope.capture.options import Options
 from kinetoscope.recording import folder as folders
@@ -102,7 +102,7 @@ class Listener:
         if channel.peer(connection)[1] != os.getuid():
             connection.close()
             return
-        request = msgspec.json.decode(next(channel.lines(connection)), type=Request).checked()
+        request = msgspec.json.decode(next(channel.lines(connection)), type=LiveRequest).checked()
         if not request.record:
             import torch
 
@@ -118,7 +118,7 @@ class Listener:
         else:
             self._begin(connection, request)
 
-    def _begin(self, connection: socket.socket, request: Request) -> None:
+    def _begin(self, connection: socket.socket, request: LiveRequest) -> None:
         folder = self.folder / f"{request.record:03}"
         ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
         if not (ours and folders.claim(folder, request.rank)):

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
-from kinetoscope.capture.live.channel import Request
+from kinetoscope.capture.live.channel import LiveRequest
 from kinetoscope.capture.live.unlocked import first_used_here, unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
@@ -174,7 +174,7 @@ class LiveRecording:
     def __init__(
         self,
         folder: Path,
-        request: Request,
+        request: LiveRequest,
         options: Options,
         tell: Tell,
         stands: Callable[[], bool],

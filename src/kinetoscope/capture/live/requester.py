@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.capture.live import channel
-from kinetoscope.capture.live.channel import Greeting, Listening, Progress, Request
+from kinetoscope.capture.live.channel import Greeting, Listening, Progress, LiveRequest
 from kinetoscope.capture.options import Options
 from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
@@ -40,7 +40,7 @@ class _Process:
     kept: bytes = b""
 
     def read(self) -> Iterator[Progress]:
-        """What it has said since."""
+        """Progress that has come since."""
         try:
             piece = self.connection.recv(1 << 16)
         except OSError:
@@ -66,7 +66,7 @@ def record(target: str | None, steps: int, seconds: float, say: Say) -> Path:
         KinetoscopeError: nothing was recorded.
     """
     try:
-        request = Request(steps=steps, seconds=seconds).checked()
+        request = LiveRequest(steps=steps, seconds=seconds).checked()
     except ValueError as error:
         most = f"1 to {channel.MOST_STEPS:,} steps, up to {channel.LONGEST_S:,.0f} seconds"
         raise UsageError(f"{error}: {steps} steps, {seconds:g} seconds", hint=most) from error
@@ -168,7 +168,7 @@ def _greeting(place: Listening) -> Greeting | None:
     if connection is None:
         return None
     with connection, suppress(OSError, StopIteration, msgspec.DecodeError):
-        channel.send(connection, Request())
+        channel.send(connection, LiveRequest())
         return msgspec.json.decode(next(channel.lines(connection)), type=Greeting)
     return None
 
