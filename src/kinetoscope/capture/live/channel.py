@@ -4,7 +4,7 @@ Its name is one of Linux's abstract ones, ``kinetoscope/PID/FOLDER/RANDOM``: it 
 needs no folder that can be written to, and is open to no network. The kernel says to each end which user and
 which process the other one is: another user's is not listened to.
 
-A message is one line of JSON. A ``LiveRequest`` is answered by one ``Greeting``, or, where it is one to record,
+A message is one line of JSON. A ``LiveRequest`` is answered by one ``Greeting``, or, where it is to record,
 by lines of ``Progress``, the last of which is ``over``.
 """
 

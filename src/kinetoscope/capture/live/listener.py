@@ -20,7 +20,7 @@ import msgspec
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
-from kinetoscope.capture.live.channel import Greeting, Progress, LiveRequest
+from kinetoscope.capture.live.channel import Greeting, LiveRequest, Progress
 from kinetoscope.capture.live.recording import LiveRecording
 from kinetoscope.capture.options import Options
 from kinetoscope.recording import folder as folders

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.capture.live import channel
-from kinetoscope.capture.live.channel import Greeting, Listening, Progress, LiveRequest
+from kinetoscope.capture.live.channel import Greeting, Listening, LiveRequest, Progress
 from kinetoscope.capture.options import Options
 from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
