@@ -25,7 +25,6 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
 from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession, TorchDevice
 from kinetoscope.capture.recorder.provisional import resident_bytes
-from kinetoscope.capture.steps.call_sites import ProgramStack
 from kinetoscope.capture.steps.detector import Boundary, Signal, StepDetector
 from kinetoscope.capture.steps.sources import Sources
 from kinetoscope.capture.steps.timing import TIMED, TIMED_S
@@ -37,9 +36,8 @@ from kinetoscope.recording.manifest import RankRecord, StepTimings, TimedSteps
 ENGINE_STEP = re.compile(
     r"execute_(\d+_)?context_|execute_diffusion_|step\[|prefill\[|decode\[|\[Executor\] _forward_step"
 )
-# Steps of which one source leads, but which may yet turn out to be rounds of several calls.
-UNDECIDED_S, PASSED = 5.0, 3
-UNSEEN_S = 10.0
+# So many boundaries show what the steps are; on a GPU they are waited for so long, in seconds.
+PASSED, UNSEEN_S = 3, 10.0
 # Between two looks at the process's memory, and at whether the request still stands, in seconds.
 LOOK_S = 0.1
 # Work of the last step may still be running on a device when the step after it has begun.
@@ -89,7 +87,8 @@ class Boundaries:
     """
 
     def __init__(self, captures: Captures, wanted: str | None) -> None:
-        self.captures, self.detector, self.stack = captures, StepDetector(wanted=wanted), ProgramStack()
+        # Prefill and decode call a model from two places: each call is a step, not a round of them.
+        self.captures, self.detector = captures, StepDetector(rounds=False, wanted=wanted)
         self.lock = threading.RLock()
         self.thread: int | None = None  # that has the engine's steps
         self.times_ns: list[int] = []
@@ -101,8 +100,8 @@ class Boundaries:
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """Called by the sources of steps, in the thread whose step it is."""
         now_ns, thread = time.perf_counter_ns(), threading.get_ident()
-        if self.captures.threads.get(thread):
-            return
+        if signal == "request" or self.captures.threads.get(thread):
+            return  # a call of generate has as many steps as it makes tokens
         with self.lock:
             if self.inside:
                 return
@@ -111,7 +110,8 @@ class Boundaries:
                 if signal == "range" and ENGINE_STEP.match(name):
                     self._engine(now_ns, thread, name)
                 elif self.thread is None:
-                    boundary = self.detector.tick(signal, key, thread, name, self.stack)
+                    # Whichever thread: a server may have a new one for every request.
+                    boundary = self.detector.tick(signal, key, 0, name)
                     if boundary is not None and boundary.role in ("leads", "step", "end"):
                         self._of_leader(boundary, now_ns, name)
             finally:
@@ -137,10 +137,6 @@ class Boundaries:
             self.session.mark(len(self.times_ns) if len(self.times_ns) < self.enough else None)
         if len(self.times_ns) >= self.enough and not self.reached.is_set():
             self.reached.set()
-
-    def part(self, name: str) -> None:
-        if self.session is not None and self.detector.leads_in(threading.get_ident()):
-            self.session.part(name)
 
     def expect(self, more: int, session: KinetoSession | None = None) -> None:
         """Set ``reached`` after so many boundaries more, which ``session`` marks."""
@@ -187,9 +183,7 @@ class LiveRecording:
         self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
         self.boundaries = Boundaries(self.device.captures, options.step)
         self.imports = ImportWatch()
-        self.sources = Sources(
-            self.boundaries.tick, self.imports, part=self.boundaries.part, wanted=options.step
-        )
+        self.sources = Sources(self.boundaries.tick, self.imports, wanted=options.step)
         self.began_s = time.monotonic()
         self.notes: list[str] = []
         self.why = ""  # it is to end before its end
@@ -255,15 +249,8 @@ class LiveRecording:
         """Whether steps are known. Waits for them as long as the request allows; on a GPU, where a server may
         replay graphs and call nothing else, less long."""
         patience_s = min(UNSEEN_S, self._left_s()) if self.device.has_clock() else self._left_s()
-        while not self._over():
-            self._await(PASSED, patience_s)
-            detector = self.boundaries.detector
-            if len(self.boundaries.times_ns) < PASSED:
-                break
-            spent_s = time.monotonic() - self.began_s
-            if self.boundaries.thread is not None or not detector.undecided or spent_s > UNDECIDED_S:
-                return True
-        return False
+        self._await(PASSED, patience_s)
+        return len(self.boundaries.times_ns) >= PASSED
 
     def _say_steps(self) -> None:
         found_by = f"steps are found by {self.boundaries.kind}: {self.boundaries.name}"
