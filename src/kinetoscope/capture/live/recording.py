@@ -86,7 +86,13 @@ class Boundaries:
         enough: so many boundaries set ``reached``.
     """
 
-    def __init__(self, captures: Captures, wanted: str | None) -> None:
+    def __init__(
+        self,
+        captures: Captures,
+        wanted: str | None,
+        module_leads: Callable[[Hashable], None] = lambda key: None,
+    ) -> None:
+        self.module_leads = module_leads
         # Prefill and decode call a model from two places: each call is a step, not a round of them.
         self.captures, self.detector = captures, StepDetector(rounds=False, wanted=wanted)
         self.lock = threading.RLock()
@@ -129,6 +135,8 @@ class Boundaries:
             self.name, self.kind = name, boundary.source[0]
             if self.session is None:
                 self.times_ns.clear()
+            if self.kind == "module":
+                self.module_leads(boundary.source[1])
         self._boundary(now_ns)
 
     def _boundary(self, now_ns: int) -> None:
@@ -181,7 +189,7 @@ class LiveRecording:
         self.trace = folder / "trace" / f"rank{request.rank}.json"
         self.own_trace = self.trace.with_suffix(".program.json")
         self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
-        self.boundaries = Boundaries(self.device.captures, options.step)
+        self.boundaries = Boundaries(self.device.captures, options.step, self._module_leads)
         self.imports = ImportWatch()
         self.sources = Sources(self.boundaries.tick, self.imports, wanted=options.step)
         self.began_s = time.monotonic()
@@ -196,6 +204,10 @@ class LiveRecording:
         self.grown_bytes = 0
         self.ended_s = self.written_s = 0.0
         self.since = 0
+
+    def _module_leads(self, key: Hashable) -> None:
+        if self.options.step is None:
+            self.sources.follow_every_call(key)
 
     def cut(self, why: str) -> None:
         """End it soon, and keep what there is; from any thread."""
