@@ -41,7 +41,7 @@ print("trained")
 
 def test_ops_of_the_recorded_steps_have_the_lines_that_call_them(programs: Programs) -> None:
     path = programs.write(PROGRAM.replace("STEPS", "400"))
-    run = programs.record("--lines", str(path))
+    run = programs.record(str(path))
     assert run.status == 0, run.err
     assert "trained" in run.out
     assert run.folder is not None
@@ -70,7 +70,7 @@ def test_ops_of_the_recorded_steps_have_the_lines_that_call_them(programs: Progr
 
 
 def test_without_them_a_recording_is_as_before(programs: Programs) -> None:
-    run = programs.record(str(programs.write(PROGRAM.replace("STEPS", "400"))))
+    run = programs.record("--no-lines", str(programs.write(PROGRAM.replace("STEPS", "400"))))
     assert run.status == 0, run.err
     assert run.folder is not None
     assert not (run.folder / "trace" / "rank0.lines.json").exists()
@@ -84,6 +84,6 @@ def test_a_program_that_is_traced_keeps_its_trace_function_and_a_note_says_so(pr
         "assert sys.gettrace() is own",
     )
     program = program.replace("assert sys.gettrace() is None\n", "assert sys.gettrace() is own\n")
-    run = programs.record("--lines", str(programs.write(traced + program)))
+    run = programs.record(str(programs.write(traced + program)))
     assert run.status == 0, run.err
     assert any("is traced already" in note for note in run.steps["notes"])

@@ -36,8 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lines: Annotated[
         bool,
         "in one more step, with Python's trace function, note from which line of the program each op is "
-        "called; experimental: one in twelve small programs crashed in that step",
-    ] = False
+        "called",
+    ] = True
     graphs: Annotated[
         bool,
         "record how CUDA graphs are captured, with stacks, each capture in a session of its own (captures in "

@@ -69,7 +69,7 @@ def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
         most=limit,
     )
     if shown.by in NOTED and not shown.is_noted:
-        yield line("No lines of the program were recorded: `run --stacks` or `run --lines` notes them.")
+        yield line("No lines of the program were recorded: `kinetoscope run` notes them unless --no-lines.")
     if shown.by == "category":
         return
     yield Line()

@@ -16,16 +16,19 @@ from kinetoscope.capture.recorder.phases import Done, NoteLines
 
 
 @pytest.mark.parametrize("light", [False, True])
-def test_lines_are_noted_in_one_step_after_all_that_is_timed(light: bool):
-    program = Program(Options(lines=True), device=FakeDevice(light=light))
+def test_lines_are_noted_in_one_step_after_those_of_host_and_device(light: bool):
+    program = Program(Options(), device=FakeDevice(light=light))
     program.steps(90, 0.1)
     assert isinstance(program.recorder.phase, Done)
     log = program.device.log
-    name = f"lines{3 + light}"
+    name = "lines3"
     assert [line.split()[1] for line in log if line.startswith(name)] == [
         "prepare", "start", "mark", "mark", "stop", "export",
     ]  # fmt: skip
-    assert log.index(f"{name} prepare") > max(i for i, line in enumerate(log) if line.endswith("trace.json"))
+    full = [at for at, line in enumerate(log) if line.endswith("trace.json")]
+    alone = [at for at, line in enumerate(log) if line.startswith("light4 prepare")]
+    assert full < [log.index(f"{name} prepare")] < (alone or [len(log)])
+    assert bool(alone) == light
     assert f"{name} export trace.lines.json" in log
     assert program.recorder.timings().notes == ()
     assert program.recorder.timings().after is not None
@@ -34,7 +37,7 @@ def test_lines_are_noted_in_one_step_after_all_that_is_timed(light: bool):
 def test_where_the_trace_function_would_be_noticed_the_step_passes_without_it_and_a_note_says_so():
     device = FakeDevice()
     device.hindrance = "the program is traced"
-    program = Program(Options(lines=True), device=device)
+    program = Program(Options(), device=device)
     program.steps(90, 0.1)
     assert not any(line.startswith("lines") for line in device.log)
     assert program.recorder.timings().notes == (
@@ -43,7 +46,7 @@ def test_where_the_trace_function_would_be_noticed_the_step_passes_without_it_an
 
 
 def test_a_program_that_ends_in_that_step_has_its_recording():
-    program = Program(Options(lines=True))
+    program = Program(Options())
     program.until(NoteLines, 0.1)
     program.recorder.end()
     timings = program.recorder.timings()
@@ -52,7 +55,7 @@ def test_a_program_that_ends_in_that_step_has_its_recording():
 
 
 def test_a_disk_that_does_not_take_them_costs_the_lines_alone():
-    program = Program(Options(lines=True))
+    program = Program(Options())
     program.until(NoteLines, 0.1)
 
     def full(session: object, path: Path) -> None:

@@ -481,18 +481,27 @@ class RecordSteps(Phase):
             return Recover(context) if context.measured.written else Done(context)
         context.saved()
         if not self.full:
-            return after_both_passes(context)
+            return Recover(context)
         return after_full_pass(context) if context.inputs is None else KeepInputs(context, context.inputs)
 
 
 def after_full_pass(context: Context) -> Phase:
-    """The phase after the recording of host and device, and of the inputs where they are kept."""
-    return Prepare(context, "light") if context.two_passes else after_both_passes(context)
+    """The phase after the recording of host and device, and of the inputs where they are kept.
+
+    The lines come before the light pass, so that the device is being traced until CUPTI is detached: detached
+    after a step in which it was attached and traced nothing, the next replay of a CUDA graph failed (PyTorch
+    2.11, CUDA 13.0).
+    """
+    if context.options.lines and not context.options.careful:
+        why = context.device.python_hindrance()
+        if why is None:
+            return NoteLines(context)
+        context.measured.note(f"{NO_LINES}: {why}")
+    return after_lines(context)
 
 
-def after_both_passes(context: Context) -> Phase:
-    """The phase after what is timed is recorded."""
-    return NoteLines(context) if context.options.lines and not context.options.careful else Recover(context)
+def after_lines(context: Context) -> Phase:
+    return Prepare(context, "light") if context.two_passes else Recover(context)
 
 
 class KeepInputs(Phase):
@@ -523,8 +532,7 @@ class KeepInputs(Phase):
 
 
 class NoteLines(Phase):
-    """One step more, in which the lines of the program are noted that call each op. It passes without them
-    where noting them would change what the program does."""
+    """One step more, in which the lines of the program are noted that call each op."""
 
     name = "noting lines"
     leader_stays = True
@@ -535,10 +543,6 @@ class NoteLines(Phase):
 
     def enter(self) -> None:
         context = self.context
-        why = context.device.python_hindrance()
-        if why is not None:
-            context.measured.note(f"{NO_LINES}: {why}")
-            return
         context.tell("recording one step more with the lines of the program (it counts for nothing else)")
         self.session = context.device.session(kind="lines", any_thread=False)
         self.session.prepare()
@@ -554,7 +558,7 @@ class NoteLines(Phase):
             session.mark(None)
             session.stop()
             self.context.write_lines(session)
-        return Recover(self.context)
+        return after_lines(self.context)
 
     def abandoned(self) -> None:
         if self.session is not None:

@@ -379,13 +379,18 @@ class TorchDevice:
         self.options, self.memory = options, memory
         self.cuda = False  # set when CUDA is being initialized: torch says so only afterwards
         self.captures = Captures()
+        self.all_threads = False  # how the last session records
         # No thread of ours runs within it.
         self.undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def session(
         self, *, kind: SessionKind, any_thread: bool, of: type[KinetoSession] | None = None
     ) -> KinetoSession:
-        """A session of the host and the device together (``full``), or of the device alone.
+        """A session of that kind, which records all threads or those that the steps' thread starts work in.
+
+        The two take turns. An op that is open while a session ends, as a range around several steps is,
+        writes its end through a pointer into that session's memory, which is freed by then, unless it finds
+        no session of its own session's sort (seen on PyTorch 2.13: the next session crashed, or the end).
 
         Args:
             any_thread: record every thread, so that any may end the recording; costs a little more an event.
@@ -394,17 +399,18 @@ class TorchDevice:
         import torch
         from torch.profiler import ProfilerActivity
 
+        self.all_threads = any_thread or not self.all_threads
         if kind == "light":
-            configuration = torch_private.profiler_configuration(any_thread=False)
+            configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
             alone = [ProfilerActivity.CUDA]
             return KinetoSession(None, stacks=False, activities=alone, experimental_config=configuration)
-        if kind == "lines":
-            return self._lines_session()
         activities, options = [ProfilerActivity.CPU], self.options
         if self.cuda or torch.cuda.is_initialized():
             activities.append(ProfilerActivity.CUDA)
         elif hasattr(torch, "xpu") and torch.xpu.is_initialized():
             activities.append(ProfilerActivity.XPU)
+        if kind == "lines":
+            return self._lines_session(activities)
         # Python's stacks are taken where a program's own profile function would be.
         of_capture = kind == "capture"
         stacks = (options.stacks or of_capture) and sys.getprofile() is None
@@ -417,17 +423,16 @@ class TorchDevice:
             with_stack=stacks,
             profile_memory=options.memory and not of_capture,
             with_flops=options.flops,
-            experimental_config=torch_private.profiler_configuration(any_thread=any_thread, stacks=stacks),
+            experimental_config=torch_private.profiler_configuration(
+                any_thread=self.all_threads, stacks=stacks
+            ),
         )
 
-    def _lines_session(self) -> KinetoSession:
-        from torch.profiler import ProfilerActivity
-
+    def _lines_session(self, activities: Sequence[Any]) -> KinetoSession:
         from kinetoscope.capture.recorder.lines import LinesSession
 
-        configuration = torch_private.profiler_configuration(any_thread=False)
-        cpu = [ProfilerActivity.CPU]
-        return LinesSession(None, stacks=False, activities=cpu, experimental_config=configuration)
+        configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
+        return LinesSession(None, stacks=False, activities=activities, experimental_config=configuration)
 
     def python_hindrance(self) -> str | None:
         """Why Python's trace function cannot be used without harm; None where it can."""
