@@ -28,6 +28,7 @@ from statistics import median
 import proving
 
 SERVE = proving.ROOT / "examples" / "serve.py"
+ASK = proving.ROOT / "examples" / "ask.py"
 SERVERS = proving.ROOT / "tests" / "gpu" / "servers"
 # The words of each server but its port, the client's, and requests of a round.
 PROGRAMS: dict[str, tuple[list[str], list[str], int]] = {
@@ -130,7 +131,7 @@ def running(kind: str, words: Sequence[str], folder: Path, *, plain: bool) -> Ge
 
 def asked(server: Server, asking: Sequence[str], requests: int) -> float:
     """Milliseconds a token, the median of requests."""
-    done = proving.python(SERVE, "--ask", server.port, "--requests", str(requests), *asking, timeout=300)
+    done = proving.python(ASK, "--port", server.port, "--requests", str(requests), *asking, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)["median_tpot_ms"]
 
@@ -165,9 +166,9 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
 
 def while_asked(server: Server, asking: Sequence[str], requests: int, steps: int) -> dict[str, object]:
     """Record a server that is asked all the while."""
-    words = ["--ask", server.port, "--requests", "1000000", "--until-stdin-ends", *asking]
+    words = ["--port", server.port, "--requests", "1000000", "--until-stdin-ends", *asking]
     client = subprocess.Popen(
-        [sys.executable, str(SERVE), *words],
+        [sys.executable, str(ASK), *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(1.0)
@@ -183,7 +184,7 @@ def while_asked(server: Server, asking: Sequence[str], requests: int, steps: int
         "stop_s": float(written[1]) if written else None,
         "seconds": seconds,
         "tpot_ms": printed["median_tpot_ms"],
-        "longest_ms": printed["longest_ms"],
+        "longest_ms": printed["max_e2el_ms"],
     }
 
 

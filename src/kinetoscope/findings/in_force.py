@@ -26,6 +26,7 @@ from kinetoscope.trace.schema import whole
 
 A_TENTH = 0.1
 WORTH = 0.9  # of a sample's time: what saves less is not worth another batch
+MANY_WAITS = 8  # in a step of training: fewer can be moved out of it
 LISTED = 3  # ops that are launched one by one
 
 # Makers whose devices replay captured graphs under torch.
@@ -122,6 +123,8 @@ def _on_the_host(view: RankView) -> str | None:
         return "its gradient scaler decides on the host whether the optimizer steps"
     if len(view.inside(recomputed(view.trace))):
         return "checkpointing sets the random numbers' state from the host"
+    if trains(view) and (waits := round(view.per_step(_waits(view)))) > MANY_WAITS:
+        return f"{waits} calls in it wait for the device, and one can hold what lies between two of them"
     each = passes(view.trace).drop_nulls("step").group_by("step").agg(pl.len(), pl.n_unique("shape"))
     if len(each) and whole(each["len"].min()) > 1 and whole(each["shape"].max()) == 1:
         return f"it accumulates the gradients of {each['len'].min()} batches"

@@ -24,8 +24,10 @@ from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import LOW, severity
 from kinetoscope.sources.run import LoadedRun
 
-# A symptom stands below its cause where the cause explains so much of what the symptom would save, …
+# A symptom stands below its cause where the cause explains so much of what the symptom would save, and what
+# changes results below what does not, where that saves as much, …
 EXPLAINS = 0.5
+YIELDING = ("symptom", "rounds")
 # … and a finding belongs to another where so much of what it saves by itself is gone after that.
 OWNED = 0.5
 # Gains that differ by less are equal: sums are rounded.
@@ -311,8 +313,8 @@ def _hurries_a_loader(finding: Finding) -> bool:
 def _next(
     book: _Book, worth: list[Finding], gains: dict[int, float], roles: Mapping[str, Role], least: float
 ) -> Finding:
-    """The finding that gains most now; a cause before the symptom that it explains, and advice that is known
-    to help before advice that may not."""
+    """The finding that gains most now; a cause before the symptom that it explains, what keeps all results
+    before what rounds them, and advice that is known to help before advice that may not."""
     if roots := [one for one in worth if roles.get(one.rule) == "root"]:
         return _greatest(book, roots, gains)
     best = _greatest(book, worth, gains)
@@ -320,8 +322,8 @@ def _next(
         sure = [finding for finding in worth if experience.helps(finding.rule)]
         if sure and gains[id(other := _greatest(book, sure, gains, least))] >= least:
             best = other
-    causes = [one for one in worth if roles.get(one.rule) != "symptom" and experience.helps(one.rule)]
-    if roles.get(best.rule) == "symptom" and causes:
+    causes = [one for one in worth if roles.get(one.rule) not in YIELDING and experience.helps(one.rule)]
+    if roles.get(best.rule) in YIELDING and causes:
         enough = EXPLAINS * gains[id(best)]
         if gains[id(cause := _greatest(book, causes, gains, enough))] >= enough:
             return cause

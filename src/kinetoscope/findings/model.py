@@ -12,7 +12,8 @@ from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 
 Severity = Literal["high", "medium", "low", "info"]
 # root: stands first, whatever it saves, since what follows is its consequence. symptom: others explain it.
-Role = Literal["root", "cause", "symptom"]
+# rounds: its advice changes the program's results, so that its author has to judge it.
+Role = Literal["root", "cause", "symptom", "rounds"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 Changes = Mapping[int, ReplayChange]  # by rank

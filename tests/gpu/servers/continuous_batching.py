@@ -1,6 +1,6 @@
 """transformers' continuous batching behind HTTP: `python continuous_batching.py PORT`.
 
-The protocol is that of examples/serve.py, whose `--ask` measures it.
+examples/ask.py measures it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """transformers' generate with a static cache, compiled, behind HTTP: `python generate_static.py PORT`.
 
-One request at a time, as many small servers do it. The protocol is that of examples/serve.py, whose `--ask`
-measures it.
+One request at a time, as many small servers do it. examples/ask.py measures it.
 """
 
 from __future__ import annotations

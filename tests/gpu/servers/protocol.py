@@ -1,4 +1,5 @@
-"""The protocol of examples/serve.py: POST {"prompt": […], "tokens": N}, answered with {"tokens": […]}."""
+"""The protocol of examples/ask.py: POST {"prompt": […], "tokens": N}, answered with two lines: an empty one,
+here before the first token, and the list of tokens."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ def serve(port: int, answer: Callable[[list[int], int], list[int]]) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            body = json.dumps({"tokens": answer(asked["prompt"], asked["tokens"])}).encode()
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(b"\n")
+            self.wfile.write(json.dumps(answer(asked["prompt"], asked["tokens"])).encode() + b"\n")
 
         def log_message(self, *_: object) -> None: ...
 

@@ -36,7 +36,8 @@ def test_on_a_cpu_workers_take_turns_with_the_step(cores: int, workers: int, sav
 
 
 @pytest.mark.parametrize(
-    ("cores", "advice"), [(4, "no cores for more"), (5, "try 5, as many as there are cores"), (16, "try 7,")]
+    ("cores", "advice"),
+    [(4, "no cores for more"), (5, "nor would 5, as many as there are cores"), (16, "try 7,")],
 )
 def test_no_more_workers_are_advised_than_there_are_cores(cores: int, advice: str) -> None:
     (one,) = found(cores, 4)
@@ -88,11 +89,13 @@ def test_without_the_loaders_finding_nothing_behind_it_is_promised() -> None:
     assert [one.remaining.saving_us for one in settled] == [pytest.approx(0)] * 2
 
 
-def test_more_workers_than_cores_save_what_the_cores_make() -> None:
+def test_where_the_cores_do_not_suffice_more_than_workers_and_less_than_all_waiting_is_promised() -> None:
     (stall,) = find(view_of(LATE, cores=4))
-    # A batch and the rest of a step are 2201 µs of work, on four cores.
-    assert stall.saving.us == pytest.approx(1_000 - 2_201 / 4, rel=0.02)
-    assert "try 4, as many as there are cores (10 would), and do less work" in stall.advice
+    # A batch and the rest of a step are 2201 µs of work, on four cores; without waiting a step takes 201 µs.
+    by_workers, all_of_it = 1_000 - 2_201 / 4, 799
+    assert stall.saving.us == pytest.approx((by_workers + all_of_it) / 2, rel=0.02)
+    assert "nor would 4, as many as there are cores: do less work per sample" in stall.advice
+    assert "With 4 workers alone a step takes 550 µs" in stall.advice
 
 
 def test_where_all_cores_have_workers_cheaper_batches_are_advised() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 
+import polars as pl
 import pytest
 
 import traces
@@ -293,3 +295,31 @@ def test_what_a_framework_does_is_not_its_caller_s() -> None:
     program.python(1500, "/p/eval.py(12): score")
     program.op()
     assert not list(python_overhead.find(program.view()))
+
+
+def test_what_python_does_in_a_loop_over_results_is_the_loop_s() -> None:
+    program = Program()
+    program.on_cpu(BACKWARD)
+    program.op(kernel_us=300)
+    program.read()
+    for _ in range(12):
+        program.python(200)
+        program.read()
+    for _ in range(10):
+        program.op()
+    assert only(results_on_host.find(program.view())).subject == "loop"
+
+
+def test_a_thread_that_serves_may_wait_for_requests_and_nothing_is_promised() -> None:
+    view = decoded()
+    lanes = view.trace.lanes.with_columns(tid=pl.when(pl.col("is_device")).then("tid").otherwise(pl.lit("9")))
+    server = replace(view.trace, lanes=lanes)
+    finding = only(results_on_host.find(RankView(LoadedRun((server,)), server)))
+    assert finding.title.endswith("or waits for requests")
+    assert finding.saving.us == 0
+    assert finding.saving.most_us == pytest.approx(1500, rel=0.05)
+    trains = replace(
+        server,
+        host_events=server.host_events.with_columns(name=pl.col("name").replace("aten::set_", BACKWARD)),
+    )
+    assert only(results_on_host.find(RankView(LoadedRun((trains,)), trains))).saving.us > 0

@@ -18,8 +18,9 @@ WAITS_FOR_DATA = 0.05
 LONG_STEP, LONG_ROUND = 2.0, 1.5
 # Long steps are rare where they are at most so much of all.
 COMMON = 1 / 3
-# What rare steps add to the mean is reported where it is so much of the median.
-RARE_MATTERS = 0.05
+# What rare steps add to the mean is reported where it is so much of the median; its cause is named where the
+# host spent so much of it there.
+RARE_MATTERS, KNOWN = 0.05, 0.25
 # Steps timed before and after are distinguished only where each are enough for an interval.
 FEWEST = 6
 
@@ -53,8 +54,8 @@ class RareSteps(msgspec.Struct, frozen=True):
         them.
         extra_us: what they add to a step at the mean.
         longest_us: the longest of them; of rounds, a step at the mean of the longest.
-        cause: ``data-loading``, ``synchronization`` or ``garbage-collection``, where the host spent at least
-            half of the additional time in it; null: unknown.
+        cause: ``data-loading``, ``synchronization`` or ``garbage-collection``, where the host spent most of
+            what is known of the additional time in it, and at least a quarter of all; null: unknown.
         cause_us: what it spent there, of ``extra_us``.
     """
 
@@ -101,6 +102,7 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     size = _round(timings, timed)
     rounds_of = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
+    rare = rare_steps(_counted(around, timed), size)
     return Unprofiled(
         spread(timed.step_s, size),
         (before.n if before else 0, after.n if after else 0),
@@ -109,8 +111,8 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
         _waiting(timed, size),
         None if timings.recorded is None else _of_rounds(timings.recorded.data_s, size),
         f"steps timed by the {timed.clock}'s clock{rounds_of}",
-        1e6 * mean(timed.step_s),
-        rare_steps(timed, size),
+        1e6 * mean(timed.step_s) if rare is None else spread(timed.step_s, size).median + rare.extra_us,
+        rare,
     )
 
 
@@ -150,6 +152,12 @@ def timed_steps(timings: StepTimings) -> TimedSteps | None:
     if not _apart(earlier, later):
         return _joined(before, after)
     return after if later.median < earlier.median and not _waits_for_data(before) else before
+
+
+def _counted(around: tuple[TimedSteps | None, TimedSteps | None], timed: TimedSteps) -> TimedSteps:
+    """The steps among which rare ones are counted: all that were timed, whatever their pace."""
+    before, after = around
+    return _joined(before, after) if before and after and before.clock == after.clock else timed
 
 
 def _joined(before: TimedSteps, after: TimedSteps) -> TimedSteps:
@@ -207,7 +215,7 @@ def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
         if len(each := rounds(seconds, size)) == len(values)
     }
     cause = max(spent, key=spent.__getitem__, default=None)
-    known = cause is not None and spent[cause] >= extra / 2
+    known = cause is not None and spent[cause] >= KNOWN * extra
     return RareSteps(
         len(rare),
         len(values),

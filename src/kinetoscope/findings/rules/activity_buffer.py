@@ -10,7 +10,8 @@ Why it is slow
     later.
 
 How it decides
-    Such events inside the window, with the idle time of the device that coincides with them.
+    Such events inside the window, with the idle time of the device that coincides with them; not in
+    recordings of ``kinetoscope run``, whose steps without the profiler show what is the program's.
 
 What to do
     Nothing in the program. Give the schedule a warm-up (``schedule(warmup=3, …)``) so that the first request
@@ -25,7 +26,7 @@ from kinetoscope.findings.rule import *
 
 def find(view: RankView) -> Findings:
     requests = view.inside(view.host(r"^Activity Buffer Request$"))
-    if requests.is_empty():
+    if requests.is_empty() or view.unprofiled_us is not None:
         return
     took = int(requests["duration_ns"].sum()) / 1000
     idle = intervals.total(view.idle_during(requests)) / 1000

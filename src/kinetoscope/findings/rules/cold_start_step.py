@@ -12,8 +12,8 @@ How it decides
     The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without
     steps: a call of the runtime (a launch, making the device's context or a stream), or an op before its
     own launch, that took a millisecond or more while the device had nothing to do. A recording that
-    notes that its steps had settled before (``kinetoscope run`` waits for that) has no start-up costs: what
-    its first step takes longer is the profiler's beginning.
+    notes the steps that it let pass before (``kinetoscope run`` does) has no start-up costs: what its first
+    step takes longer is the profiler's beginning, or a step of another kind.
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:
@@ -40,7 +40,7 @@ def find(view: RankView) -> Findings:
 
 def _first_step(view: RankView) -> Findings:
     steps = view.trace.steps
-    if len(steps) < 2 or view.settled:
+    if len(steps) < 2 or view.settled or (view.record and view.record.steps.warmup_steps):
         return
     first, usual = int(steps["duration_ns"][0]), float(steps[1:].select(pl.median("duration_ns")).item())
     extra = first - usual

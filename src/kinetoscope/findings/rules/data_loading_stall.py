@@ -16,7 +16,9 @@ How it decides
     that did not wait. W workers that make a batch
     each step take W steps for one; so many keep up as that is longer than the step without waiting. They
     share the cores with the program: on n cores a batch and the rest of a step take at least the nth part of
-    both. Without workers, loading is host time like any other, less what is hidden behind device work; in a
+    both. Where not even as many as there are cores keep up, batches have to cost less as well: how much less
+    they can is not known, and the middle between what workers alone save and all of the waiting is promised.
+    Without workers, loading is host time like any other, less what is hidden behind device work; in a
     program without a device, the nth part of it remains on n cores.
     Without such steps: idle time of the cause ``data-loading``; in a recording without device work, the time
     in ``__next__`` itself.
@@ -80,16 +82,21 @@ def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.Dat
     more = enough > loader.workers
     cheaper = "do less work per sample (decode once and store it, augment on the device)"
     advice = f"{workers} cannot keep up"
-    if not more:
-        advice += f", and there are no cores for more: {cheaper}."
-    elif enough < needed:
-        advice += f": try {enough}, as many as there are cores ({needed} would), and {cheaper}."
-    else:
-        advice += f": try {enough}, or {cheaper}."
     basis = (
         f"a worker takes {numbers.time(loader.batch_us)} for a batch, so {workers} make one each "
         f"{numbers.time(loader.step_us)}; without waiting a step takes {numbers.time(loader.compute_us)}"
     )
+    if not more:
+        advice += f", and there are no cores for more: {cheaper}."
+    elif enough < needed:
+        advice += (
+            f", nor would {enough}, as many as there are cores: {cheaper}. With {enough} workers alone a "
+            f"step takes {numbers.time(least_us)}."
+        )
+        basis += "; the middle between that and what the cores can make is promised"
+        least_us = (least_us + loader.compute_us) / 2
+    else:
+        advice += f": try {enough}, or {cheaper}."
     saving = savings.batches(view, faster_loader(least_us / loader.step_us), basis)
     if saving.us < LOW * own.step_us:
         return

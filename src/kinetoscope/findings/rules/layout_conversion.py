@@ -12,7 +12,9 @@ Why it is slow
 How it decides
     The kernel's name; what is saved is their device time. Those that serve grouped or depthwise convolutions
     (by recorded shapes, or the name of the kernel that follows) are left out, since channels_last makes many
-    of those slower. So are casts.
+    of those slower. So are casts, and programs whose convolutions are all of one dimension: their tensors
+    have no channels_last. Nothing is promised where gradients are differentiated (a gradient penalty): the
+    second backward pass makes tensors that do not keep the layout.
 
 What to do
     Keep the whole model in channels_last: ``model.to(memory_format=torch.channels_last)`` and the same for
@@ -33,12 +35,13 @@ CONVERTS = (
 )
 NORMALIZES = r"batch_norm_(collect_statistics|transform_input|backward|elemt)"
 GAIN_OF_NORMALIZATIONS = 0.5  # ResNet-50's in training on an H200: 14.8 ms per step, and 6.5 in channels_last
+SECOND_BACKWARD = r"\bConvolutionBackwardBackward"
 ON_AMD = "On AMD, MIOpen takes channels_last only with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment."
 
 
 def find(view: RankView) -> Findings:
     kernels = conversions(view)
-    if kernels.is_empty():
+    if kernels.is_empty() or _of_one_dimension(view):
         return
     us = view.us_of(kernels)
     if us < LOW * view.step_us:
@@ -46,15 +49,25 @@ def find(view: RankView) -> Findings:
     longest = kernels.sort("duration_ns", descending=True).head(8)
     remedy = _remedy(view, kernels)
     basis = "the conversions' own time, and half of the batch normalizations between them"
+    saving = savings.device(view, _gains(view, kernels), basis)
+    if matching(view.trace.host_events, "name", SECOND_BACKWARD).any():
+        saving = savings.not_predicted(saving, "the backward pass of a backward pass keeps no layout")
     yield Finding(
         title=f"{view.per_step(len(kernels)):.0f} layout conversions per {view.unit} around convolutions",
         affected_us=us,
-        saving=savings.device(view, _gains(view, kernels), basis),
+        saving=saving,
+        at_least="info",
         evidence=[evidence.of(view, "the longest conversions", longest)],
         advice=remedy.advice,
         snippet=remedy.snippet,
         source=evidence.source(view, kernels["op"]),
     )
+
+
+def _of_one_dimension(view: RankView) -> bool:
+    names = view.trace.host_events["name"].unique().cast(pl.String)
+    dimensions = names.str.extract(r"^aten::conv(?:_transpose)?(\d)d$").drop_nulls()
+    return len(dimensions) > 0 and (dimensions == "1").all()
 
 
 def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:

@@ -10,8 +10,9 @@ Why it is slow
 
 How it decides
     ``_amp_foreach_non_finite_check_and_unscale_`` in a program whose kernels' names have bfloat16 and no
-    float16. Gone are the scaler's ops, their kernels, and the wait of the last ``item()`` between the
-    check and ``Optimizer.step``. The loss's scaling stays in the estimate.
+    float16. Gone are the scaler's ops and their kernels, what the thread does from the reciprocal of the
+    scale to the check and from ``Optimizer.step`` to the scale's update, and the last ``item()`` between the
+    check and the optimizer, with its wait. The loss's scaling stays in the estimate.
 
 What to do
     Leave the scaler out, or ``GradScaler(enabled=False)``: ``loss.backward()`` and ``optimizer.step()``.
@@ -24,6 +25,9 @@ from kinetoscope.analysis.events.torch_names import SCALER, SYNCHRONIZATION
 from kinetoscope.findings.rule import *
 
 CHECK = r"^aten::_amp_foreach_non_finite_check_and_unscale_$"
+UPDATE, INVERSE = r"^aten::_amp_update_scale_$", r"^aten::reciprocal$"
+SEGMENT = ["lane", "start_ns", "duration_ns"]
+NEAR_NS = 2_000_000  # longer is no part of the scaler's
 STEP = r"^Optimizer\.step#"
 VALUE = r"^aten::_local_scalar_dense$"
 BFLOAT16 = r"(?i)bfloat16|bf16|^nvjet(_sm\d+)?_t"
@@ -38,7 +42,9 @@ def find(view: RankView) -> Findings:
     checks = len(ops.filter(matching(ops, "name", CHECK)))
     work = view.work.filter(view.work["op"].is_in(ops["id"].implode()).fill_null(False))
     freed = savings.device(view, work, "the check of all gradients", "duration_ns")
-    host = savings.of(view, without_host(ops) | no_wait(_waits(view)), "the scaler's ops and waits")
+    reads = _reads(view)
+    change = without_host(pl.concat([_around(view), reads.select(SEGMENT)])) | no_wait(reads["wait"])
+    host = savings.of(view, without_host(ops) | change, "the scaler's part of the thread, and its waits")
     yield Finding(
         title=f"A gradient scaler checks gradients {numbers.count(round(view.per_step(checks)), 'time')} per "
         f"{view.unit}, and nothing is computed in float16",
@@ -51,14 +57,35 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _waits(view: RankView) -> pl.Series:
-    """The synchronising calls of the last ``item()`` between each check and the optimizer's next step."""
+def _around(view: RankView) -> pl.DataFrame:
+    """The times of the thread that are the scaler's: from the op before the last reciprocal to each check,
+    and from the end of the optimizer's step to the update of the scale after it."""
+    called = view.called.with_columns(before_ns=pl.col("start_ns").shift(1).over("lane"))
+    inverse = called.filter(matching(called, "name", INVERSE)).select("lane", "start_ns", began="before_ns")
+    ends = view.host(STEP).select("lane", (pl.col("start_ns") + pl.col("duration_ns")).alias("start_ns"))
+    ends = ends.with_columns(began="start_ns")
+    times = [
+        view.host(scaler).sort("start_ns").join_asof(
+            before.sort("start_ns"), on="start_ns", by="lane", check_sortedness=False
+        )
+        for scaler, before in ((CHECK, inverse), (UPDATE, ends))
+    ]  # fmt: skip
+    until = pl.col("start_ns") - pl.col("began")
+    found = pl.concat(times).drop_nulls("began").filter(until < NEAR_NS)
+    return found.select("lane", until.alias("duration_ns"), start_ns="began").select(SEGMENT)
+
+
+def _reads(view: RankView) -> pl.DataFrame:
+    """The last ``item()`` between each check and the optimizer's next step, with its synchronising call
+    (``wait``)."""
     host = view.trace.host_events
     calls = view.host(SYNCHRONIZATION)
     read = matching(host, "name", VALUE).gather(calls["parent"]).fill_null(False)
-    calls = calls.filter(read).select("lane", at="start_ns", wait="id").sort("at")
+    calls = calls.filter(read)
+    ops = host.select("start_ns", "duration_ns")[calls["parent"]]
+    calls = calls.select("lane", at="start_ns", wait="id").hstack(ops).sort("at")
     checks = view.host(CHECK).select("lane", at="start_ns", checked="start_ns").sort("at")
     steps = view.host(STEP).select("lane", at="start_ns").sort("at")
     last = steps.join_asof(calls.with_columns(read="at"), on="at", by="lane", check_sortedness=False)
     last = last.join_asof(checks, on="at", by="lane", check_sortedness=False)
-    return last.filter(pl.col("read") > pl.col("checked"))["wait"]
+    return last.filter(pl.col("read") > pl.col("checked"))

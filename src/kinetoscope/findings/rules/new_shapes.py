@@ -10,9 +10,11 @@ Why it is slow
     (the longest sequence of each) never repeat.
 
 How it decides
-    Of one op, calls whose own time on the host, without what they call in the runtime, is at least ten times
-    the op's median and 500 µs, in two or more of the recorded steps and in half of them; where
-    shapes were recorded, only such as occurred for the first time. What they take beyond the median goes.
+    Calls that wait eight times and more for the device try algorithms: what they launch before their last
+    wait goes, and their own time but for what they launch then. Of one op, other calls whose own time on
+    the host, without what they call in the runtime, is at least ten times the op's median and 500 µs;
+    where shapes were recorded, only such as occurred for the first time. What they take beyond the median
+    goes. Either in two or more of the recorded steps and in half of them.
     Work that is paid once is ``cold-start-step``'s.
 
 What to do
@@ -23,6 +25,7 @@ Source
     NVIDIA cuDNN developer guide, "Heuristics" and "Plan cache"; PyTorch, ``torch.backends.cudnn.benchmark``.
 """
 
+from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.findings.rule import *
 
 PLANNED = (
@@ -31,6 +34,7 @@ PLANNED = (
 )
 FACTOR = 10
 LONG_NS = 500_000
+TRIES = 8  # waits of one call: a library that only looks a plan up or builds it needs none
 
 
 def find(view: RankView) -> Findings:
@@ -39,19 +43,59 @@ def find(view: RankView) -> Findings:
         return
     host = view.trace.host_events
     calls = view.inside(host.filter(matching(host, "name", PLANNED)))
+    calls = calls.with_columns(step=steps["start_ns"].search_sorted(calls["start_ns"]))
+    waits = view.inside(view.host(SYNCHRONIZATION)).select(wait="id", op="parent", at_ns="start_ns")
+    waits = waits.filter(pl.len().over("op") >= TRIES, pl.col("op").is_in(calls["id"].implode()))
+    tried = calls.join(waits.group_by(id="op").agg(pl.max("at_ns")), on="id", maintain_order="left")
+    if _recurs(view, tried):
+        yield _tries(view, tried, waits["wait"])
     usual = pl.col("self_ns").median().over("name")
     first = pl.col("input_dims").is_null() | pl.struct("name", "input_dims").is_first_distinct()
-    calls = calls.with_columns(
-        usual_ns=usual, first=first, step=steps["start_ns"].search_sorted(calls["start_ns"])
+    slow = calls.with_columns(usual_ns=usual).filter(
+        first,
+        pl.col("self_ns") >= pl.max_horizontal(FACTOR * pl.col("usual_ns"), LONG_NS),
+        ~pl.col("id").is_in(tried["id"].implode()),
     )
-    slow = calls.filter("first", pl.col("self_ns") >= pl.max_horizontal(FACTOR * pl.col("usual_ns"), LONG_NS))
-    if slow["step"].n_unique() < max(2, len(steps) / 2):
-        return
+    if _recurs(view, slow):
+        yield _plans(view, slow)
+
+
+def _recurs(view: RankView, calls: pl.DataFrame) -> bool:
+    return calls["step"].n_unique() >= max(2, len(view.trace.steps) / 2)
+
+
+def _tries(view: RankView, calls: pl.DataFrame, waits: pl.Series) -> Finding:
+    """The finding on calls that try algorithms until ``at_ns``, their last wait."""
+    work = view.work.drop_nulls("launch").join(calls.select(op="id", tried_ns="at_ns"), on="op")
+    last = view.trace.host_events["start_ns"].gather(work["launch"]) > work["tried_ns"]
+    kept = work.filter(last).group_by(id="op").agg(kept_ns=pl.col("duration_ns").sum())
+    share = 1 - pl.col("kept_ns").fill_null(0) / pl.col("duration_ns")
+    host = calls.join(kept, on="id", how="left", maintain_order="left").with_columns(share=share.clip(0))
+    change = without_host(host) | no_wait(waits)
+    tries = savings.device(view, work.filter(~last), "the kernels that are tried", saved="duration_ns")
+    saving = savings.both(view, tries, savings.of(view, change, "the host's time around them"))
+    longest = calls.sort("duration_ns", descending=True)
+    names = " and ".join(longest["name"].cast(pl.String).unique(maintain_order=True).head(2))
+    return Finding(
+        subject="tries",
+        title=f"{view.per_step(len(calls)):.2g} calls of {names} per {view.unit} try their algorithms, with "
+        f"{view.per_step(len(work)):.0f} kernels: {numbers.time(view.us_of(calls))}",
+        saving=saving,
+        evidence=[evidence.of(view, "the longest calls", longest)],
+        advice="Switch torch.backends.cudnn.benchmark off while sizes vary: it tries all algorithms for each "
+        "size that it has not met. Or pad to few lengths, so that sizes repeat.",
+        snippet="torch.backends.cudnn.benchmark = False",
+        source=evidence.source(view, longest["id"]),
+    )
+
+
+def _plans(view: RankView, slow: pl.DataFrame) -> Finding:
     slow = slow.with_columns(share=(pl.col("self_ns") - pl.col("usual_ns")) / pl.col("duration_ns"))
     longest = slow.sort("self_ns", descending=True)
     names = " and ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(2))
     takes, others = (numbers.time(float(str(slow[ns].median())) / 1000) for ns in ("self_ns", "usual_ns"))
-    yield Finding(
+    return Finding(
+        subject="plans",
         title=f"{view.per_step(len(slow)):.2g} calls of {names} per {view.unit} take the host {takes}, the "
         f"others {others}: the library plans anew for sizes that it has not met",
         saving=savings.host(view, slow, "what these calls take on the host beyond the op's median"),

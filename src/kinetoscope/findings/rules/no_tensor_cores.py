@@ -32,6 +32,7 @@ Source
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 
+ROLE = "rounds"
 ENGINES = r"\b[dw]grad\w*?(_engine|_alg\d_\d)<float,"  # old ones of cuDNN, which it still chooses for NCHW
 PLAIN = r"(?i)sgemm|_ffma_|simt_s|_scudnn_|f32f32_f32f32_f32_|" + ENGINES
 ROUNDED = r"(?i)tensorop|s1688|tf32"

@@ -11,11 +11,12 @@ Why it is slow
 
 How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
-    one and the next, are a loop: it counts from its first read to its last. After a read, silences of the
-    launching thread count, in which no op ran, from 50 µs on, until anything is launched again. Loaders,
-    the optimizer, compiling and garbage collections have rules of their own. Of a loop in training all goes,
-    as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from 3 % of
-    the step on.
+    one and the next, are a loop: it counts from its first read to its last. After any other read,
+    silences of the launching thread count, in which no op ran, from 50 µs on, until anything is launched
+    again. Loaders, the optimizer, compiling and garbage collections have rules of their own. Of a loop in
+    training all goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of
+    silences, from 3 % of the step on. A thread other than the main one of a program that does not train
+    may as well wait for requests: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -95,12 +96,16 @@ def _looped(view: RankView) -> Findings:
 
 
 def _silent(view: RankView) -> Findings:
-    quiet = silences(view)
+    quiet = silences(view).with_row_index("id")
+    quiet = quiet.filter(~quiet["id"].is_in(_inside(quiet, _loops(view)).implode()))
     saving = savings.of(view, without_host(quiet), "the steps without the silence after reading results")
     if saving.share < MEDIUM:
         return
     host = view.trace.host_events
     longest = quiet.sort("duration_ns", descending=True)
+    serves = not trains(view) and not _on_the_main_thread(view, longest)
+    if serves:
+        saving = savings.not_predicted(saving, "the thread may wait for requests")
     middle = longest.select("lane", pl.col("start_ns") + pl.col("duration_ns") // 2).head(1)
     source = evidence.source(view, running(host, middle))
     size, op = int(longest["bytes"][0]), host["name"][longest["read"][0]]
@@ -108,11 +113,16 @@ def _silent(view: RankView) -> Findings:
     yield Finding(
         subject="silence",
         title=f"The device waits while the program works on {what} from it: "
-        f"{numbers.time(view.us_of(quiet))} per {view.unit} in Python, NumPy or another library",
+        f"{numbers.time(view.us_of(quiet))} per {view.unit} in Python, NumPy or another library"
+        + (", or waits for requests" if serves else ""),
         saving=saving,
+        at_least="info",
         evidence=[evidence.of(view, f"after {op}, which read results", host[longest["read"].head(3)])],
         advice=(
-            "Compute it on the device, and copy what comes out."
+            "If it waits in a queue for more requests, answer those that are there; if it computes, do that "
+            "in another thread."
+            if serves
+            else "Compute it on the device, and copy what comes out."
             if size >= LARGE
             else "If it scores or logs, do it every fiftieth step, on the device, or in another thread; step "
             "several environments at once."
@@ -120,6 +130,12 @@ def _silent(view: RankView) -> Findings:
         + ("" if source else STACKS),
         source=source,
     )
+
+
+def _on_the_main_thread(view: RankView, quiet: pl.DataFrame) -> bool:
+    """Whether most of these times are the main thread's, whose number on Linux is the process's."""
+    lane = view.trace.lanes.row(whole(quiet["lane"].mode().min()), named=True)
+    return bool(lane["pid"] == lane["tid"])
 
 
 @remembered
@@ -239,10 +255,14 @@ def waits_of_loops(view: RankView) -> pl.Series:
 
 def _inside(events: pl.DataFrame, loops: pl.DataFrame) -> pl.Series:
     """The events (``id``, ``lane``, ``start_ns``) that begin in a loop."""
-    found = events.sort("start_ns").join_asof(
-        loops.select("lane", "start_ns", "end_ns").sort("start_ns"),
-        on="start_ns",
-        by="lane",
-        check_sortedness=False,
+    found = (
+        events.select("id", "lane", "start_ns")
+        .sort("start_ns")
+        .join_asof(
+            loops.select("lane", "start_ns", "end_ns").sort("start_ns"),
+            on="start_ns",
+            by="lane",
+            check_sortedness=False,
+        )
     )
     return found.filter(pl.col("start_ns") < pl.col("end_ns"))["id"]

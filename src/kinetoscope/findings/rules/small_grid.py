@@ -13,11 +13,11 @@ How it decides
     are left out.
 
 What to do
-    Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in one
-    launch. How a library divides its own work cannot be changed from outside: another layout or shape
-    makes it take another kernel. For cuDNN's batch normalization in NCHW, one block a channel, that is
-    channels_last: it saved a quarter of an EfficientNet's step (H200, float32). It cost a U-Net a third of
-    its own: measure.
+    Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in
+    one launch. How a library divides its own work cannot be changed from outside: another layout or shape
+    makes it take another kernel, and what that saves is not predicted. For cuDNN's batch normalization in
+    NCHW, one block a channel, that is channels_last: it saved a quarter of an EfficientNet's step (H200,
+    float32). It cost a U-Net a third of its own: measure.
 
 Source
     CUDA C++ Best Practices Guide, "Thread and Block Heuristics".
@@ -50,25 +50,29 @@ def find(view: RankView) -> Findings:
     for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
         name, blocks, took = longest.select("name", "blocks", "duration_ns").row(0)
+        if re.search(OF_A_LIBRARY, name):
+            saving = savings.not_predicted(saving, "a library chose the kernel, and how it divides its work")
         yield Finding(
             subject=name,
             title=f"{short_name(name)} uses {blocks} blocks on {processors} multiprocessors and takes "
             f"{numbers.time(took / 1000)}",
             saving=saving,
+            at_least="info",
             evidence=[evidence.of(view, f"{len(group)} launches", longest)],
-            advice=_advice(name),
+            advice=_advice(view, name),
             snippet=CHANNELS_LAST if re.search(BLOCK_A_CHANNEL, name) else None,
             source=evidence.source(view, longest["op"]),
             proof=commands.bench(view, name),
         )
 
 
-def _advice(name: str) -> str:
+def _advice(view: RankView, name: str) -> str:
     if re.search(BLOCK_A_CHANNEL, name):
         return (
             "In NCHW cuDNN's batch normalization has one block a channel: try channels_last, which takes "
             "another kernel. Convolutions get faster or slower by it: measure."
         )
     if re.search(OF_A_LIBRARY, name):
-        return "A library chose this kernel: a larger batch, or other sizes, may give it more blocks."
+        larger = "a larger batch, or other sizes," if trains(view) else "other sizes, or another library,"
+        return f"A library chose this kernel: {larger} may give it more blocks."
     return "Cut the work along another dimension, so that every multiprocessor has some."

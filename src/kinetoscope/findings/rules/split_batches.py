@@ -15,8 +15,9 @@ How it decides
     with the batch; where the peak is not known, nothing is promised. In a row: steps that are calls of a
     module, of which some launch the module's kernels alone and the next ones the same and little more.
     Whether the second call needs the first one's result shows in no trace: nothing is promised. Of
-    kernels that become one remains the longest or, where their blocks fill the device, the time of all;
-    half of a backward pass's products are of weights and add up in any case. Additions to gradients go,
+    kernels that become one remains the longest or, where their blocks fill the device, the time of all but
+    for 3 µs of each, which launching blocks and waiting for the last take; half of a backward pass's
+    products are of weights and add up in any case. Additions to gradients go,
     and the host's time and waits, in all passes but the first. One at a time: steps that are calls of a
     module in a program that does not train, keep the device busy for less than half of their time, copy
     inputs of different sizes to the device, and read back four bytes at the most, of which no next input
@@ -45,6 +46,7 @@ SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else anot
 FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
 LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the last call of a row
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
+FIXED_NS = 3_000  # of a kernel, however much it computes: launching its blocks and waiting for the last
 OF_WEIGHTS = 0.5  # of a backward pass's products
 PRODUCTS = ["matmul", "convolution"]
 OTHERS = "^(optimizer|communication)$"
@@ -198,11 +200,15 @@ def _shorter(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
     work = filled(work, view.device)
     work = work.with_columns(place=pl.int_range(pl.len()).over("pass", "backward", "name"))
     same, took = ("joint", "backward", "name", "place"), pl.col("duration_ns")
-    needs = pl.max_horizontal(took.max().over(same), (took * pl.col("filled")).sum().over(same))
+    longest = took.max().over(same)
+    grows = (took - FIXED_NS).clip(0)
+    needs = pl.max_horizontal(longest, FIXED_NS + (grows * pl.col("filled")).sum().over(same))
     product = pl.col("category").cast(pl.String).is_in(PRODUCTS) & pl.col("backward")
-    share = (1 - needs / took.sum().over(same)) * pl.when(product).then(1 - OF_WEIGHTS).otherwise(1.0)
-    share = pl.when("adds").then(pl.col("later").cast(pl.Float64)).otherwise(share)
-    return work.with_columns(saved_ns=took * share)
+    adding = pl.max_horizontal(longest, FIXED_NS + grows.sum().over(same))
+    needs = pl.when(product).then(needs + OF_WEIGHTS * (adding - needs)).otherwise(needs)
+    # Whole kernels go, with their launches: the first stay until they make up what the one needs.
+    left = (needs - took.cum_sum().over(same) + took).clip(0, took)
+    return work.with_columns(saved_ns=pl.when("adds").then(pl.col("later") * took).otherwise(took - left))
 
 
 def _on_the_host(view: RankView, work: pl.DataFrame, share: float = 1.0) -> ReplayChange:
