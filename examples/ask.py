@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import threading
 import time
 import urllib.request
@@ -38,11 +39,17 @@ def main() -> None:
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--result", type=Path, help="where to write it (default: print it)")
+    parser.add_argument("--until-stdin-ends", action="store_true", help="begin no request later")
     arguments = parser.parse_args()
     numbers, seen = iter(range(arguments.requests)), []
+    over = threading.Event()
+    if arguments.until_stdin_ends:
+        threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
 
     def client() -> None:
         for number in numbers:
+            if over.is_set():
+                return
             seen.append(ask(arguments.port, number, arguments.prompt, arguments.tokens))
 
     began = time.perf_counter()
@@ -63,6 +70,7 @@ def main() -> None:
         "mean_ttft_ms": 1e3 * statistics.mean(first for first, _, _ in seen),
         "mean_tpot_ms": statistics.mean(each),
         "median_tpot_ms": statistics.median(each),
+        "max_e2el_ms": 1e3 * max(last for _, last, _ in seen),
     }
     text = json.dumps(said)
     if arguments.result is None:

@@ -4,6 +4,10 @@
     kinetoscope run -o serve.rec -- examples/serve.py --requests 200 --result client.json
     kinetoscope steps serve.rec --client client.json  # steps by phase and batch; where a token's time goes
 
+    kinetoscope run --on-request -o live -- examples/serve.py --serve 8000       # until it is ended
+    python examples/ask.py --port 8000 --requests 2000 &
+    kinetoscope record live --steps 200               # some steps of it, while it serves
+
 One thread schedules: it admits waiting requests (prefill, one prompt a step) and then decodes one token of
 every running request. Keys and values lie in slots of fixed size. On a GPU each batch size's decode is one
 CUDA graph (not with ``--no-graphs``); with ``--overlap`` it is launched before the tokens of the last one are
@@ -264,6 +268,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument(
+        "--serve", type=int, metavar="PORT", help="serve alone; 0: any port, which is printed"
+    )
     parser.add_argument("--no-graphs", action="store_true")
     parser.add_argument(
         "--overlap", action="store_true", help="launch a step before the last one's tokens are read"
@@ -278,7 +285,10 @@ def main() -> None:
     graphs = arguments.device == "cuda" and not arguments.no_graphs
     engine = Engine(model, arguments.device, graphs=graphs, overlap=arguments.overlap)
     threading.Thread(target=engine.serve, daemon=True).start()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(engine))
+    server = ThreadingHTTPServer(("127.0.0.1", arguments.serve or 0), handler(engine))
+    if arguments.serve is not None:
+        print(server.server_address[1], flush=True)
+        server.serve_forever()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     asked = {name: getattr(arguments, name) for name in ("requests", "at_once", "prompt", "tokens", "result")}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value is not None]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kinetoscope import types
     from kinetoscope.api import Run, diff, history, load
     from kinetoscope.bench.tune.in_process import tune
-    from kinetoscope.capture.api import profile
+    from kinetoscope.capture.api import listen, profile
     from kinetoscope.errors import (
         InputError,
         KinetoscopeError,
@@ -29,6 +29,7 @@ _HOMES = {
     "load": "kinetoscope.api",
     "diff": "kinetoscope.api",
     "history": "kinetoscope.api",
+    "listen": "kinetoscope.capture.api",
     "profile": "kinetoscope.capture.api",
     "tune": "kinetoscope.bench.tune.in_process",
 }
@@ -45,6 +46,7 @@ __all__ = [
     "__version__",
     "diff",
     "history",
+    "listen",
     "load",
     "profile",
     "tune",

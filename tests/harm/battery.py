@@ -26,15 +26,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harm.catalogue import DEVICES, INTERRUPT, ROOT, Program, known_options, options_of, programs
-from harm.comparison import OURS, Ended, Plain, compare, interruption, own_lines, recorded
+from harm.comparison import OURS, Ended, Plain, compare, interruption, last_recorded, own_lines, recorded
 
 SANITIZER = ("compute-sanitizer", "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9")
 _SANITIZED = re.compile(r"ERROR SUMMARY: [1-9]")
@@ -64,11 +64,20 @@ class Battery:
         timeout_s: seconds after which a run counts as one that hangs.
         sanitize: run everything under compute-sanitizer.
         recheck: how many more plain runs may show that a difference is the program's own.
+        on_request: run everything under `run --on-request`; with an odd seed, steps are requested all the
+            while.
     """
 
     def __init__(
-        self, home: Path, *, timeout_s: float = 90.0, sanitize: bool = False, recheck: int = 3
+        self,
+        home: Path,
+        *,
+        timeout_s: float = 90.0,
+        sanitize: bool = False,
+        recheck: int = 3,
+        on_request: bool = False,
     ) -> None:
+        self.on_request = on_request
         self.home, self.timeout_s, self.sanitize, self.recheck = home, timeout_s, sanitize, recheck
         self._numbers = iter(range(1, 1 << 30))
         self._lock = threading.Lock()
@@ -106,8 +115,9 @@ class Battery:
             *("--out", str(folder), *own, *([] if program.launcher else ["--"]), *program.words),
         ]
         moved = {"KINETOSCOPE_TEST_SEED": str(seed)} if seed else {}
-        run = self._run(program, command, interrupt_s, **moved)
-        steps, unreadable = recorded(folder)
+        with _requested(folder) if self.on_request and seed % 2 else nullcontext():
+            run = self._run(program, command, interrupt_s, **moved)
+        steps, unreadable = last_recorded(folder) if self.on_request else recorded(folder)
         interrupted = INTERRUPT in options
         differences = interruption(plain, run) if interrupted else compare(plain, run)
         differences += unreadable
@@ -230,6 +240,25 @@ def gpus() -> int:
     return int(done.stdout.split()[-1]) if done.returncode == 0 and done.stdout.split() else 0
 
 
+@contextmanager
+def _requested(folder: Path) -> Generator[None]:
+    """Request steps of the program that is run into ``folder``, again and again."""
+    over = threading.Event()
+    command = [sys.executable, "-m", "kinetoscope", "record", str(folder), "--steps", "3", "--seconds", "2"]
+
+    def request() -> None:
+        while not over.wait(0.2):
+            subprocess.run(command, capture_output=True, timeout=300, check=False)
+
+    thread = threading.Thread(target=request)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def run_all(
     battery: Battery,
     chosen: Sequence[Program],
@@ -256,7 +285,8 @@ def run_all(
     def under(plain: Plain, seed: int) -> Result | None:
         if time.monotonic() >= until:
             return None
-        return battery.under(plain, seed, options_of(plain.program, seed, known))
+        options = ("--on-request",) if battery.on_request else options_of(plain.program, seed, known)
+        return battery.under(plain, seed, options)
 
     with ThreadPoolExecutor(jobs) as pool:
         for future in as_completed([pool.submit(plainly, program) for program in chosen]):
@@ -323,6 +353,11 @@ def main(words: Sequence[str] | None = None) -> int:
         "--plain", type=int, default=2, metavar="N", help="plain runs of each; 1 takes it for steady (2)"
     )
     parser.add_argument("--list", action="store_true", help="say which programs there are, and run none")
+    parser.add_argument(
+        "--on-request",
+        action="store_true",
+        help="under `run --on-request`; odd seeds request steps meanwhile",
+    )
     arguments = parser.parse_args(words)
 
     until = time.monotonic() + 60 * arguments.budget_minutes
@@ -347,7 +382,12 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"not run: {', '.join(left)}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="harm-") as home:
-        battery = Battery(Path(home), timeout_s=arguments.timeout, sanitize=arguments.sanitize)
+        battery = Battery(
+            Path(home),
+            timeout_s=arguments.timeout,
+            sanitize=arguments.sanitize,
+            on_request=arguments.on_request,
+        )
         lines = arguments.out.open("w") if arguments.out else None
 
         def report(found: Plain | Result) -> None:

@@ -115,6 +115,12 @@ def recorded(folder: Path) -> tuple[str, list[str]]:
     return steps, faults
 
 
+def last_recorded(folder: Path) -> tuple[str, list[str]]:
+    """The same of the last of the recordings that were requested; none need have been."""
+    made = sorted(folder.glob("*/manifest.json")) if folder.is_dir() else []
+    return recorded(made[-1].parent) if made else ("none", [])
+
+
 def _as_shells_have_it(status: int | None) -> int | None:
     return 128 - status if status is not None and status < 0 else status
 

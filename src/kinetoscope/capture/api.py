@@ -23,8 +23,18 @@ from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 OPTIONS = {
     name: option
     for name, option in described().items()
-    if name not in ("provenance", "bench_harness", "ranks")
+    if name not in ("provenance", "bench_harness", "ranks", "on_request")
 }
+
+
+def _import_torch() -> None:
+    try:
+        importlib.import_module("torch")
+    except ImportError as error:
+        raise MissingDependencyError(
+            "recording needs PyTorch",
+            hint="install torch in this environment, or read a trace with `report`",
+        ) from error
 
 
 class profile(ContextDecorator):
@@ -89,13 +99,7 @@ class profile(ContextDecorator):
     def __enter__(self) -> profile:
         if self.recording is not None:
             return self
-        try:
-            importlib.import_module("torch")
-        except ImportError as error:
-            raise MissingDependencyError(
-                "recording needs PyTorch",
-                hint="install torch in this environment, or read a trace with `report`",
-            ) from error
+        _import_torch()
         self._outer = active()
         if self._outer is not None:
             self.recording = self._outer.folder
@@ -137,6 +141,33 @@ class profile(ContextDecorator):
                 await_ranks(self.name, self.out, session.folder, self._world)
             folders.finish(session.folder, exit=exit, status=None, alone=False)
             self._ended = True
+
+
+def listen(out: str | Path | None = None, *, shapes: bool = False, flops: bool = False) -> Path:
+    """Wait, in a thread that sleeps, for `kinetoscope record` to request recordings of this process.
+
+    For the start of a server that ``kinetoscope run --on-request`` does not start. Linux alone.
+
+    Args:
+        out: the folder of its recordings; None: ``recordings/<program>-<time>``.
+        shapes, flops: as for :class:`profile`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: ``out`` is not empty, or the system has no sockets to wait at.
+        MissingDependencyError: torch is not installed.
+    """
+    from kinetoscope.capture.process import child
+
+    _import_torch()
+    folder = folders.create(Path(sys.argv[0] or "python").stem, None if out is None else Path(out))
+    try:
+        child.listen(folder, Options(on_request=True, shapes=shapes, flops=flops))
+    except (OSError, AttributeError) as error:
+        raise UsageError(f"this system has no sockets to wait at: {error}", hint="use Linux") from error
+    return folder
 
 
 _LISTED = (f"        {name} ({default!r}): {text}." for name, (default, text) in OPTIONS.items())

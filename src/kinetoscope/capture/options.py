@@ -14,6 +14,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     warmup: Annotated[int | None, "let N steps pass first (otherwise: until the step time has settled)"] = (
         None
     )
+    on_request: Annotated[
+        bool,
+        "for a server: record nothing until `kinetoscope record` requests it, of the program or of processes "
+        "that it starts; needs Linux",
+    ] = False
     whole: Annotated[
         bool, "record everything, from the import of torch (or the block's start) to the end"
     ] = False

@@ -40,6 +40,14 @@ TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
 # In torch._C, for observers of allocations that fail.
 OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
+# In libtorch_cpu.so, checked on 2.13: what returns Kineto's one object, and what ends a session of the
+# profiler, writes its result to a path, and destroys it.
+KINETO = "_ZN9libkineto3apiEv"
+DISABLE_PROFILER = "_ZN5torch8autograd8profiler15disableProfilerEv"
+SAVE_RESULT = (
+    "_ZN5torch8autograd8profiler14ProfilerResult4saveERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+)
+DESTROY_RESULT = "_ZN5torch8autograd8profiler14ProfilerResultD1Ev"
 # In torch._C: what torch.cuda.empty_cache and torch.accelerator's call.
 EMPTY_CACHE = ("_cuda_emptyCache", "_accelerator_emptyCache")
 # In torch._C, with a device's number: what their reset_peak_memory_stats call.
@@ -524,6 +532,22 @@ def result_dropped(profile: Any) -> None:
     """
     if getattr(profile, "profiler", None) is not None:
         profile.profiler.kineto_results = None
+
+
+def profiler_runs() -> bool:
+    """Whether a profiler of torch's is running, in whichever thread."""
+    import torch.autograd.profiler as profilers
+
+    return bool(getattr(profilers, "_is_profiler_enabled", False))
+
+
+def profiler_stopped() -> None:
+    """Have torch know that no profiler runs any more, where the session was ended without its Python code."""
+    import torch.autograd.profiler as profilers
+
+    stopped = getattr(profilers, "_run_on_profiler_stop", None)
+    if stopped is not None:
+        stopped()
 
 
 def marked(name: str) -> None:

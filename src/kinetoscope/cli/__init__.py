@@ -23,6 +23,7 @@ from kinetoscope.errors import KinetoscopeError, meant, near
 # verb → the line that --help shows; in the order a newcomer meets them.
 VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
+    "record": "record some steps of a server that `run --on-request` started, while it serves",
     "report": "show where the time went: terminal, .html, .json, .md, .txt, .sarif",
     "view": "the report with its timeline in a browser, served on this machine alone",
     "steps": "what a step of the program is, what it is made of, and what else it could be",

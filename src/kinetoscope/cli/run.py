@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from kinetoscope.capture.options import Options, described
 from kinetoscope.cli import _options
+from kinetoscope.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +69,31 @@ KINDS: dict[str, tuple[Callable[[str], object], str]] = {
 }
 
 
-def main(arguments: argparse.Namespace) -> int:
-    import sys
+# Options that --on-request heeds; the others are about a recording from the program's start.
+HEEDED = ("on_request", "step", "shapes", "flops", "ranks", "budget_mb")
 
+
+def _check_on_request(options: Options, *, stop: bool) -> None:
+    """
+    Raises:
+        UsageError: another option has no meaning with it, or this system has no sockets to wait at.
+    """
+    usual = Options()
+    others = [name for name in Options.__struct_fields__ if getattr(options, name) != getattr(usual, name)]
+    others = ["stop", *others] if stop else others
+    for name in others:
+        if name not in HEEDED:
+            raise UsageError(
+                f"--{name.replace('_', '-')} has no meaning with --on-request",
+                hint="it heeds --shapes, --flops, --step, --ranks and --budget; `record` takes the steps",
+            )
+    if not sys.platform.startswith("linux"):
+        raise UsageError("--on-request needs Linux", hint="record a block: kinetoscope.profile()")
+
+
+def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.capture.process import launch
-    from kinetoscope.capture.process.launch import announce, summarize
-    from kinetoscope.errors import UsageError
+    from kinetoscope.capture.process.launch import announce, announce_waiting, summarize
 
     words: list[str] = arguments.program
     module = None
@@ -83,8 +104,11 @@ def main(arguments: argparse.Namespace) -> int:
             )
         module, words = words[0], words[1:]
     options = Options(**{name: getattr(arguments, name) for name in Options.__struct_fields__})
+    if options.on_request:
+        _check_on_request(options, stop=arguments.stop)
     program = launch.program(words, module)
-    outcome = launch.run(program, options, arguments.out, announce, stop=arguments.stop)
+    said = announce_waiting if options.on_request else announce
+    outcome = launch.run(program, options, arguments.out, said, stop=arguments.stop)
     if outcome.speaks:
         summarize(outcome, report=not arguments.no_report)
     with contextlib.suppress(OSError):

@@ -141,6 +141,11 @@ def claim(folder: Path, rank: int) -> bool:
     return True
 
 
+def unclaim(folder: Path, rank: int) -> None:
+    """A rank was claimed and is not recorded."""
+    (folder / RANKS / f"rank{rank}.claim").unlink(missing_ok=True)
+
+
 def write_rank(folder: Path, report: RankReport) -> None:
     path = folder / RANKS / f"rank{report.record.rank}.json"
     _write(folder, path, manifests.encoded(report))

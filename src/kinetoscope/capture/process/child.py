@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,7 +21,7 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.ranks import is_recorded
-from kinetoscope.capture.process.recording import ProcessRecording, active, say
+from kinetoscope.capture.process.recording import ProcessRecording, say
 from kinetoscope.recording import folder as folders
 
 
@@ -44,6 +44,9 @@ def begin(instructions: str, rank: int, world: int) -> None:
         if not is_recorded(given.options.ranks, rank, os.environ):
             return
         folder = Path(os.fsdecode(given.folder))
+        if given.options.on_request:
+            listen(folder, given.options)
+            return
         if not folders.claim(folder, rank):
             return
         imports = ImportWatch()
@@ -53,6 +56,19 @@ def begin(instructions: str, rank: int, world: int) -> None:
         say(f"not recording: {type(error).__name__}: {error}")
         return
     _Ending(recording).watch()
+
+
+def listen(folder: Path, options: Options) -> None:
+    """Wait for requests to record this process into ``folder``, from now to its end.
+
+    Raises:
+        OSError: the system has no sockets to wait at.
+    """
+    from kinetoscope.capture.live.listener import Listener
+
+    listener = Listener(folder, options)
+    listener.begin()
+    _Ending(listener).watch()
 
 
 def _inductor_variables(options: Options) -> dict[str, str]:
@@ -67,10 +83,26 @@ def _inductor_variables(options: Options) -> dict[str, str]:
     return chosen
 
 
+class _Ends(Protocol):
+    """Is to be ended before the process does.
+
+    Attributes:
+        when_saved: called once there is nothing that an end would have to wait for.
+    """
+
+    when_saved: Callable[[], None]
+
+    def end(self, exit: str, failure: BaseException | None = None) -> object: ...
+
+    def forked(self) -> bool:
+        """This process is a fork; returns whether its end is to be noticed as well."""
+        ...
+
+
 class _Ending:
     """Notices every end of a process that leaves it the time to write a file."""
 
-    def __init__(self, recording: ProcessRecording) -> None:
+    def __init__(self, recording: _Ends) -> None:
         self.recording, self.pid = recording, os.getpid()
         self.leave = {name: getattr(os, name) for name in ("_exit", "abort", "execv", "execve")}
 
@@ -120,8 +152,9 @@ class _Ending:
         os.kill(os.getpid(), number)
 
     def _forked(self) -> None:
-        if active() is self.recording:
-            self.recording.forget()
+        if self.recording.forked():
+            self.pid = os.getpid()
+            return
         for name, leave in self.leave.items():
             setattr(os, name, leave)
         self._restore_signal()

@@ -26,6 +26,7 @@ from kinetoscope.capture.process.recording import say
 from kinetoscope.capture.process.wait import wait
 from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
+from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
@@ -90,6 +91,7 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
         "KINETOSCOPE_CAPTURE": encoded(instructions).decode(),
         "KINETOSCOPE_HOME": str(home.parent),
         **({"KINETOSCOPE_LAUNCHER": "1"} if launcher else {}),
+        **({"KINETOSCOPE_ON_REQUEST": "1"} if instructions.options.on_request else {}),
         **({} if given is None else {"KINETOSCOPE_PYTHONPATH": given}),
         "PYTHONPATH": os.pathsep.join([bootstrap, given] if given else [bootstrap]),
     }
@@ -145,6 +147,9 @@ def run(
         return RunOutcome(None, Manifest(exit=_exit(status), status=status), status, False)
     is_over = _recorded(folder) if stop else None
     status, stopped = wait(what.command, variables, is_over)
+    if options.on_request:
+        speaks = place is None or place[0] == 0
+        return RunOutcome(folder, Manifest(exit=_exit(status), status=status), status, speaks, host)
     if place is not None:
         rank, world = place
         if rank != 0:
@@ -173,7 +178,9 @@ def _begin(
     variables = environment(
         Instructions(folder=os.fsencode(folder), options=options), what.launcher, os.environ
     )
-    if first:
+    if first and options.on_request:  # a folder of recordings, and none itself
+        announce(folder)
+    elif first:
         try:
             folders.begin(folder, what.command, options)
         except UsageError as error:  # a full disk: no fault of the folder that was named
@@ -226,6 +233,10 @@ def announce(folder: Path) -> None:
     say(f"recording into {shown(folder)}")
 
 
+def announce_waiting(folder: Path) -> None:
+    say(f"nothing is recorded until it is requested: kinetoscope record {shown(folder)} --steps 200")
+
+
 def shown(folder: Path) -> str:
     """The folder as the user would type it."""
     try:
@@ -252,6 +263,10 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say(f"the program was ended by {by}; its exit status was {outcome.status}")
     elif outcome.status:
         say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
+    if not manifest.ranks and not manifests.is_recording(recording):
+        made = sum(map(manifests.is_recording, recording.iterdir())) if recording.is_dir() else 0
+        say(f"{made} recordings were requested{f'; they are in {shown(recording)}' if made else ''}")
+        return
     if not manifest.ranks:
         unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"
         for note in manifest.notes or (unseen,):

@@ -230,6 +230,12 @@ class ProcessRecording:
         if not self.ended:
             self._report("running")
 
+    def forked(self) -> bool:
+        """This process is a fork of the recorded one, and is none to record."""
+        if active() is self:
+            self.forget()
+        return False
+
     def forget(self) -> None:
         """Take everything of ours out of this process, which is not recorded any more: a fork, perhaps."""
         self.ended = True

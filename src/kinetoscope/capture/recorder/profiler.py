@@ -330,16 +330,21 @@ class KinetoSession:
         Raises:
             OSError: the disk is full, gone, or may not be written to.
         """
-        exported = _exported(self.profile, path)
-        torch_private.result_dropped(self.profile)
+        exported = _exported(self._write, path)
         try:
             annotate(exported, [*self.steps, *self.replays], path)
         finally:
             exported.unlink()
 
+    def _write(self, path: Path) -> None:
+        """Write what was recorded to ``path`` and drop it."""
+        with torch_private.warnings_kept_in():
+            self.profile.export_chrome_trace(str(path))
+        torch_private.result_dropped(self.profile)
 
-def _exported(profile: Any, path: Path) -> Path:
-    """The trace in a file next to ``path``, whole.
+
+def _exported(write: Callable[[Path], None], path: Path) -> Path:
+    """The trace that ``write`` writes, in a file next to ``path``, whole.
 
     Kineto says on stderr only, if at all, that it could not write. What it leaves then is removed: it would
     keep room from a program whose disk is full.
@@ -349,8 +354,7 @@ def _exported(profile: Any, path: Path) -> Path:
     """
     exported = path.with_suffix(".part.json")
     exported.open("wb").close()  # Kineto would complain on the program's stderr
-    with torch_private.warnings_kept_in():
-        profile.export_chrome_trace(str(exported))
+    write(exported)
     if _is_whole(exported):
         return exported
     for left in (exported, exported.with_name(f"{exported.name}.tmp")):
@@ -379,7 +383,9 @@ class TorchDevice:
         # No thread of ours runs within it.
         self.undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    def session(self, *, kind: SessionKind, any_thread: bool) -> KinetoSession:
+    def session(
+        self, *, kind: SessionKind, any_thread: bool, of: type[KinetoSession] | None = None
+    ) -> KinetoSession:
         """A session of that kind, which records all threads or those that the steps' thread starts work in.
 
         The two take turns. An op that is open while a session ends, as a range around several steps is,
@@ -388,6 +394,7 @@ class TorchDevice:
 
         Args:
             any_thread: record every thread, so that any may end the recording; costs a little more an event.
+            of: the class of a full session.
         """
         import torch
         from torch.profiler import ProfilerActivity
@@ -407,7 +414,7 @@ class TorchDevice:
         # Python's stacks are taken where a program's own profile function would be.
         of_capture = kind == "capture"
         stacks = (options.stacks or of_capture) and sys.getprofile() is None
-        return KinetoSession(
+        return (of or KinetoSession)(
             None if of_capture else self.memory,
             stacks=stacks,
             captures=None if of_capture else self.captures,

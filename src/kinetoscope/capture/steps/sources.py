@@ -247,6 +247,13 @@ class Sources:
             self.remove("module")
             self._bound("module", type(self.module), "__call__", self._leader_called)
 
+    def follow_every_call(self, key: Hashable) -> None:
+        """Watch this module alone, but each of its calls: ``generate`` looks ``__call__`` up once for all
+        tokens."""
+        if self.module is not None and id(self.module) == key:
+            self.remove("module")
+            self._bound("module", type(self.module), torch_private.MODULE_CALL, self._leader_called)
+
     def _follow_trained(self) -> None:
         if self.trained is not None:
             self._bound("model", type(self.trained), "__call__", self._trained_called)

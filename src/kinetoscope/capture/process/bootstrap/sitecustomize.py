@@ -23,6 +23,8 @@ INSTRUCTIONS = "KINETOSCOPE_CAPTURE"
 HOME = "KINETOSCOPE_HOME"
 LAUNCHER = "KINETOSCOPE_LAUNCHER"
 PYTHONPATH = "KINETOSCOPE_PYTHONPATH"
+# Set where the program's own children may be the ones to record: a server's workers.
+ON_REQUEST = "KINETOSCOPE_ON_REQUEST"
 # Programs whose Python processes only start others: the ranks are theirs to start and ours to record.
 LAUNCHERS = {
     "torchrun",
@@ -68,6 +70,16 @@ def _hide() -> None:
         os.environ["PYTHONPATH"] = python_path
 
 
+def _hide_from_program() -> None:
+    """Leave ``os.environ`` as the user's shell had it, and the process's own environment as it is: children
+    that are started without one of their own inherit it, and may be the ones to record."""
+    seen, python_path = os.environ._data, os.environ.get(PYTHONPATH)  # pyright: ignore
+    for name in (INSTRUCTIONS, HOME, LAUNCHER, ON_REQUEST, PYTHONPATH, "PYTHONPATH"):
+        seen.pop(os.fsencode(name), None)
+    if python_path is not None:
+        seen[b"PYTHONPATH"] = os.fsencode(python_path)
+
+
 def _begin() -> None:
     """Arrange for this process to be recorded once it imports torch, if it is one to record."""
     instructions, home = os.environ.get(INSTRUCTIONS), os.environ.get(HOME)
@@ -81,12 +93,13 @@ def _begin() -> None:
     given = os.environ.get(PYTHONPATH, "").split(os.pathsep)
     installed = [entry for entry in sys.path if entry not in (HERE, *given)]
     path = [*([] if home in installed else [home]), *installed, *filter(None, given)]
-    if not launcher or place is not None:
-        _hide()
+    hide = _hide_from_program if ON_REQUEST in os.environ else _hide
+    if hide is _hide_from_program or not launcher or place is not None:
+        hide()
 
     def torch_imported() -> None:
-        if launcher and place is None:
-            _hide()
+        if hide is _hide and launcher and place is None:
+            hide()
         begin = _borrowed(path)
         begin(instructions, *(place or (0, 1)))
 

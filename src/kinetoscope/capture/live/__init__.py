@@ -1,0 +1,1 @@
+"""A server that runs: some of its steps recorded on request, while it serves."""

@@ -1,0 +1,168 @@
+"""A thread that waits for requests: it sleeps in the system until one comes.
+
+No source of steps is watched and no profiler is there while it waits. It is a thread that `threading` does
+not list, with all signals blocked; it is not there while the process forks, and a fork has one of its own.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.live import channel
+from kinetoscope.capture.live.channel import Greeting, LiveRequest, Progress
+from kinetoscope.capture.live.recording import LiveRecording
+from kinetoscope.capture.options import Options
+from kinetoscope.recording import folder as folders
+
+# An end of the program waits so long for what is being recorded to be written.
+WRITTEN_WITHIN_S = 60.0
+
+
+class Listener:
+    """Waits for requests to record this process, one after the other, into ``folder``/NNN."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder, self.options = folder, options
+        self.command = tuple(sys.orig_argv)
+        self.when_saved = lambda: None
+        self.socket: socket.socket | None = None
+        self.gone = threading.Event()  # the thread is
+        self.current: LiveRecording | None = None
+        self.done = threading.Event()  # what was current is
+        self.has_recorded = self.ended = False
+        self.imported_torch = threading.get_ident()
+
+    def begin(self) -> None:
+        """Wait from now on.
+
+        Raises:
+            OSError: the system has no such sockets.
+        """
+        self._resume()
+        os.register_at_fork(before=self._pause, after_in_parent=self._resume)
+
+    def _resume(self) -> None:
+        if self.ended or self.socket is not None:
+            return
+        self.socket, self.gone = channel.bound(self.folder), threading.Event()
+        _thread.start_new_thread(self._wait, (self.socket, self.gone))
+
+    def _pause(self) -> None:
+        """End the thread, and wait until it has."""
+        listener, self.socket = self.socket, None
+        if listener is not None:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            self.gone.wait(1.0)
+            listener.close()
+
+    def forked(self) -> bool:
+        """This process is a fork of the one that waited: whether it waits for requests of its own."""
+        if self.has_recorded:
+            self.ended, self.current = True, None
+            torch_private.leave_recording_to_parent()
+            return False
+        with suppress(OSError):
+            self._resume()
+        return True
+
+    def end(self, exit: str, failure: BaseException | None = None) -> None:
+        """The program ends: write what is being recorded, and wait no more."""
+        self.ended = True
+        current = self.current
+        if current is not None:
+            current.cut(f"the program ended ({exit})")
+            self.done.wait(WRITTEN_WITHIN_S)
+        self._pause()
+
+    def _wait(self, listener: socket.socket, gone: threading.Event) -> None:
+        with suppress(Exception):
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            while self.socket is listener:
+                connection, _ = listener.accept()
+                try:
+                    self._answer(connection)
+                except Exception:  # whoever asked is gone, or asks what is none of a request
+                    connection.close()
+        gone.set()
+
+    def _answer(self, connection: socket.socket) -> None:
+        connection.settimeout(channel.PATIENCE_S)
+        if channel.peer(connection)[1] != os.getuid():
+            connection.close()
+            return
+        request = msgspec.json.decode(next(channel.lines(connection)), type=LiveRequest).checked()
+        if not request.record:
+            import torch
+
+            device = torch.cuda.is_initialized()
+            busy = self.current is not None
+            folder = os.fsencode(self.folder)
+            channel.send(connection, Greeting(os.getpid(), folder, self.command, device, busy))
+            connection.close()
+        elif self.current is not None:
+            text = "it is being recorded already"
+            channel.send(connection, Progress(text, over=True, hint="try again when that is over"))
+            connection.close()
+        else:
+            self._begin(connection, request)
+
+    def _begin(self, connection: socket.socket, request: LiveRequest) -> None:
+        folder = self.folder / f"{request.record:03}"
+        ours = not folder.is_symlink() and folder.stat().st_uid == os.getuid()
+        if not (ours and folders.claim(folder, request.rank)):
+            raise ValueError("the folder is another's")
+        requester = _Requester(connection)
+        self.done.clear()
+        self.has_recorded = True
+        self.current = LiveRecording(
+            folder, request, self.options, requester.tell, requester.stands, self.imported_torch
+        )
+        _thread.start_new_thread(self._record, (self.current, requester))
+
+    def _record(self, recording: LiveRecording, requester: _Requester) -> None:
+        recorded, text = False, ""
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            recorded = recording.run() is not None
+            text = recording.summary() if recorded else (recording.notes or ["nothing was recorded"])[-1]
+        except Exception as error:  # ours to bear: the program goes on without us
+            text = f"recording stopped: {type(error).__name__}: {error}"
+        finally:
+            if not recorded:
+                folders.unclaim(recording.folder, recording.request.rank)
+            self.current = None
+            self.done.set()
+            requester.over(text, recorded=recorded)
+
+
+class _Requester:
+    """Who requested a recording, at the other end of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.poll = connection, select.poll()
+        self.poll.register(connection, select.POLLIN)
+
+    def tell(self, text: str, *, steps: bool = False) -> None:
+        with suppress(OSError):
+            channel.send(self.connection, Progress(text, steps=steps))
+
+    def stands(self) -> bool:
+        """Whether the request still does: its end of the connection is open, and nothing more came of it."""
+        return not self.poll.poll(0)
+
+    def over(self, text: str, *, recorded: bool) -> None:
+        with suppress(OSError):
+            channel.send(self.connection, Progress(text, over=True, recorded=recorded))
+        self.connection.close()

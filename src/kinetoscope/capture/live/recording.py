@@ -1,0 +1,407 @@
+"""One request: the steps of this process timed, recorded, written and timed again, while it serves.
+
+A thread of ours does all of it. The threads that serve do no more than note the time at the boundaries of
+their steps, and nothing before a request or after it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.live.channel import LiveRequest
+from kinetoscope.capture.live.unlocked import first_used_here, unlocked
+from kinetoscope.capture.options import Options
+from kinetoscope.capture.process import environment
+from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession, TorchDevice
+from kinetoscope.capture.recorder.provisional import resident_bytes
+from kinetoscope.capture.steps.detector import Boundary, Signal, StepDetector
+from kinetoscope.capture.steps.sources import Sources
+from kinetoscope.capture.steps.timing import TIMED, TIMED_S
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording.folder import RankReport
+from kinetoscope.recording.manifest import RankRecord, StepTimings, TimedSteps
+
+# Ranges that serving engines put around each step: vLLM, SGLang, ATOM, xDiT, TensorRT-LLM.
+ENGINE_STEP = re.compile(
+    r"execute_(\d+_)?context_|execute_diffusion_|step\[|prefill\[|decode\[|\[Executor\] _forward_step"
+)
+# So many boundaries show what the steps are; on a GPU they are waited for so long, in seconds.
+PASSED, UNSEEN_S = 3, 10.0
+# Between two looks at the process's memory, and at whether the request still stands, in seconds.
+LOOK_S = 0.1
+# Work of the last step may still be running on a device when the step after it has begun.
+DRAINS_S = 0.1
+# A process without steps of a known kind is recorded for so long.
+WHOLE_S = 2.0
+# Kineto's events take so many times the memory, once a session is ended, that they took while it ran (144 MB
+# became 850 MB: 140,000 operators, torch 2.13 on a CPU).
+SWELLS = 6
+
+
+class ServedSession(KinetoSession):
+    """A session that any thread may end, and that ends and is written without Python's lock."""
+
+    result: int | None = None
+
+    def stop(self) -> None:
+        functions = unlocked()
+        if functions is None:
+            super().stop()
+            return
+        if self.captures is not None:
+            self.replays = self.captures.replays_seen()
+        self.result = functions.disable()
+        torch_private.profiler_stopped()
+
+    def _write(self, path: Path) -> None:
+        functions, result = unlocked(), self.result
+        if functions is None or result is None:
+            super()._write(path)
+            return
+        self.result = None
+        try:
+            functions.save(result, os.fsencode(path))
+        finally:
+            functions.free(result)
+
+
+class Boundaries:
+    """Where the steps of the threads that serve begin, by the host's clock.
+
+    Attributes:
+        times_ns: of the boundaries so far, by the clock that is counted on.
+        session: marks the steps, while it runs.
+        name: of what ticks.
+        enough: so many boundaries set ``reached``.
+    """
+
+    def __init__(
+        self,
+        captures: Captures,
+        wanted: str | None,
+        module_leads: Callable[[Hashable], None] = lambda key: None,
+    ) -> None:
+        self.module_leads = module_leads
+        # Prefill and decode call a model from two places: each call is a step, not a round of them.
+        self.captures, self.detector = captures, StepDetector(rounds=False, wanted=wanted)
+        self.lock = threading.RLock()
+        self.thread: int | None = None  # that has the engine's steps
+        self.times_ns: list[int] = []
+        self.name, self.kind = "", "whole"
+        self.session: KinetoSession | None = None
+        self.enough, self.reached = 1, threading.Event()
+        self.inside = False
+
+    def tick(self, signal: Signal, key: Hashable, name: str) -> None:
+        """Called by the sources of steps, in the thread whose step it is."""
+        now_ns, thread = time.perf_counter_ns(), threading.get_ident()
+        if signal == "request" or self.captures.threads.get(thread):
+            return  # a call of generate has as many steps as it makes tokens
+        with self.lock:
+            if self.inside:
+                return
+            self.inside = True
+            try:
+                if signal == "range" and ENGINE_STEP.match(name):
+                    self._engine(now_ns, thread, name)
+                elif self.thread is None:
+                    # Whichever thread: a server may have a new one for every request.
+                    boundary = self.detector.tick(signal, key, 0, name)
+                    if boundary is not None and boundary.role in ("leads", "step", "end"):
+                        self._of_leader(boundary, now_ns, name)
+            finally:
+                self.inside = False
+
+    def _engine(self, now_ns: int, thread: int, name: str) -> None:
+        if self.thread is None:
+            self.thread, self.name, self.kind = thread, re.split(r"[\d(\[]", name)[0], "range"
+            self.times_ns.clear()
+        if thread == self.thread:
+            self._boundary(now_ns)
+
+    def _of_leader(self, boundary: Boundary, now_ns: int, name: str) -> None:
+        if boundary.role == "leads":
+            self.name, self.kind = name, boundary.source[0]
+            if self.session is None:
+                self.times_ns.clear()
+            if self.kind == "module":
+                self.module_leads(boundary.source[1])
+        self._boundary(now_ns)
+
+    def _boundary(self, now_ns: int) -> None:
+        self.times_ns.append(now_ns)
+        if self.session is not None:
+            self.session.mark(len(self.times_ns) if len(self.times_ns) < self.enough else None)
+        if len(self.times_ns) >= self.enough and not self.reached.is_set():
+            self.reached.set()
+
+    def expect(self, more: int, session: KinetoSession | None = None) -> None:
+        """Set ``reached`` after so many boundaries more, which ``session`` marks."""
+        with self.lock:
+            self.enough, self.session = len(self.times_ns) + more, session
+            self.reached.clear()
+
+    def seconds(self, since: int) -> tuple[float, ...]:
+        """The steps since so many boundaries."""
+        times = self.times_ns[since:]
+        return tuple((ended - began) / 1e9 for began, ended in pairwise(times))
+
+
+class Tell(Protocol):
+    """Sends progress; ``steps``: those of the process are known now."""
+
+    def __call__(self, text: str, *, steps: bool = False) -> None: ...
+
+
+class LiveRecording:
+    """Records some steps of this process, in a thread of its own.
+
+    Args:
+        folder: of the recording, made by who requested it.
+        options: of `run`.
+        tell: sends progress to who requested it.
+        stands: whether the request still does.
+        imported_torch: the thread that did.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        request: LiveRequest,
+        options: Options,
+        tell: Tell,
+        stands: Callable[[], bool],
+        imported_torch: int,
+    ) -> None:
+        self.folder, self.request, self.options = folder, request, options
+        self.tell, self.stands, self.imported_torch = tell, stands, imported_torch
+        self.trace = folder / "trace" / f"rank{request.rank}.json"
+        self.own_trace = self.trace.with_suffix(".program.json")
+        self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
+        self.boundaries = Boundaries(self.device.captures, options.step, self._module_leads)
+        self.imports = ImportWatch()
+        self.sources = Sources(self.boundaries.tick, self.imports, wanted=options.step)
+        self.began_s = time.monotonic()
+        self.notes: list[str] = []
+        self.why = ""  # it is to end before its end
+        self.stopping = threading.Lock()
+        self.session: ServedSession | None = None  # that runs
+        self.ended: ServedSession | None = None  # that has run
+        self.before: tuple[float, ...] = ()
+        self.recorded: tuple[float, ...] = ()
+        self.after: tuple[float, ...] = ()
+        self.grown_bytes = 0
+        self.ended_s = self.written_s = 0.0
+        self.since = 0
+
+    def _module_leads(self, key: Hashable) -> None:
+        if self.options.step is None:
+            self.sources.follow_every_call(key)
+
+    def cut(self, why: str) -> None:
+        """End it soon, and keep what there is; from any thread."""
+        self.why = self.why or why
+        self.boundaries.reached.set()
+
+    def run(self) -> RankRecord | None:
+        """Record, write and report; None where nothing was recorded, the reason of which is the last note."""
+        if torch_private.profiler_runs():
+            self.notes.append("the program's own profiler is running; only one can at a time")
+            return None
+        self.trace.parent.mkdir(exist_ok=True)
+        foreign = ForeignProfilers(self._foreign_began, lambda: None, self.own_trace)
+        self.device.captures.install()
+        self.sources.install()
+        try:
+            return self._record()
+        finally:
+            self._stop()
+            self.sources.remove()
+            self.device.captures.remove()
+            foreign.remove()
+            self.imports.stop()
+
+    def _record(self) -> RankRecord | None:
+        self.tell("waiting for the server's steps")
+        found = self._found()
+        if self.why or not (found or self.device.has_clock()):
+            self.notes.append(
+                self.why
+                or f"no steps were seen in {self.request.seconds:g} s: has the server requests to answer?"
+            )
+            return None
+        if found:
+            self._say_steps()
+            since = len(self.boundaries.times_ns)
+            self._await(TIMED + 1, TIMED_S)
+            self.before = self.boundaries.seconds(since)
+        if not self._start():
+            return None
+        self._run_session(steps=self.request.steps if found else None)
+        if not self._write():
+            return None
+        if found and not self.why:
+            since = len(self.boundaries.times_ns)
+            self._await(TIMED + 1, TIMED_S / 2)
+            self.after = self.boundaries.seconds(since)
+        return self._report(found)
+
+    def _found(self) -> bool:
+        """Whether steps are known. Waits for them as long as the request allows; on a GPU, where a server may
+        replay graphs and call nothing else, less long."""
+        patience_s = min(UNSEEN_S, self._left_s()) if self.device.has_clock() else self._left_s()
+        self._await(PASSED, patience_s)
+        return len(self.boundaries.times_ns) >= PASSED
+
+    def _say_steps(self) -> None:
+        found_by = f"steps are found by {self.boundaries.kind}: {self.boundaries.name}"
+        self.tell(found_by, steps=True)
+
+    def _await(self, boundaries: int, seconds: float) -> None:
+        """Wait for so many boundaries, or seconds."""
+        self.boundaries.expect(boundaries)
+        until = time.monotonic() + seconds
+        while not self._over() and (left_s := until - time.monotonic()) > 0:
+            if self.boundaries.reached.wait(min(LOOK_S, left_s)):
+                return
+
+    def _left_s(self) -> float:
+        return self.began_s + self.request.seconds - time.monotonic()
+
+    def _over(self) -> bool:
+        if not self.why and not self.stands():
+            self.cut("the request was withdrawn")
+        return bool(self.why)
+
+    def _start(self) -> bool:
+        """Start the profiler, while no graph is captured."""
+        session = self.device.session(kind="full", any_thread=True, of=ServedSession)
+        assert isinstance(session, ServedSession)
+        with self.device.captures.lock:
+            if self.device.occupied() is not None:
+                self.notes.append("a CUDA graph is being captured: try again when the server has warmed up")
+                return False
+            with first_used_here(self.imported_torch):
+                session.prepare()
+            with self.stopping:
+                if self.why:
+                    session.start()
+                    session.stop()
+                    self.notes.append(self.why)
+                    return False
+                session.start()
+                self.session = session
+        return True
+
+    def _run_session(self, steps: int | None) -> None:
+        """Let the profiler run for so many steps; None: for a while."""
+        session, since, resident = self.session, len(self.boundaries.times_ns), resident_bytes()
+        most = self.options.budget_mb * 1_000_000 // SWELLS
+        if steps is None:
+            self.tell(f"no steps of a known kind: recording {WHOLE_S:g} s")
+            self.boundaries.expect(1 << 60)
+        else:
+            self.tell(f"recording {steps} steps")
+            # The step that runs is not recorded whole.
+            self.boundaries.expect(steps + 1, session)
+        until = time.monotonic() + WHOLE_S if steps is None else self.began_s + self.request.seconds
+        while not self.boundaries.reached.wait(LOOK_S):
+            self.grown_bytes = max(self.grown_bytes, resident_bytes() - resident)
+            if self.grown_bytes > most:
+                self.notes.append(
+                    f"the process had grown by {self.grown_bytes / 1e6:.0f} MB, which may become {SWELLS} "
+                    f"times as much while it is written; --budget allows {self.options.budget_mb} MB"
+                )
+                break
+            if time.monotonic() > until or self._over():
+                break
+        self.ended_s = time.monotonic()
+        self.grown_bytes = max(self.grown_bytes, resident_bytes() - resident)
+        self.recorded = self.boundaries.seconds(since)[:steps] if steps else ()
+        self.since = since
+        if steps is not None and len(self.recorded) < steps:
+            why = self.why or ("" if self.notes else f"{self.request.seconds:g} s had passed (--seconds)")
+            self.notes.append(f"recorded {len(self.recorded)} of {steps} steps{f': {why}' if why else ''}")
+        if not self.why:
+            time.sleep(DRAINS_S)
+
+    def _foreign_began(self) -> None:
+        """The program starts a profiler itself, in this thread: it is its turn, at once."""
+        self.cut("the program started a profiler of its own")
+        self._stop()
+
+    def _stop(self) -> None:
+        """End the session that runs; the first call counts."""
+        with self.stopping:
+            session, self.session = self.session, None
+            if session is not None:
+                with self.boundaries.lock:
+                    self.boundaries.session = None
+                    session.running = None  # a step that is cut short is none
+                session.stop()
+                self.ended = session
+
+    def _write(self) -> bool:
+        self.tell("writing")
+        with self.device.captures.lock:
+            self._stop()
+        try:
+            assert self.ended is not None
+            self.ended.export(self.trace)
+        except OSError as error:
+            self.notes.append(f"the recording could not be written: {error.strerror or error}")
+            return False
+        self.written_s = time.monotonic()
+        return True
+
+    def _report(self, found: bool) -> RankRecord:
+        record = RankRecord(
+            rank=self.request.rank,
+            pid=os.getpid(),
+            host=os.uname().nodename,
+            trace=self.trace.relative_to(self.folder).as_posix(),
+            steps=StepTimings(
+                found_by=self.boundaries.kind,
+                step_name=self.boundaries.name or None,
+                unprofiled_s=self.before,
+                profiled_s=self.recorded,
+                first_step=self.since if self.recorded else None,
+                warmup_steps=self.since,
+                before=_timed(self.before),
+                recorded=_timed(self.recorded),
+                after=_timed(self.after),
+            ),
+            recording_ended=True,
+            exit="ok" if not self.why else "running",
+            wall_s=time.monotonic() - self.began_s,
+            notes=tuple(self.notes),
+        )
+        with suppress(OSError):
+            folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe()))
+        return record
+
+    def summary(self) -> str:
+        """The steps' times before, during and after the recording, and its price in time and memory."""
+        times = (("before", self.before), ("recorded", self.recorded), ("after", self.after))
+        steps = ", ".join(f"{1e3 * median(seconds):.2f} ms {name}" for name, seconds in times if seconds)
+        return (
+            f"{len(self.recorded)} steps{f', a step {steps}' if steps else ''}; written "
+            f"{self.written_s - self.ended_s:.1f} s after the last, "
+            f"{self.trace.stat().st_size / 1e6:.1f} MB; "
+            f"memory grew by {self.grown_bytes / 1e6:.0f} MB while they ran"
+        )
+
+
+def _timed(seconds: Sequence[float]) -> TimedSteps | None:
+    return TimedSteps(step_s=tuple(seconds), host_s=tuple(seconds)) if seconds else None

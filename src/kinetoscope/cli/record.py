@@ -1,0 +1,36 @@
+"""`kinetoscope record`: some steps of a server, recorded while it serves."""
+
+from __future__ import annotations
+
+import argparse
+
+from kinetoscope.cli import _options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "target",
+        nargs="?",
+        metavar="PID|DIR",
+        help="the server's process or one that started it, or the folder that `run --on-request` named "
+        "(default: the one server that waits)",
+    )
+    add("--steps", type=int, default=200, metavar="N", help="steps to record (default 200)")
+    add(
+        "--seconds",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="end after so many seconds at the latest, requests to the server or not (default 60)",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    from kinetoscope.capture.live.requester import record
+    from kinetoscope.capture.process.launch import shown
+
+    folder = record(arguments.target, arguments.steps, arguments.seconds, _options.progress)
+    _options.progress(f"next: kinetoscope report {shown(folder)} -o report.html")
+    print(shown(folder))
+    return 0

@@ -1,0 +1,104 @@
+"""What waits to be recorded: who may ask, and what is not a request."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kinetoscope.capture.live import channel
+from kinetoscope.capture.live.channel import Greeting, LiveRequest
+from kinetoscope.capture.live.listener import Listener
+from kinetoscope.capture.options import Options
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+
+
+@pytest.fixture
+def listener(tmp_path: Path):
+    pytest.importorskip("torch")
+    waiting = Listener(tmp_path, Options(on_request=True))
+    waiting._resume()  # without what begin() registers for forks, for good
+    yield waiting
+    waiting.end("ok")
+
+
+def place(folder: Path) -> channel.Listening:
+    (found,) = [one for one in channel.listening() if one.mark == channel.mark(folder)]
+    return found
+
+
+def answer(folder: Path, sent: bytes) -> bytes:
+    connection = channel.connected(place(folder))
+    assert connection is not None
+    with connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(4096), b""))
+
+
+def greeting(folder: Path) -> Greeting:
+    said = answer(folder, msgspec.json.encode(LiveRequest()) + b"\n")
+    return msgspec.json.decode(said, type=Greeting)
+
+
+def test_a_process_says_who_it_is(listener: Listener, tmp_path: Path) -> None:
+    said = greeting(tmp_path)
+    assert (said.pid, Path(os.fsdecode(said.folder)), said.busy) == (os.getpid(), tmp_path, False)
+    assert said.command == tuple(sys.orig_argv)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"record": "../../etc"}\n',
+        b'{"record": -1}\n',
+        b'{"record": 1, "steps": 0}\n',
+        b'{"record": 1, "steps": 1e99}\n',
+        b'{"record": 1, "seconds": NaN}\n',
+        b'{"record": 1, "folder": "/tmp"}\n',
+        b'{"record": 7, "steps": 1, "seconds": 1}\n',  # a folder that the requester has not made
+        b"[" * 60_000 + b"\n",
+        b"x" * 300_000,
+        bytes(range(256)) * 8 + b"\n",
+    ],
+)
+def test_what_is_no_request_is_not_answered_and_harms_nothing(
+    listener: Listener, tmp_path: Path, sent: bytes
+) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has closed while we were sending
+        assert answer(tmp_path, sent) == b""
+    assert not list(tmp_path.iterdir())
+    assert greeting(tmp_path).pid == os.getpid()
+
+
+def test_a_folder_that_a_link_stands_for_is_not_recorded_into(
+    listener: Listener, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (tmp_path / "001").symlink_to(elsewhere)
+    request = LiveRequest(record=1, steps=1, seconds=1)
+    assert answer(tmp_path, msgspec.json.encode(request) + b"\n") == b""
+    assert not list(elsewhere.iterdir())
+
+
+def test_names_of_other_sockets_are_none_of_ours(tmp_path: Path) -> None:
+    table = tmp_path / "unix"
+    ours = "@kinetoscope/12/0123456789abcdef/0123456789abcdef"
+    rows = (ours, "@kinetoscope/../etc/x", "@kinetoscope/12/0123/45", "/run/x.sock", f"{ours}0", "")
+    table.write_text("Num RefCount\n" + "".join(f"0000: 00000002 00000000 0001 01 1 {row}\n" for row in rows))
+    assert [one.pid for one in channel.listening(table)] == [12]
+
+
+def test_who_waits_no_more_is_not_listed(listener: Listener, tmp_path: Path) -> None:
+    place(tmp_path)
+    listener.end("ok")
+    assert channel.mark(tmp_path) not in {one.mark for one in channel.listening()}
