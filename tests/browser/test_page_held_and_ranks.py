@@ -176,7 +176,7 @@ def test_an_allocation_leads_to_its_line_and_survives_a_reload(opened: Open, pea
 def test_a_thousand_ranks_have_a_page_of_their_own(opened: Open, listing: RanksListing) -> None:
     page = opened(html.render_ranks(listing))
     assert page.locator(".top nav a").all_inner_texts() == ["Ranks"]
-    assert page.inner_text("h1").startswith("Rank 2 is waited for")
+    assert page.inner_text("h1").startswith("Rank 2 (GPU")
     page.focus(".painted canvas")
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)

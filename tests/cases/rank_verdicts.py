@@ -11,8 +11,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from kinetoscope.analysis.ranks.comparison import RankVerdict, compare
+from kinetoscope.analysis.ranks.comparison import compare
 from kinetoscope.analysis.ranks.parts import RankPart, part
+from kinetoscope.analysis.ranks.verdict import RankVerdict
 from kinetoscope.trace.read import read
 from rank_jobs import CAUSES, jobs
 from rank_sets import Job, recorded

@@ -165,7 +165,7 @@ def of_reports(job: Job, step: int) -> IdealRow:
     return staged(
         with_waiting(table, {}),
         pl.DataFrame(computed, names, orient="row").with_columns(pl.lit("0").alias("step")),
-    )
+    ).row
 
 
 def ours_and_theirs(folder: Path, name: str) -> Iterator[tuple[str, float, float]]:

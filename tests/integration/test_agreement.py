@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import statistics
 from pathlib import Path
 
 import pytest
 
+from kinetoscope.analysis.replay.what_if import asked
+from kinetoscope.comparison.counts import counts
 from kinetoscope.document import Report
 from kinetoscope.document.collect.findings import listing
+from kinetoscope.document.collect.kernels import listing as by
+from kinetoscope.document.collect.replay import what_if_listing
 from kinetoscope.document.collect.report import build
 from kinetoscope.render.blocks import plain
 from kinetoscope.sources.run import LoadedRun, load
@@ -42,6 +48,53 @@ def test_kernels_and_their_time_are_as_many_in_every_table(report: Report) -> No
     for rows in (report.categories, report.devices):
         assert sum(row.device_time_us for row in rows) == pytest.approx(time)
     assert sum(op.launches for row in report.kernels for op in row.ops) == launches
+
+
+def test_the_verbs_count_what_the_report_counts(loaded: LoadedRun, report: Report) -> None:
+    if not report.devices:
+        pytest.skip("no device worked")
+    by_kernel, by_category = (by(loaded, key, None) for key in ("kernel", "category"))
+    assert [(row.name, row.short_name, row.launches) for row in by_kernel.rows] == [
+        (row.name, row.short_name, row.launches) for row in report.kernels
+    ]
+    assert {row.name: row.launches for row in by_category.rows} == {
+        row.category: row.launches for row in report.categories
+    }
+    assert by_kernel.device_time_us == pytest.approx(sum(row.device_time_us for row in report.kernels))
+
+
+def test_counts_of_check_and_history_are_those_of_the_steps(loaded: LoadedRun, report: Report) -> None:
+    counted = counts(loaded)
+    shown = {
+        rank: [step.launches for step in report.steps if step.rank == rank]
+        for rank in {step.rank for step in report.steps}
+    }
+    if shown:
+        assert counted["launches"] == max(statistics.median_low(each) for each in shown.values())
+    if report.compilation is not None:
+        assert counted["graph_breaks"] == len(report.compilation.graph_breaks)
+        assert counted["recompilations"] == len(report.compilation.recompilations)
+
+
+def test_the_title_and_the_launches_below_it_add_up(report: Report) -> None:
+    titles = [row.title for row in report.findings if row.rule == "overhead-bound"]
+    for title in titles:
+        said = re.search(r"launching (\d+) \w.*? each(?: and (\d+) copies)?", title)
+        assert said is not None
+        kernels, others = said.groups()
+        launched = sum(row.launches * row.work_per_launch for row in report.launching)
+        assert int(kernels) + int(others or 0) == pytest.approx(launched / max(1, len(report.steps)), abs=1)
+
+
+def test_one_step_has_one_time(loaded: LoadedRun, report: Report) -> None:
+    if not report.steps or report.replay is None or report.as_it_runs is not None:
+        pytest.skip("no steps as they were recorded")
+    times = [step.duration_us for step in report.steps]
+    assert min(times) <= report.replay.recorded_us <= max(times)
+    assert report.replay.savings_of_us == pytest.approx(statistics.fmean(times), rel=0.001)
+    found = what_if_listing(loaded, asked())
+    assert found is not None
+    assert found.replay.step_us == pytest.approx(report.replay.step_us)
 
 
 def test_idle_time_by_cause_is_the_devices_idle_time(report: Report) -> None:
@@ -86,3 +139,15 @@ def test_no_title_promises_a_time_of_its_own(report: Report) -> None:
     for row in report.findings:
         if row.affected_us:
             assert plain([row.title]).count(" ms") == 0, row.title
+
+
+@pytest.mark.parametrize(
+    "path", [FIXTURES / "h200_breaks", *sorted((FIXTURES / "compile-logs").glob("*.log.gz"))]
+)
+def test_compiling_is_counted_the_same_by_gates_and_reports(path: Path) -> None:
+    run = load(path)
+    facts, counted = build(run).compilation, counts(run)
+    assert facts is not None
+    assert counted["graph_breaks"] == len(facts.graph_breaks)
+    assert counted["recompilations"] == len(facts.recompilations)
+    assert counted["compile_failures"] == len(facts.failures)

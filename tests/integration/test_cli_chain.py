@@ -11,7 +11,7 @@ def test_the_founding_articles_chain_as_a_tree():
     done = kinetoscope("kernels", SMALL, "--chain", "nvjet")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    names = ["ProfilerStep#", "matmul_add", "aten::matmul", "aten::mm", "cuLaunchKernelEx", "nvjet_sm90"]
+    names = ["ProfilerStep#", "matmul_add", "aten::matmul", "aten::mm", "cuLaunchKernelEx", "nvjet_tst"]
     rows = [next(i for i, line in enumerate(lines) if f"{name}" in line and i > 1) for name in names]
     assert rows == list(range(rows[0], rows[0] + 6))
     indents = [len(lines[row]) - len(lines[row].lstrip(" └─")) for row in rows]

@@ -32,6 +32,18 @@ def test_fixture(kinetoscope):
     with kinetoscope(max_ops=1):
         x.sin()
         x.cos()
+
+@pytest.mark.kinetoscope(max_graph_breaks=0)
+def test_break():
+    @torch.compile(backend="eager")
+    def f(x):
+        print("a break")
+        return x + 1
+    f(torch.ones(3))
+
+@pytest.mark.kinetoscope(max_lauches=3)
+def test_misspelt():
+    torch.ones(3)
 """
 
 
@@ -47,14 +59,18 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     spread = () if workers == "0" else ("-p", "xdist", "-n", workers)
     words = ("-p", "kinetoscope.integrations.pytest_plugin", "--strict-markers", *spread)
     done = pytester.runpytest_subprocess(*words, timeout=110)
-    done.assert_outcomes(passed=1, failed=2)
+    done.assert_outcomes(passed=1, failed=4)
     done.stdout.fnmatch_lines_random(
         [
             "kinetoscope: max_ops=0: operators called: *",
             "kinetoscope: max_ops=1: operators called: 2",
             "    aten::sin, 1 times (*test_limits*.py:*)",
+            "kinetoscope: max_graph_breaks=0: graph breaks: 1",
+            "kinetoscope: there is no limit 'max_lauches'",
         ]
     )
+    done.stdout.no_fnmatch_line("*torch.__trace*")  # the compile log is the recording's
+    done.stdout.no_fnmatch_line("*Error*")  # no failure is a traceback of the plugin's own
 
 
 def test_importing_the_pytest_plugin_loads_nothing_else() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import kinetoscope
+from kinetoscope.capture.process.whole_run import Tree
+from kinetoscope.findings import registry
+from kinetoscope.recording.whole_run import WholeRun
+from kinetoscope.sources.run import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "h200_rare_steps"
 
@@ -65,3 +71,39 @@ def test_savings_are_of_the_mean_step() -> None:
     report = kinetoscope.load(FOLDER / "collecting").report()
     assert report.replay is not None
     assert report.replay.savings_of_us == pytest.approx(statistics.mean(steps_us("collecting")))
+
+
+def test_what_the_whole_run_shows_is_named_where_nothing_that_was_timed_is_the_cause() -> None:
+    run = load(FOLDER / "collecting")
+    assert run.manifest is not None
+    (rank,) = run.manifest.ranks
+    steps = rank.steps
+    assert steps.before is not None
+    assert steps.after is not None
+    unknown = replace(
+        steps,
+        before=replace(steps.before, gc_s=(), data_s=(), sync_s=()),
+        after=replace(steps.after, gc_s=(), data_s=(), sync_s=()),
+    )
+    tree, now_s = Tree(), 0.0
+    for _epoch in range(4):
+        for _ in range(60):
+            now_s += 0.02
+            tree.add([("train.py", "train", 3), ("", "", 5)], "timed", now_s, 0.02)
+        for _ in range(40):
+            now_s += 0.02
+            tree.add(
+                [("train.py", "train", 3), ("", "", 9), ("train.py", "evaluate", 20)], "after", now_s, 0.02
+            )
+    places, nodes = tree.written()
+    known = dataclasses.replace(
+        run,
+        manifest=replace(run.manifest, ranks=(replace(rank, steps=unknown),)),
+        watched={rank.rank: WholeRun(places=places, nodes=nodes)},
+    )
+    (found,) = [one for one in registry.find(known) if one.rule == "rare-long-steps"]
+    assert "probably evaluate (train.py:20)" in found.title
+    assert "4 times or more" in found.advice
+    assert found.saving.us > 0
+    unwatched = registry.find(dataclasses.replace(known, watched={}))
+    assert not any("evaluate" in one.title for one in unwatched)

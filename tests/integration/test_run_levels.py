@@ -11,7 +11,7 @@ from programs import Programs, Run
 from step_programs import EXPECTED, script
 
 # Of each kind the others are tried where time does not matter.
-QUICK = ("cleanrl", "sb3", "flip_test", "heun", "epochs", "wgan", "dqn")
+QUICK = ("cleanrl", "sb3", "flip_test", "heun", "epochs", "wgan", "dqn", "pipeline", "replays", "twice")
 
 
 @pytest.mark.parametrize(

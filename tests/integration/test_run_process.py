@@ -211,3 +211,14 @@ def test_careful_leaves_the_compile_log_out(programs: Programs):
     assert run.status == 0
     assert run.manifest["options"]["careful"]
     assert "compile_log" not in run.rank
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(2)", "sys.exit(0)"])
+def test_a_program_that_ends_before_any_op_is_one_line_and_no_report(programs: Programs, ending: str):
+    script = programs.write(f"import sys, torch\n{ending}\n")
+    run = programs.record(str(script))
+    assert "before it called an op of torch: there is nothing to report" in run.err
+    assert "The recording" not in run.err
+    assert "no steps were found" not in run.err
+    with_work = programs.record(str(programs.write("import torch\ntorch.ones(3)\n")))
+    assert "nothing to report" not in with_work.err

@@ -36,13 +36,13 @@ class Slow(Dataset):
         time.sleep(0.004)
         return torch.ones(32)
 
-methods = vars(torch.Tensor).get("item"), list(gc.callbacks)
+callbacks = list(gc.callbacks)
 for batch in DataLoader(Slow()):
     loss = model(batch).sum()
     loss.backward()
     optimizer.step()
     loss.item()
-print((vars(torch.Tensor).get("item"), gc.callbacks) == methods)
+print("item" not in vars(torch.Tensor) and gc.callbacks == callbacks)
 """
     )
     run = programs.record(str(script))

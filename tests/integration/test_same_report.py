@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import job_simulator
 import rank_sets
+from job_sets import HSDP
 from rank_sets import Fault, Job
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -19,6 +22,11 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 JOBS = {
     "parallel": Job("two groups", 4, 2, steps=3, fault=Fault(3, "kernel")),
     "pipeline": Job("pipeline", 4, steps=2, way="pipeline", fault=Fault(1, "clocks")),
+}
+# Ranks of one host that are alike slow, and a link, in groups that overlap.
+SIMULATED = {
+    "a slow host": replace(HSDP, steps=2, layers=2, fault=job_simulator.Fault("device", (4, 5, 6, 7), 1.3)),
+    "a slow link": replace(HSDP, steps=2, layers=2, fault=job_simulator.Fault("link", (0, 1, 2, 3), 5.0)),
 }
 PROGRAM = """
 import sys
@@ -30,9 +38,12 @@ for suffix in ("json", "md", "html", "txt"):
     if len(inputs) > 1:
         ranks = inputs if environ["PYTHONHASHSEED"] == "1" else inputs[::-1]
         main(["report", *ranks, "--engine", "local", "-o", f"{folder}/ranks.{suffix}"])
-for verb in ("findings", "kernels", "graphs"):
-    sys.stdout = open(f"{folder}/{verb}.json", "w")
-    main([verb, *inputs, "--json"])
+for name, words in {
+    "findings": ["findings", *inputs], "kernels": ["kernels", *inputs], "graphs": ["graphs", *inputs],
+    "diff": ["diff", inputs[0], inputs[-1]],
+}.items():
+    sys.stdout = open(f"{folder}/{name}.json", "w")
+    main([*words, "--json"])
     sys.stdout.close()
 """
 
@@ -50,20 +61,21 @@ def made(folder: Path, inputs: list[Path], seed: int) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-SLOW = ("pipeline", "h200-dist/ddp_loader", "one rank")
+SLOW = ("pipeline", "h200-dist/ddp_loader", "one rank", *SIMULATED)
 
 
 @pytest.mark.parametrize("name", ["parallel", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_a_report_is_the_same_in_two_processes(name: str, tmp_path: Path) -> None:
     inputs = tmp_path / "inputs"
     inputs.mkdir()
-    if name in JOBS:
-        traces = {f"rank{rank}.json": json.dumps(trace) for rank, trace in rank_sets.recorded(JOBS[name])}
+    if name in JOBS or name in SIMULATED:
+        found = rank_sets.recorded(JOBS[name]) if name in JOBS else job_simulator.recorded(SIMULATED[name])
+        traces = {f"rank{rank}.json": json.dumps(trace) for rank, trace in found}
         for file, text in traces.items():
             (inputs / file).write_text(text)
     else:
-        found = f"{name}_rank*" if "/" in name else "h200-dist/fsdp_none_rank0*"
-        for path in FIXTURES.glob(found):
+        pattern = f"{name}_rank*" if "/" in name else "h200-dist/fsdp_none_rank0*"
+        for path in FIXTURES.glob(pattern):
             (inputs / path.name).write_bytes(path.read_bytes())
     files = sorted(inputs.iterdir())
     first, second = made(tmp_path / "a", files, 1), made(tmp_path / "b", files, 2)

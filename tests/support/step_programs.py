@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import loop_programs as loops
+
 HEAD = """
 import time
 from statistics import median
@@ -492,6 +494,10 @@ def _steps(source: str, optimizer: str) -> Expected:
     )
 
 
+def _call(source: str, what: str, event: str, each: int) -> Expected:
+    return Expected(source, "module", f"one call of {what}", (event, each))
+
+
 WHOLE = r"one iteration of 5 Adam.step\(\) and 1 RMSprop.step\(\) of another optimizer"
 EXPECTED: dict[str, Expected] = {
     "cleanrl": _iterates(CLEANRL, 8, "Sequential", r"4 Adam.step\(\)", "Adam", 4),
@@ -518,6 +524,37 @@ EXPECTED: dict[str, Expected] = {
     "dagger": _steps(DAGGER, "Adam"),
     "lbfgs": _steps(LBFGS, "LBFGS"),
     "distillation": _steps(DISTILLATION, "Adam"),
+    "pipeline": _call(
+        loops.PIPELINE, r"Pipeline.__call__ in the loop at pipeline.py:\d+", "aten::linear", 25
+    ),
+    "documents": _call(loops.DOCUMENTS, r"perplexity in the loop at documents.py:\d+", "aten::item", 1),
+    "evaluations": _call(loops.EVALUATIONS, r"Sequential under evaluate \(.*\)", "aten::argmax", 1),
+    "serving": _call(loops.SERVING, r"Sequential under Server.answer \(.*\)", "aten::stack", 1),
+    "search": Expected(loops.SEARCH, "loop", r"one pass of the loop at search.py:\d+", ("aten::randn", 1)),
+    "simulation": Expected(
+        loops.SIMULATION, "loop", r"one pass of the loop at simulation.py:\d+", ("aten::square", 1)
+    ),
+    "replays": Expected(
+        loops.REPLAYS,
+        "graph",
+        r"one replay of a CUDA graph under Engine.decode \(replays.py:\d+\)",
+        ("aten::relu", 4),
+    ),
+    "twice": Expected(
+        loops.TWICE,
+        "optimizer",
+        r"one iteration of 2 Adam.step\(\) and 1 RMSprop.step\(\) of another optimizer",
+        ("Optimizer.step#Adam.step", 2),
+    ),
+    "meta": Expected(
+        loops.META,
+        "optimizer",
+        r"one iteration of 6 SGD.step\(\) and 1 Adam.step\(\) of another optimizer",
+        ("Optimizer.step#SGD.step", 6),
+    ),
+    "td3": _steps(loops.TD3, "Adam"),
+    "towers": Expected(loops.TOWERS, "optimizer", r"one AdamW.step\(\)", ("Optimizer.step#AdamW.step", 2)),
+    "truncated": _steps(loops.TRUNCATED, "SGD"),
 }
 
 

@@ -63,8 +63,8 @@ export interface Column {
   kind: "bar" | "bytes" | "category" | "change" | "count" | "name" | "number" | "share" | "text" | "time" | "words";
   style: string; noun: string; only: "" | "page" | "screen";
 }
-/** Command lines worth typing, each with what it shows; at least ``width`` columns for that. */
-export interface Commands { type: "Commands"; items: [string, string][]; width: number; }
+/** Command lines worth typing, each with what it shows; never folded or shortened. */
+export interface Commands { type: "Commands"; items: [string, string][]; }
 /** ``glossary``: what each op of the graphs does. */
 export interface Compilation {
   torch: string | null; sources: LogSource[]; frames: Frame[]; stretches: PhaseSpan[];
@@ -153,8 +153,9 @@ export interface FindingRow {
   of_the_profiler: boolean; saving_bytes: number; saving_bytes_at_most: boolean; saving_basis: string;
   evidence: Evidence[]; advice: string; source: string | null; lines: string[];
   saving_on_critical_path: boolean; share_of_step: number; snippet: string | null; proof: string | null;
-  ranks: number[]; measured_saving_us: number | null; measured_interval_us: [number, number] | null;
-  measured_basis: string | null; measured_verdict: string | null;
+  proof_lacks: string | null; ranks: number[]; measured_saving_us: number | null;
+  measured_interval_us: [number, number] | null; measured_basis: string | null;
+  measured_verdict: string | null;
 }
 /** How many times the recorded batch fits. */
 export interface Fits {
@@ -410,10 +411,12 @@ export interface RankRow {
   exposed_waiting_us: number; exposed_transfer_us: number; bubble_us: number; blamed_us: number;
   cause: string | null; detail: string; damages: string[];
 }
-/** ``status``: even | straggler | turns | unknown. */
+/** ``status``: even | straggler | link | turns | unknown. */
 export interface RankVerdict {
   status: string; rank: number | null; share_of_waiting: number; cause: string | null; detail: string;
-  why: string;
+  why: string; ranks: number[]; listed: string; scope: string; hosts: string[]; devices: number[];
+  stage: number | null; cost_us: number | null; cost_share: number | null; path: string; peer_path: string;
+  steps: number | null;
 }
 /** A comparison of ranks that were recorded together. */
 export interface Ranks {
@@ -563,7 +566,7 @@ export interface StepTimesRow {
 export interface Table {
   type: "Table"; columns: Column[];
   rows: ((string | number | null | Text | (string | number | Text | Segment)[])[])[]; more: number;
-  noun: string; leave: number[] | null; heads: boolean; whole: boolean; names_absent: boolean;
+  noun: string; leave: number[] | null; heads: boolean; whole: boolean;
 }
 /** Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs, …) where links exist; a stack is its lines, a part that of a page. */
 export interface Text {

@@ -68,6 +68,7 @@ def ask(request: Request) -> BenchResult:
         KinetoscopeError: the worker raised it.
         ProgramError: the worker died.
     """
+    notes = busy_machine()
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         question, answer = Path(folder, "request.json"), Path(folder, "result.json")
         question.write_bytes(msgspec.json.encode(request))
@@ -81,7 +82,19 @@ def ask(request: Request) -> BenchResult:
     if result.error is not None:
         what, where, hint = result.error
         raise KinetoscopeError(what, where=where, hint=hint)
-    return result
+    return msgspec.structs.replace(result, notes=(*notes, *result.notes))
+
+
+def busy_machine() -> tuple[str, ...]:
+    """A note where more wants to run than there are cores; none where the load is not known."""
+    try:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    except (OSError, AttributeError):
+        return ()
+    if load <= cores:
+        return ()
+    text = f"the machine was busy, a load of {load:.1f} on {cores} cores, when measuring began"
+    return (f"{text}: times on the host are longer and spread more than on a quiet one",)
 
 
 def command(request: Path, result: Path) -> list[str]:

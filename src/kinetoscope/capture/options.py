@@ -23,8 +23,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     range: Annotated[str | None, "record only inside torch.profiler.record_function(NAME)"] = None
     step: Annotated[
         str | None,
-        "what a step is: iteration, optimizer, request, module, compiled or range, or the name of a module's "
-        "class or attribute, of an optimizer's class or of a range (`kinetoscope steps` lists them)",
+        "what a step is: iteration, optimizer, request, module, compiled, graph, range or loop, or the name "
+        "of a module's class or attribute, an optimizer's class or a range (`kinetoscope steps` lists them)",
     ] = None
     shapes: Annotated[bool, "record the shapes of operators' inputs"] = False
     stacks: Annotated[bool, "record Python stacks"] = False

@@ -6,24 +6,25 @@ import argparse
 
 from kinetoscope.cli import _options
 
+STYLES = {"ok": "green", "missing": "bold red", "note": "yellow"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.as_json(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    import json
-    from dataclasses import asdict
-
     from kinetoscope.capture.checkup import checkup
+    from kinetoscope.render.blocks import Labelled, Text, line
 
-    findings = checkup()
-    if arguments.json:
-        print(json.dumps({"checks": [asdict(finding) for finding in findings]}, indent=2))
-        return 0
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
-        print(f"{finding.state:<7}  {finding.name:<{width}}  {finding.text}")
-        if finding.hint:
-            print(f"{'':<7}  {'':<{width}}  hint: {finding.hint}")
+    checks = checkup()
+    width = max(len(check.name) for check in checks)
+    rows = [
+        (
+            Text(f"{check.state:<7}  {check.name:<{width}}", STYLES[check.state]),
+            (line(check.text), *([line(f"hint: {check.hint}", style="dim")] if check.hint else [])),
+        )
+        for check in checks
+    ]
+    _options.answer(arguments, {"checks": checks}, lambda: [Labelled(tuple(rows))], as_page=True)
     return 0

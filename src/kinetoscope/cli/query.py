@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     if arguments.tables:
-        return _list_tables(as_json=arguments.json)
+        return _list_tables(arguments)
     from kinetoscope.errors import UsageError
 
     if arguments.input is None or arguments.sql is None:
@@ -72,21 +72,14 @@ def _shown(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _list_tables(*, as_json: bool) -> int:
-    import msgspec
-
+def _list_tables(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.query import TABLES
+    from kinetoscope.views.query import columns
 
-    if as_json:
-        rows = [
-            {"table": table, "column": name, "type": str(column.dtype), "meaning": column.meaning}
-            for table, columns in TABLES.items()
-            for name, column in columns.items()
-        ]
-        print(msgspec.json.encode(rows).decode())
-        return 0
-    for table, columns in TABLES.items():
-        print(f"{table}")
-        for name, column in columns.items():
-            print(f"  {name:<20} {column.dtype!s:<8} {column.meaning}".rstrip())
+    rows = [
+        {"table": table, "column": name, "type": str(column.dtype), "meaning": column.meaning}
+        for table, known in TABLES.items()
+        for name, column in known.items()
+    ]
+    _options.answer(arguments, rows, lambda: columns(rows))
     return 0

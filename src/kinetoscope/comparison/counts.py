@@ -137,7 +137,7 @@ def _usual(trace: Trace, events: pl.DataFrame, measure: pl.Expr | None = None) -
 
 
 _COMPILING: dict[str, Callable[[CompiledProgram], float]] = {
-    "graph_breaks": lambda log: sum(row.count for row in log.graph_breaks),
+    "graph_breaks": lambda log: len(log.graph_breaks),  # places, as in reports
     "recompilations": lambda log: sum(row.count for row in log.recompilations),
     "compile_failures": lambda log: sum(frame.status in ("failed", "skipped") for frame in log.frames),
     "graphs": lambda log: len(log.graphs),

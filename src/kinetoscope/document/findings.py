@@ -54,6 +54,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     share_of_step: float = 0.0
     snippet: str | None = None
     proof: str | None = None
+    proof_lacks: str | None = None
+    """The file or folder that ``proof`` needs and that is not here, as of a recording from elsewhere."""
     ranks: list[int] = []
     measured_saving_us: float | None = None
     measured_interval_us: tuple[float, float] | None = None

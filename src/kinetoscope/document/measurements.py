@@ -79,6 +79,7 @@ class ReplayListing(msgspec.Struct, frozen=True):
     graphs: list[ReplayedGraph]
     has_counters: bool
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class AutotuneRow(msgspec.Struct, frozen=True):
@@ -111,3 +112,4 @@ class AutotuneListing(msgspec.Struct, frozen=True):
     promises: list[PromiseRow]
     applied: Applied | None
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()

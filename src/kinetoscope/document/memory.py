@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.memory.headroom import Fits
+from kinetoscope.document.findings import FindingRow
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,3 +193,5 @@ class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
     unread: list[str] = []
     memory: list[MemoryRow] = []
     """By the traces' own events, where those were recorded."""
+    frees: list[FindingRow] = []
+    """The findings whose advice frees memory at the peak, each by itself: they do not add up."""

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.ranks.comparison import RankVerdict as RankVerdict
 from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
 from kinetoscope.analysis.ranks.step_times import Paces as Paces
+from kinetoscope.analysis.ranks.verdict import RankVerdict as RankVerdict
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
 
 

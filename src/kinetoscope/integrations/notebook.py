@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import KinetoscopeError, UsageError
 
 if TYPE_CHECKING:
-    from kinetoscope.api import Run
-    from kinetoscope.types import Difference
+    from kinetoscope.api import Diff, Run
 
 NAME = "kinetoscope_run"
 MOST = 400  # times that a cell is run until its steps are recorded
 
 
 class CellResult(Protocol):
-    """The result of a cell that a shell ran; ``raise_error`` raises what the cell raised."""
+    """The result of a cell that a shell ran; the shell has shown the traceback of one that failed."""
 
-    def raise_error(self) -> None: ...
+    @property
+    def success(self) -> bool: ...
 
 
 class Shell(Protocol):
@@ -38,6 +39,10 @@ class Shell(Protocol):
     def register_magic_function(
         self, func: Callable[..., object], magic_kind: str, magic_name: str
     ) -> None: ...
+
+
+class _CellFailed(Exception):
+    """The cell raised, and the shell has shown what."""
 
 
 class _Arguments(argparse.ArgumentParser):
@@ -60,15 +65,22 @@ class Magics:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    def cell(self, line: str, cell: str) -> Run:
+    def cell(self, line: str, cell: str) -> Run | None:
         """``%%kinetoscope [--steps N] [--stacks] [--shapes] [--memory] [--out DIR]``
 
-        Records the cell, and shows the report. With ``--steps`` the cell is one step: it is run until so many
-        were recorded; without, it is run once, and its loop's steps are found as ``kinetoscope run`` does.
+        Records the cell, and shows the report: its page in a notebook, its text in a terminal. With
+        ``--steps`` the cell is one step: it is run until so many were recorded; without, it is run once, and
+        its loop's steps are found as ``kinetoscope run`` does.
+
+        Returns:
+            None where the cell or the line is wrong, which is on the screen then.
         """
         from kinetoscope.capture.api import profile
 
-        options = _parser().parse_args(shlex.split(line))
+        try:
+            options = _parser().parse_args(shlex.split(line))
+        except UsageError as error:
+            return _refuse(error)
         out: Path = options.out or Path(tempfile.mkdtemp(prefix="kinetoscope-")) / "recording"
         recording = profile(
             out=out,
@@ -78,32 +90,51 @@ class Magics:
             shapes=options.shapes,
             memory=options.memory,
         )
-        with recording:
-            self._shell.run_cell(cell).raise_error()
-            for _ in range(MOST if options.steps else 0):
-                recording.step()
-                if recording.done:
-                    break
-                self._shell.run_cell(cell).raise_error()
+        try:
+            with recording:
+                self._run(cell)
+                for _ in range(MOST if options.steps else 0):
+                    recording.step()
+                    if recording.done:
+                        break
+                    self._run(cell)
+        except _CellFailed:
+            return None
         self._shell.user_ns[NAME] = recording.run
+        if not hasattr(self._shell, "kernel"):  # no notebook: nothing shows a page
+            recording.run.show()
         return recording.run
 
-    def diff(self, line: str) -> Difference:
+    def _run(self, cell: str) -> None:
+        if not self._shell.run_cell(cell).success:
+            raise _CellFailed
+
+    def diff(self, line: str) -> Diff | None:
         """``%kinetoscope_diff BASE [NEW]``: paths, or names of variables that hold runs; NEW is the last
         recording of ``%%kinetoscope`` where it is left away."""
         from kinetoscope.api import diff
 
         words = shlex.split(line)
         if len(words) not in (1, 2):
-            raise UsageError("name one or two runs", hint="%kinetoscope_diff BASE [NEW]")
-        base, new = words[0], (words[1] if len(words) > 1 else NAME)
-        return diff(self._found(base), self._found(new))
+            return _refuse(UsageError("name one or two runs", hint="%kinetoscope_diff BASE [NEW]"))
+        try:
+            found = diff(*(self._found(word) for word in (words[0], words[1] if len(words) > 1 else NAME)))
+        except KinetoscopeError as error:
+            return _refuse(error)
+        if not hasattr(self._shell, "kernel"):
+            found.show()
+        return found
 
     def _found(self, word: str) -> Run | str:
         from kinetoscope.api import Run
 
         value = self._shell.user_ns.get(word)
         return value if isinstance(value, Run) else word
+
+
+def _refuse(error: KinetoscopeError) -> None:
+    """Say what is wrong, without a traceback: it would be one of ours."""
+    print(f"kinetoscope: {error}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -69,8 +69,11 @@ def _limited(folder: Path, limits: dict[str, object]) -> Generator[profile]:
     from kinetoscope import profile
 
     memory = "max_peak_memory" in limits
-    log = logging.getLogger("torch.__trace")
-    propagates, log.propagate = log.propagate, False  # the log belongs to the recording, not to the test
+    log = logging.getLogger("torch.__trace")  # it belongs to the recording: a test that fails would show it
+    propagates, log.propagate = log.propagate, False
+    of_pytest = [handler for handler in log.handlers if type(handler).__module__ == "_pytest.logging"]
+    for handler in of_pytest:
+        log.removeHandler(handler)
     try:
         with profile(
             out=folder, name="test", whole=True, one_pass=True, stacks=True, memory=memory
@@ -78,9 +81,18 @@ def _limited(folder: Path, limits: dict[str, object]) -> Generator[profile]:
             yield recorded
     finally:
         log.propagate = propagates
+        for handler in of_pytest:
+            log.addHandler(handler)
     from kinetoscope.comparison.limits import broken
+    from kinetoscope.errors import KinetoscopeError
 
-    found = broken(recorded.run, limits)
-    if found:
-        lines = (f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why) for one in found)
-        pytest.fail("kinetoscope: " + "\n".join(lines) + f"\nrecording: {folder}", pytrace=False)
+    try:
+        lines = [
+            f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why)
+            for one in broken(recorded.run, limits)
+        ]
+        failed = "\n".join(lines) + f"\nrecording: {folder}" if lines else ""
+    except KinetoscopeError as error:
+        failed = str(error)
+    if failed:
+        pytest.fail(f"kinetoscope: {failed}", pytrace=False)

@@ -135,8 +135,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     found_by: str = "whole"
-    """user | iteration | optimizer | request | module | compiled | range | whole, or program: of the one that
-    its own profiler recorded"""
+    """user | iteration | optimizer | request | module | compiled | graph | range | loop | whole, or program:
+    of the one that its own profiler recorded"""
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     warmup_steps: int = 0

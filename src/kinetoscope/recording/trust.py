@@ -19,6 +19,7 @@ from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole
 
 FILE = "signature"
+GENERATED = "generated"
 KEY_BYTES = 32
 _BLOCK = 1 << 20
 
@@ -28,7 +29,7 @@ def code(path: Path) -> list[Path]:
     (of all of it, where it has none)."""
     if path.is_file():
         return [path]
-    root = path / "generated" if (path / "generated").is_dir() else path
+    root = path / GENERATED if (path / GENERATED).is_dir() else path
     found = (file for pattern in ("*.py", "*.py.gz") for file in root.rglob(pattern))
     return sorted(file for file in found if file.is_file())  # no pipe, which would be waited for
 

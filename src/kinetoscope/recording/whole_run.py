@@ -23,7 +23,7 @@ SCHEMA = "kinetoscope.whole_run/1"
 # recorded, the recorder's own work left out; after: nothing is recorded any more.
 Period = Literal["before", "settling", "timed", "after"]
 PERIODS: tuple[Period, ...] = get_args(Period)
-MOST_NODES, MOST_ENTRIES = 4000, 4000
+MOST_NODES = 4000
 LONGEST_S = 1e9
 
 
@@ -68,8 +68,6 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         unseen_s: seconds without samples: while a profiler of the program's own ran.
         cpu_s: what sampling took of the processor.
         tick: where a step was found to begin or end; None before one was.
-        history: the node of each of the samples, at equal distances of time, with the second in which it was
-            taken; samples of one node in a row are one entry.
     """
 
     schema: str = SCHEMA
@@ -80,7 +78,6 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[SampledPlace, ...] = ()
     nodes: tuple[Node, ...] = ()
     tick: int | None = None
-    history: tuple[tuple[float, int], ...] = ()
 
 
 def read(path: Path) -> WholeRun:
@@ -103,11 +100,9 @@ def _is_sound(found: WholeRun) -> bool:
     counts = [value for node in nodes for value in (*node.samples, node.stays, node.line)]
     return (
         len(nodes) <= MOST_NODES
-        and len(found.history) <= MOST_ENTRIES
         and all(math.isfinite(value) and 0 <= value <= LONGEST_S for value in seconds)
         and all(0 <= value < 1 << 53 for value in counts)
         and all(-1 <= node.parent < number for number, node in enumerate(nodes))
         and all(-1 <= node.place < len(found.places) for node in nodes)
-        and all(0 <= number < len(nodes) for _, number in found.history)
         and (found.tick is None or 0 <= found.tick < len(nodes))
     )

@@ -122,7 +122,6 @@ class Table(msgspec.Struct, frozen=True, tag=True):
             all but the first, from the right.
         heads: the columns' titles are shown on screens too.
         whole: no value is shortened: a record is a block of its own where the columns do not fit.
-        names_absent: a line says which columns a narrow screen has no room for.
     """
 
     columns: tuple[Column, ...]
@@ -132,7 +131,6 @@ class Table(msgspec.Struct, frozen=True, tag=True):
     leave: tuple[int, ...] | None = None
     heads: bool = True
     whole: bool = False
-    names_absent: bool = False
 
 
 class Labelled(msgspec.Struct, frozen=True, tag=True):
@@ -143,10 +141,9 @@ class Labelled(msgspec.Struct, frozen=True, tag=True):
 
 
 class Commands(msgspec.Struct, frozen=True, tag=True):
-    """Command lines worth typing, each with what it shows; at least ``width`` columns for that."""
+    """Command lines worth typing, each with what it shows; never folded or shortened."""
 
     items: tuple[tuple[str, str], ...]
-    width: int = 0
 
 
 class Code(msgspec.Struct, frozen=True, tag=True):

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from typing import Literal
 
 from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderableType, RenderResult
@@ -72,7 +73,7 @@ def show(shown: Iterable[Block], console: Console | None = None) -> None:
     """Print blocks; on standard output, as a listing of any width, if no console is given."""
     console = console or standard_output(widest=None)
     # Tables keep to the width; only what must be right when it is copied may run past it.
-    console.print(Group(*_drawn(shown, console)), markup=False, crop=False)
+    console.print(_Trimmed(Group(*_drawn(shown, console))), markup=False, crop=False)
 
 
 def text(shown: Iterable[Block], width: int = WIDTH) -> str:
@@ -82,7 +83,7 @@ def text(shown: Iterable[Block], width: int = WIDTH) -> str:
         shown,
         SafeConsole(file=stream, width=width, color_system=None, highlight=False, markup=False, emoji=False),
     )
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    return stream.getvalue()
 
 
 Section = Callable[[int], Iterable[Block]]  # at most so many rows, at least one
@@ -105,12 +106,13 @@ class Screen:
     def show(self, sections: Mapping[str, Section], console: Console) -> None:
         """Print the sections in their order, in a screenful where the least of them allows that."""
         shown = self._fitting(sections, console)
-        console.print(Group(*shown), markup=False, crop=False)
+        console.print(_Trimmed(Group(*shown)), markup=False, crop=False)
 
     def _fitting(self, sections: Mapping[str, Section], console: Console) -> list[RenderableType]:
         @cache
         def drawn(name: str, rows: int) -> tuple[RenderableType, int]:
-            section = Group(*(_drawn(sections[name](rows), console) if rows else ()))
+            shown = _drawn(sections[name](rows), console, is_screen=True) if rows else ()
+            section = Group(*shown)
             return section, _height(section, console)
 
         def fits(rows: Mapping[str, int]) -> bool:
@@ -134,16 +136,40 @@ def _height(section: RenderableType, console: Console) -> int:
     return sum(max(1, -(-length // console.width)) for length in lengths)
 
 
-def _drawn(shown: Iterable[Block], console: Console) -> Iterable[RenderableType]:
-    look = _Look(not console.encoding.startswith("utf"), console.width >= WIDE)
+@dataclass(frozen=True)
+class _Trimmed:
+    """Lines without the blanks that fill them up: files and the clipboard do not need them."""
+
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in Piece.split_lines(console.render(self.shown, options)):
+            pieces = list(line)
+            while pieces and not pieces[-1].text.strip(" "):
+                del pieces[-1]
+            if pieces:
+                pieces[-1] = pieces[-1]._replace(text=pieces[-1].text.rstrip(" "))
+            yield from pieces
+            yield Piece.line()
+
+
+def _drawn(shown: Iterable[Block], console: Console, *, is_screen: bool = False) -> Iterable[RenderableType]:
+    look = _Look(not console.encoding.startswith("utf"), console.width >= WIDE, is_screen)
     for block in shown:
         yield from _block(block, look, console)
 
 
 @dataclass(frozen=True)
 class _Look:
+    """How blocks are drawn.
+
+    Args:
+        is_screen: on a first screen, whose last line says what shows the rest.
+    """
+
     ascii_only: bool
     is_wide: bool
+    is_screen: bool
 
 
 def _block(block: Block, look: _Look, console: Console) -> Iterable[RenderableType]:
@@ -161,23 +187,47 @@ def _block(block: Block, look: _Look, console: Console) -> Iterable[RenderableTy
         case blocks.Table():
             yield from _table(block, look, console)
         case blocks.Labelled():
-            grid = _columns("left", "left*")
-            for label, body in block.items:
-                grid.add_row(
-                    _rich((label,)), Group(*map(_paragraph, body)) if len(body) != 1 else _paragraph(body[0])
-                )
-            yield Padding(grid, (0, 0, 0, block.indent)) if block.indent else grid
+            yield from _labelled(block)
         case blocks.Commands():
-            longest = max([block.width, *(len(shows) for _, shows in block.items)])
-            for line, shows in block.items:
-                # Never folded or shortened: the line must be right when it is copied.
-                parts = (f"{shows:{longest}}  ", "dim"), (names.plain(line), "cyan")
-                yield RichText.assemble(*parts, no_wrap=True, overflow="ignore")
+            lines = [(names.plain(line), shows) for line, shows in block.items]
+            longest = max((len(shows) for _, shows in lines), default=0)
+            for line, shows in lines:
+                is_below = GAP + len(line) <= console.width < longest + GAP + len(line)
+                if is_below:
+                    yield RichText(shows, style="dim")
+                before = " " * GAP if is_below else f"{shows:{longest + GAP}}"
+                yield RichText.assemble((before, "dim"), (line, "cyan"), no_wrap=True, overflow="ignore")
         case blocks.Code():
             yield from _code(block)
         case blocks.Only():
             if block.medium == "screen":
                 yield from _block(block.block, look, console)
+
+
+def _labelled(block: blocks.Labelled) -> Iterable[RenderableType]:
+    """Paragraphs next to their labels; a line that is kept whole stands outside of the columns, which would
+    cut it."""
+    width = max((len(label.text) for label, _ in block.items), default=0)
+    for is_whole, items in groupby(block.items, lambda item: _is_whole(item[1])):
+        grid = _columns("left", "left*")
+        grid.columns[0].min_width = width
+        for label, body in items:
+            if is_whole:
+                start = _rich((label,))
+                start.pad_right(width + GAP - len(start))
+                for line in body:
+                    assert isinstance(line, blocks.Line)
+                    parts = " " * block.indent, start, _rich(line.parts)
+                    yield RichText.assemble(*parts, no_wrap=True, overflow="ignore")
+            else:
+                inner = tuple(map(_paragraph, body))
+                grid.add_row(_rich((label,)), inner[0] if len(inner) == 1 else Group(*inner))
+        if not is_whole:
+            yield Padding(grid, (0, 0, 0, block.indent)) if block.indent else grid
+
+
+def _is_whole(body: Sequence[blocks.Prose | blocks.Line | blocks.Items]) -> bool:
+    return all(isinstance(line, blocks.Line) and line.overflow == "whole" for line in body)
 
 
 def _paragraph(block: blocks.Prose | blocks.Line | blocks.Items) -> RenderableType:
@@ -232,9 +282,10 @@ def _table(table: Table, look: _Look, console: Console) -> Iterable[RenderableTy
         yield from _records(table)
         return
     yield grid
-    if table.names_absent and (absent := grid.absent(console, console.options)):
-        listed = ", ".join(columns[index].title for index in absent)
-        yield RichText(f"no room here for {listed}: a wider terminal has it", style="dim")
+    if not look.is_screen and (absent := grid.absent(console, console.options)):
+        listed = ", ".join(columns[index].title for index in absent if columns[index].title)
+        if listed:
+            yield RichText(f"no room here for {listed}: a wider terminal has it", style="dim")
     yield from (_paragraph(line) for line in blocks.rest(table.more, table.noun))
 
 

@@ -23,7 +23,7 @@ from kinetoscope.recording import memory as recorded_memory
 from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.sources.numbering import distinct, latest_window, natural
-from kinetoscope.sources.paths import TRACE_FILE, recordings_in, standard_input
+from kinetoscope.sources.paths import TRACE_FILE, find, recordings_in, standard_input
 from kinetoscope.trace.captures import Capture, captures, is_capture, with_captures
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
@@ -188,6 +188,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             logs += [item] if sources.has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
+            files = files or [Path(trace.url) for trace in find([item]).traces]  # a folder for each host
             inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
             traces += inside
             of_captures += _captures_in(item, read)

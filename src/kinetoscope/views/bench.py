@@ -23,7 +23,7 @@ def _time(ns: float) -> str:
 
 
 def _remarks(notes: Iterable[str], problems: Iterable[str]) -> Iterable[Block]:
-    yield from (line(f"note: {note}", style="dim") for note in notes)
+    yield from (line(f"note: {note}", style="yellow") for note in notes)
     yield from (line(problem, style="red") for problem in problems)
 
 
@@ -126,7 +126,7 @@ def replays(shown: document.ReplayListing) -> Iterable[Block]:
             )
             yield from _work(graph.kernels, shown.has_counters)
         yield from _remarks(graph.module.notes, ())
-    yield from _remarks((), shown.problems)
+    yield from _remarks(shown.notes, shown.problems)
 
 
 def _replayed(graph: document.ModuleResult) -> str:
@@ -174,7 +174,7 @@ def autotuned(shown: document.AutotuneListing) -> Iterable[Block]:
         yield line(f"Written: {shown.applied.table}; Inductor picks up {picked}")
         # Never folded: the line must be right when it is copied.
         yield from (_whole(f"    {text}") for text in shown.applied.lines)
-    yield from _remarks((), shown.problems)
+    yield from _remarks(shown.notes, shown.problems)
 
 
 def _worth(shown: document.AutotuneListing) -> Iterable[Block]:

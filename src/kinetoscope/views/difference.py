@@ -429,4 +429,4 @@ def _page_gates(found: Difference, most: int) -> Iterable[Block]:
 
 def _gates(found: Difference, most: int) -> Iterable[Block]:
     yield Heading("Gates")
-    yield from gate_lines(found.gates[:most], overflow="cut")
+    yield from gate_lines(found.gates[:most], is_cut=True)

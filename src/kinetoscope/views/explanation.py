@@ -16,7 +16,7 @@ def glossary(found: Glossary) -> Iterable[Block]:
     yield table(
         found.rules.items(),
         field("", "text", lambda row: Text(row[0], "cyan", "finding", row[0])),
-        field("", "name", lambda row: row[1]),
+        field("", "words", lambda row: row[1]),
     )
     yield Heading("Terms")
     yield Prose(" · ".join(found.terms), "dim")

@@ -10,6 +10,7 @@ from kinetoscope.document import FindingRow, FindingsListing, Report, SecondReco
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
+    Commands,
     Heading,
     Inline,
     Items,
@@ -77,7 +78,7 @@ def document(found: FindingsListing) -> dict[str, object]:
 def listing(found: FindingsListing) -> Iterable[Block]:
     """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it."""
     if found.after is not None:
-        yield Line((_after(found.after),), overflow="whole")
+        yield line(_after(found.after))
         yield Line()
     yield from (line(Text(problem, "yellow")) for problem in found.unread)
     if not found.findings:
@@ -91,7 +92,7 @@ def listing(found: FindingsListing) -> Iterable[Block]:
         yield from _finding(found, number, row)
     yield Line()
     command = f"kinetoscope explain {shlex.quote(names.plain(found.findings[0].rule))}"
-    yield line(f"{command}    what the first one is, and how it was decided", style="dim")
+    yield Commands(((command, "what the first one is, and how it was decided"),))
 
 
 def _after(after: SecondRecording) -> str:
@@ -109,43 +110,45 @@ def _finding(found: FindingsListing, number: int, row: FindingRow) -> Iterable[B
         Text(ranks, "dim"),
     )
     yield Line((numbers.together(names.plain(row.title)),), INDENT)
-    described = [(label, Line(tuple(parts))) for label, parts in _lines(found, row)]
+    described = _lines(found, row)
     yield Labelled(tuple((Text(label, "dim"), (words,)) for label, words in described), INDENT)
 
 
-def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, list[Text]]]:
+def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, Line]]:
+    """The facts of a finding, each behind its label; what is to be copied is never folded."""
     share = f"{numbers.percent(row.share_of_step)} of the {found.unit}; " if row.saving_us > 0 else ""
     basis = Text(f"  ({share}{row.saving_basis})", "dim")
     # What is only a question ("what if it were twice as fast?") is not promised in green.
     words = saving(found, row)
     style = "" if row.severity == "info" else "green"
-    yield "saves", [Text(words.removeprefix("saves ") or "–", style if words else ""), basis]
+    yield "saves", line(Text(words.removeprefix("saves ") or "–", style if words else ""), basis)
     if row.stands_below:
-        yield "place", [Text(row.stands_below)]
+        yield "place", line(row.stands_below)
     if result := measured(row):
         words = result.removeprefix("measured").lstrip(": ")
         style = palette.verdict(row.measured_verdict)
-        yield "measured", [Text(words, style), Text(f"  ({row.measured_basis or ''})", "dim")]
-    yield "do", [Text(row.advice)]
-    if row.snippet:
-        yield from (("", [Text(code, "cyan")]) for code in names.printable(row.snippet).splitlines())
+        yield "measured", line(Text(words, style), Text(f"  ({row.measured_basis or ''})", "dim"))
+    yield "do", line(row.advice)
+    for code in names.printable(row.snippet or "").splitlines():
+        yield "", Line((Text(code, "cyan"),), overflow="whole")
     if row.source:
         function = next(
-            (line.partition(" ")[2] for line in row.lines if line.startswith(f"{row.source} ")), ""
+            (text.partition(" ")[2] for text in row.lines if text.startswith(f"{row.source} ")), ""
         )
-        yield "where", [place(row.source), Text(f"  in {function}" if function else "", "dim")]
+        yield "where", line(place(row.source), Text(f"  in {function}" if function else "", "dim"))
     others = [text for text in row.lines if text.partition(" ")[0] != row.source]
     for i, text in enumerate(others[:LINES]):
-        yield "" if i else "also at", [Text(text)]
-    if len(others) > LINES:
-        yield "", [Text(f"… and {numbers.count(len(others) - LINES, 'line')} more", "dim")]
+        yield "" if i else "also at", line(text)
+    yield from (("", left) for left in rest(len(others) - LINES, "line"))
     for i, seen in enumerate(row.evidence):
         events = ", ".join(map(str, seen.events[:EVENTS])) + ("…" if len(seen.events) > EVENTS else "")
         at = numbers.time(max(seen.start_us - found.start_us, 0.0))
         where = Text(f"  at {at}" + (f", events {events}" if events else ""), "dim")
-        yield "" if i else "see", [Text(seen.text), where]
+        yield "" if i else "see", line(seen.text, where)
     if row.proof and not row.is_measured:
-        yield "prove", [Text(row.proof, "cyan", "command", row.proof)]
+        yield "prove", Line((Text(row.proof, "cyan", "command", row.proof),), overflow="whole")
+        if row.proof_lacks:
+            yield "", line(f"it needs {names.plain(row.proof_lacks)}, which is not here", style="dim")
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -272,8 +275,11 @@ def measured(row: FindingRow) -> str:
 
 
 def unproved(report: Report) -> FindingRow | None:
-    """The finding that promises most and whose command has not been run; None where there is none."""
+    """The finding that promises most and whose command can be run here and has not been; None where there is
+    none."""
     open_ones = [
-        row for row in worth_doing(report) if row.proof and not row.is_measured and row.saving_us > 0
+        row
+        for row in worth_doing(report)
+        if row.proof and not row.proof_lacks and not row.is_measured and row.saving_us > 0
     ]
     return open_ones[0] if open_ones else None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 
 from kinetoscope.comparison.gates import STEP_TIME
 from kinetoscope.document.difference import Judgement
-from kinetoscope.render.blocks import Block, Line, Text
+from kinetoscope.render.blocks import Block, Labelled, Line, Text
 
 
 def document(gates: Sequence[Judgement]) -> dict[str, object]:
@@ -26,11 +25,12 @@ def listing(gates: Sequence[Judgement]) -> Iterable[Block]:
     yield from gate_lines([gate for gate in others if not gate.failed])
 
 
-def gate_lines(gates: Iterable[Judgement], overflow: Literal["cut", "whole"] = "whole") -> Iterable[Block]:
-    """A line a gate, and one below it for who failed it, which is cut where a screen is narrow."""
+def gate_lines(gates: Iterable[Judgement], *, is_cut: bool = False) -> Iterable[Block]:
+    """A line a gate, and one below it for who failed it, which is cut on a first screen that is narrow."""
     for gate in gates:
-        mark = Text("FAILED  ", "bold red") if gate.failed else Text("passed  ", "green")
-        yield Line((mark, f"{gate.gate}: {gate.words}"), overflow="fold" if overflow == "cut" else "whole")
+        mark = Text("FAILED", "bold red") if gate.failed else Text("passed", "green")
+        lines = [Line((f"{gate.gate}: {gate.words}",))]
         if gate.culprit:
             where = f" ({gate.source})" if gate.source else ""
-            yield Line((f"        {gate.culprit}{where}",), overflow=overflow)
+            lines.append(Line((f"{gate.culprit}{where}",), overflow="cut" if is_cut else "fold"))
+        yield Labelled(((mark, tuple(lines)),))

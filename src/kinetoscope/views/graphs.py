@@ -368,7 +368,7 @@ def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Block]:
         commands.append((f"kinetoscope graphs {quoted} TRACE", "what each piece costs on the device"))
     if commands:
         yield Heading("Next")
-        yield Commands(tuple(commands), width=36)
+        yield Commands(tuple(commands))
 
 
 def key_changes(changes: Sequence[KeyChange]) -> Iterable[Block]:

@@ -28,8 +28,10 @@ def title(report: Report) -> list[str]:
     for name in dict.fromkeys(devices):
         many = devices.count(name)
         parts.append(names.plain(f"{many} × {name}" if many > 1 else name))
-    if not devices:
+    if not devices and report.ops:
         parts.append("no GPU in the recording")
+    elif not devices and report.compilation is not None:
+        parts.append("a compile log")
     if torch := report.environment.torch:
         parts.append(names.plain(f"torch {torch}"))
     if report.steps:
@@ -237,7 +239,7 @@ def _waiting(report: Report) -> str:
         f"{numbers.percent(share)} of GPU time ({numbers.time(inside)}) was spent inside collectives, "
         "waiting for another rank."
     )
-    if report.ranks is None or report.ranks.verdict.status != "straggler":
+    if report.ranks is None or report.ranks.verdict.status not in ("straggler", "link"):
         return text
     return f"{text} {rank_lines.verdict(report.ranks)}"
 
@@ -255,7 +257,12 @@ def _host_headline(report: Report) -> str:
         f"{numbers.percent(row.host_self_us / total)} in {names.shorten(row.name, 48)}" for row in rows[:3]
     ]
     where = f"{span}{numbers.time(total)} in ops and runtime calls, {_listing(top)}"
-    return f"No device work was recorded. On the host, {recorded}{where}."
+    ranks = len({row.rank for row in report.sources})
+    apart = (
+        f" Its {ranks} ranks are not compared: who waits for whom is known of collectives that run on GPUs, "
+        "not of those on the host (gloo)."
+    )
+    return f"No device work was recorded. On the host, {recorded}{where}.{apart if ranks > 1 else ''}"
 
 
 def _range(sorted_shares: list[float]) -> str:

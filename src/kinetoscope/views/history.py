@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kinetoscope import numbers
 from kinetoscope.comparison.history import History, HistoryRow
-from kinetoscope.render.blocks import Block, Line, Text, field, table
+from kinetoscope.render.blocks import Block, Text, field, line, table
 
 BAR = 16
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -21,13 +21,13 @@ def listing(found: History) -> Iterable[Block]:
         field("program", "name", "program") if len({row.program for row in found.rows}) > 1 else None,
         field("step", "time", "step_us"),
         field("change", "text", lambda row: Text(_change(row), _style(row))),
-        field("busy", "time", "busy_us"),
         field("launches", "number", _launches),
         field("findings", "count", lambda row: len(row.findings)),
+        field("busy", "time", "busy_us"),
         field("recorded", "text", lambda row: row.created[:16].replace("T", " ")),
         field("", "text", lambda row: Text(_bar(row.step_us, longest), _style(row))),
     )
-    yield from (Line((Text(remark, "dim"),), overflow="whole") for remark in _remarks(found))
+    yield from (line(remark, style="dim") for remark in _remarks(found))
 
 
 def _launches(row: HistoryRow) -> str | None:

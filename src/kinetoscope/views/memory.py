@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
 from kinetoscope.document import (
+    FindingRow,
     Fits,
     GivenBackRow,
     HolderRow,
@@ -20,6 +21,7 @@ from kinetoscope.render.blocks import (
     Block,
     Cell,
     Heading,
+    Labelled,
     Line,
     Segment,
     Text,
@@ -32,6 +34,7 @@ from kinetoscope.render.blocks import (
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 BAR = 60  # cells of the bar of all parts
+FILLS = "█▒▓░"
 PARTS = {
     "parameter": "with buffers",
     "activation": "of the forward pass, kept for the backward pass",
@@ -162,19 +165,31 @@ def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
     for number, peak in enumerate(found.peaks):
         if number:
             yield Line()
-        yield from _peak(peak, limit)
+        yield from _peak(peak, limit, [row for row in found.frees if peak.rank in row.ranks])
 
 
-def _peak(peak: MemoryPeak, limit: int) -> Iterable[Block]:
+def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable[Block]:
     yield Heading(*headline(peak), level=1)
     # All parts side by side; one that is less than half a cell is not drawn.
     parts = (
-        Text("█" * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR), palette.memory(part.part))
+        Text(
+            _fill(part.part) * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR),
+            palette.memory(part.part),
+        )
         for part in peak.parts
     )
     yield line("  ", *parts)
     yield from (line(note, style="yellow", indent=2) for note in peak.notes)
+    if frees:
+        yield Heading("What would free it", "each by itself; they do not add up")
+        yield Labelled(tuple((Text(numbers.size(row.saving_bytes)), tuple(_advice(row))) for row in frees))
     yield from _tables(peak, limit)
+
+
+def _advice(row: FindingRow) -> Iterable[Line]:
+    where = f" ({row.source})" if row.source else ""
+    yield line(names.safe(row.title))
+    yield line(f"{names.safe(row.advice)}{where}", style="dim")
 
 
 def peak(row: MemoryPeak) -> Iterable[Block]:
@@ -262,6 +277,11 @@ def _line(line: str | None, stack: Iterable[str]) -> Text:
     return Text(line, "", "line", next((path for path in paths if path.endswith(line)), line))
 
 
+def _fill(part: str) -> str:
+    """A glyph of the bar: neighbours differ where colours do not show."""
+    return FILLS[list(palette.MEMORY).index(part) % len(FILLS) if part in palette.MEMORY else 0]
+
+
 def _parts(peak: MemoryPeak) -> Iterable[Block]:
     kind = "allocated" if peak.moment == "timeline" else "reserved"
     whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
@@ -276,7 +296,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
     )
     parts = table(
         peak.parts,
-        field("part", "text", lambda row: (Text("■ ", palette.memory(row.part)), row.part)),
+        field("part", "text", lambda row: (Text(f"{_fill(row.part)} ", palette.memory(row.part)), row.part)),
         field("bytes", "bytes", "bytes"),
         field(f"of the {kind}", "share", "share_of_reserved"),
         field("allocations", "count", lambda row: row.allocations or "", "dim"),

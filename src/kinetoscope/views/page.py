@@ -182,11 +182,14 @@ def cards(report: Report) -> list[tuple[str, str, str]]:
     if launching and launching.launches_per_step is not None:
         each = launching.launches_per_step
         often = numbers.count(int(each)) if each == int(each) else numbers.rate(each)
-        shown.append((often, f"launches per {steps.unit(report)}", "steps"))
+        of = f"launches per {steps.unit(report)}: kernels, copies and memsets"
+        shown.append((often, of, "steps"))
     elif report.devices:
         counted = report.launching or report.kernels
         launched = sum(row.launches for row in counted)
-        shown.append((numbers.count(launched), "launches, all that were recorded", "kernels"))
+        shown.append(
+            (numbers.count(launched), "kernels, copies and memsets, all that were recorded", "kernels")
+        )
     if device and device.communication_us > 0:
         of = f"exposed of {numbers.time(device.communication_us)} communication"
         place = "kernels&category=communication"

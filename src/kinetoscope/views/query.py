@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from kinetoscope.render import names
-from kinetoscope.render.blocks import Column, Table
+from kinetoscope.render.blocks import Block, Column, Heading, Labelled, Table, Text, line
 
 LONGEST = 72  # characters of a title
 
@@ -17,6 +18,17 @@ def listing(titles: Sequence[str], numeric: Sequence[bool], rows: Sequence[Seque
         for title, number in zip(titles, numeric, strict=True)
     ]
     return Table(tuple(columns), [tuple(map(_cell, row)) for row in rows], whole=True)
+
+
+def columns(rows: Iterable[Mapping[str, str]]) -> Iterable[Block]:
+    """The tables that a query may name: each column with its type and meaning."""
+    for table, of_table in groupby(rows, lambda row: row["table"]):
+        known = list(of_table)
+        width = max(len(row["column"]) for row in known)
+        yield Heading(table, level=1)
+        labels = (Text(f"{row['column']:<{width}}  {row['type']:<7}") for row in known)
+        meanings = ((line(row["meaning"]),) for row in known)
+        yield Labelled(tuple(zip(labels, meanings, strict=True)), indent=2)
 
 
 def _cell(value: object) -> str | None:

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
+from shlex import quote
 from statistics import median
 
 from kinetoscope import numbers
-from kinetoscope.document import CollectiveRow, RankRow, Ranks, RanksListing, Report, SpreadRow
+from kinetoscope.document import (
+    CollectiveRow,
+    RankRow,
+    Ranks,
+    RanksListing,
+    RankVerdict,
+    Report,
+    SpreadRow,
+)
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
     Cell,
+    Commands,
     Heading,
     Line,
     Only,
@@ -26,6 +36,7 @@ from kinetoscope.render.blocks import (
 from kinetoscope.render.formats import Extent, View
 
 ROWS = 8
+HOSTS, LISTED = 3, 24  # hosts, and characters of ranks, that a sentence names
 STAGES, WORKERS = 16, 3
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
@@ -41,13 +52,12 @@ def title(listing: RanksListing) -> list[str]:
 
 
 def verdict(ranks: Ranks) -> str:
-    """Who is waited for and why, in a sentence or two."""
+    """Who makes the run slower, where, why and by how much, in a sentence or two."""
     found = ranks.verdict
-    if found.status == "straggler":
+    if found.status in ("straggler", "link"):
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
-        why = f": {WHY[found.cause]}{detail}" if found.cause in WHY else ": the cause is unknown"
-        share = numbers.percent(found.share_of_waiting)
-        return f"Rank {found.rank} is waited for{why}; {share} of the waiting is its doing."
+        why = f"{WHY[found.cause]}{detail}" if found.cause in WHY else "the cause is unknown"
+        return f"{_culprit(found)} {_cost(found)}: {why}."
     if found.status == "turns":
         last = ", ".join(
             f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
@@ -60,16 +70,17 @@ def verdict(ranks: Ranks) -> str:
 
 
 WHY = {
-    "slow kernel": "one of its kernels is slower",
-    "clocks": "all its kernels are slower, as on a device that is throttled",
-    "more work": "it launches more kernels",
-    "more data": "all-to-alls give it more data, as to a rank whose experts are in demand",
-    "compute": "it computes longer",
-    "host": "its host is later with its launches",
-    "data loader": "it waits for its data loader",
-    "synchronization": "its host waits for its device where others do not",
-    "recompilation": "it compiles",
-    "allocator": "it allocates memory",
+    "slow kernel": "one kernel is slower there",
+    "clocks": "all kernels are slower there, as on a device that is throttled",
+    "more work": "more kernels are launched there",
+    "more data": "all-to-alls give more data to it, as to a rank whose experts are in demand",
+    "compute": "computing takes longer there",
+    "host": "the host launches later there",
+    "data loader": "the data loader is slower there",
+    "synchronization": "the host waits for the device where others do not",
+    "recompilation": "torch.compile compiles there",
+    "allocator": "device memory is allocated there",
+    "link": "its collectives move data more slowly than those of groups like it",
 }
 
 
@@ -100,23 +111,78 @@ def _is(listed: str) -> str:
     return "is" if listed.isdigit() else "are"
 
 
+def _culprit(found: RankVerdict) -> str:
+    """The ranks or the link, with their hosts and their devices there."""
+    listed = names.shorten(found.listed, LISTED)
+    hosts = found.hosts if len(found.hosts) <= HOSTS else [f"{len(found.hosts)} hosts"]
+    on = f"host{'' if len(found.hosts) == 1 else 's'} {', '.join(hosts)}" if hosts else ""
+    devices = f"GPU{'' if len(found.devices) == 1 else 's'} {', '.join(map(str, found.devices))}"
+    if found.scope == "host":
+        return f"Host {hosts[0]} ({_ranks(listed)})"
+    if found.scope == "stage":
+        return f"Stage {found.stage} of the pipeline ({_ranks(listed)}{f', {on}' if on else ''})"
+    if found.status == "link":
+        return f"The link of {_ranks(listed)}{f' ({on})' if on else ''}"
+    if len(found.hosts) > 1 or len(found.ranks) > HOSTS:
+        return f"Ranks {listed}{f' ({on})' if on else ''}"
+    return f"{_ranks(listed).capitalize()} ({f'{devices} of {on}' if on else devices})"
+
+
+def _cost(found: RankVerdict) -> str:
+    verb = "make" if found.scope == "ranks" else "makes"
+    what = "the recording" if found.steps is None else "each step"
+    if found.cost_us is None or found.cost_share is None:
+        return f"{verb} {what} longer"
+    return f"{verb} {what} {numbers.time(found.cost_us)} longer, {numbers.percent(found.cost_share)} of it"
+
+
+# By the cause: what to look at; {gpu} is the device there.
+LOOK = {
+    "clocks": ("nvidia-smi -q -i {gpu} -d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
+    "link": (
+        "nvidia-smi nvlink -e -i {gpu}",
+        "errors of its links; between hosts: counters of the network card",
+    ),
+    "data loader": ("iostat -x 1", "whether its disk or network file system is slower"),
+    "host": ("mpstat -P ALL 1", "whether other programs take its CPU, or its cores' clocks are reduced"),
+}
+
+
+def advice(ranks: Ranks) -> Iterable[Block]:
+    """Commands to run next about those that make the run slower, however many ranks there are."""
+    found = ranks.verdict
+    if found.status not in ("straggler", "link"):
+        return
+    items: list[tuple[str, str]] = []
+    if found.path and found.peer_path:
+        items.append(
+            (
+                f"kinetoscope diff {quote(found.peer_path)} {quote(found.path)}",
+                "a rank like it against the slow one",
+            )
+        )
+    if found.cause in LOOK:
+        command, shows = LOOK[found.cause]
+        on = f"on {found.hosts[0]}: " if found.hosts else "there: "
+        items.append((command.format(gpu=found.devices[0] if found.devices else 0), on + shows))
+    if items:
+        yield Heading("Next", level=3)
+        yield Commands(tuple(items))
+
+
 def _ideal(ranks: Ranks) -> str:
     found = ranks.ideal
     if found is None or found.slowdown < 1.005:
         return ""
     less = numbers.percent(1 - 1 / found.slowdown)
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
-    of = "one step of " if found.grain == "events" else ""
-    between = "" if found.grain == "events" else f" between {what}"
     text = (
-        f"Without stragglers {of}{numbers.time(found.recorded_us)}{between} "
+        f"Without stragglers {numbers.time(found.recorded_us)} between {what} "
         f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
     )
     if ranks.verdict.status == "even":
         return f"{text}: if no rank was ever late, by chance either."
-    alone = [(rank, found.replayed_us - us) for rank, us in found.without.items() if us < found.replayed_us]
-    listed = ", ".join(f"rank {rank} alone saves {numbers.time(saved)}" for rank, saved in alone[:3])
-    return f"{text}. Fixing {listed}." if listed else f"{text}."
+    return f"{text}."
 
 
 def _staged(ranks: Ranks) -> str:
@@ -315,7 +381,7 @@ def _rate(gbps: float | None) -> str:
 def page(ranks: Ranks) -> list[Block]:
     """The verdict as a title, the other sentences, and whole tables."""
     first, *others = lines(ranks)
-    return [Heading(first, level=1), *map(Prose, others), *tables(ranks, 0)]
+    return [Heading(first, level=1), *map(Prose, others), *advice(ranks), *tables(ranks, 0)]
 
 
 def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
@@ -325,6 +391,7 @@ def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
     yield Heading("Ranks", "who waits for whom in collectives")
     sentences = lines(report.ranks)
     yield from (Prose(sentence) for sentence in (sentences if whole else sentences[:most]))
+    yield from advice(report.ranks)
     yield from tables(report.ranks, most) if whole else ()
 
 
@@ -343,5 +410,5 @@ def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
     ]
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    shown += tables(listing.ranks)
+    shown += [*advice(listing.ranks), *tables(listing.ranks)]
     return [*shown, *(line(Text(problem, "yellow")) for problem in listing.ranks.unread)]

@@ -152,7 +152,8 @@ def _rarely(own: AsItRunsRow) -> str:
     cause = f", {RARE_CAUSES[rare.cause]}" if rare.cause in RARE_CAUSES else ""
     longest = f"up to {numbers.time(rare.longest_us)}{cause}"
     rounds = "" if rare.size == 1 else f" rounds of {rare.size} steps"
-    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} take {longest}"
+    take = "takes" if rare.count == 1 else "take"
+    return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} {take} {longest}"
 
 
 def _measured(own: AsItRunsRow) -> str:
@@ -297,7 +298,7 @@ def _launches(row: LaunchRow) -> str:
         if row.launches_per_step is None
         else f"{_plain(row.launches_per_step)} per step"
     )
-    parts = [f"{often}, {numbers.time(row.host_median_us)} a call"]
+    parts = [f"{often} (kernels, copies and memsets), {numbers.time(row.host_median_us)} a call"]
     if row.host_us_per_launch is not None:
         parts[0] += f", one every {numbers.time(row.host_us_per_launch)}"
     parts.append(

@@ -60,7 +60,7 @@ def settings(shown: Tuning) -> Iterable[Block]:
     filled = [one for one in fields if any(_cell(one, row) for row in shown.rows)]
     titles = [column.title for column, _ in filled]
     leave = tuple(titles.index(title) for title in GIVES_WAY if title in titles)
-    yield msgspec.structs.replace(table(shown.rows, *filled), leave=leave, names_absent=True)
+    yield table(shown.rows, *filled, leave=leave)
     for row in shown.rows:
         if row.error is not None:
             yield line(f"{row.label}: {row.error[:LONGEST]}", style="red")

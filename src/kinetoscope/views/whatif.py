@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kinetoscope import numbers
 from kinetoscope.document import PathRow, ReplayRow, WhatIfRow
-from kinetoscope.render.blocks import Block, Heading, Line, Text, field, line, table
+from kinetoscope.render.blocks import Block, Heading, Text, field, line, table
 
 
 def listing(found: WhatIfRow | None, limit: int) -> Iterable[Block]:
@@ -21,7 +21,7 @@ def listing(found: WhatIfRow | None, limit: int) -> Iterable[Block]:
         saves = f"  saves {numbers.time(found.saving_us)}, {numbers.percent(share)}"
         after = [Text(f" → {numbers.time(found.after_us)}", "bold green"), Text(saves, "bold")]
     words = Text(f"{unit}  ", "bold"), Text(numbers.time(replay.step_us), "bold"), *after
-    yield Line((*words, Text(f"  ({_trust(replay)})", "bold dim")), overflow="whole")
+    yield line(*words, Text(f"  ({_trust(replay)})", "bold dim"))
     if found.changes:
         yield table(
             found.changes,

@@ -60,7 +60,7 @@ def test_a_late_launch_is_launch_bound_and_names_its_op(trace_of: Make) -> None:
     )
     assert causes(trace) == {"launch-bound": 100, "start-or-end": 50}
     first = gaps(LoadedRun((trace,))).row(0, named=True)
-    assert first["text"] == "aten::mm was launched after the device had run dry"
+    assert first["text"] == "aten::mm was launched when the device was already idle"
     assert trace.host_events["name"].cast(pl.String)[first["host_event"]] == "aten::mm"
 
 

@@ -38,18 +38,36 @@ FOREACH = (
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        ("nvjet_sm90_tst_64x8_64x16_1x4_h_bz_NNT", "nvjet_sm90_tst_64x8_64x16_1x4_h_bz_NNT"),
+        ("nvjet_sm90_tst_64x8_64x16_1x4_h_bz_NNT", "nvjet_tst_64x8_64x16_1x4_h_bz_NNT"),
         ("triton_poi_fused_add_mul_0", "triton_poi_fused_add_mul_0"),
         ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD (Device -> Device)"),
-        (ELEMENTWISE, "vectorized_elementwise_kernel<CUDAFunctor_add<BFloat16>>"),
-        (MULTIPLY, "elementwise_kernel<MulFunctor<float>>"),
-        (CAST, "unrolled_elementwise_kernel<direct_copy_kernel_cuda<float>>"),
-        (SUM, "reduce_kernel<sum_functor<float>>"),
-        (FOREACH, "multi_tensor_apply_kernel<multiplies<float>>"),
+        (ELEMENTWISE, "vectorized_elementwise<add bf16>"),
+        (MULTIPLY, "elementwise<Mul f32>"),
+        (CAST, "unrolled_elementwise<direct_copy f32>"),
+        (SUM, "reduce<sum f32>"),
+        (FOREACH, "multi_tensor_apply<multiplies f32>"),
         (
             "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_256x64_32x4_nt_align2>"
             "(cutlass_80_t::Params)",
-            "cutlass_80_tensorop_s16816gemm_bf16_256x64_32x4_nt_align2",
+            "cutlass_s16816gemm_bf16_256x64_32x4_nt_align2",
+        ),
+        (
+            "void cutlass_cudnn_infer::Kernel<cutlass_tensorop_s1688fprop_optimized_tf32_128x128_16x4_nhwc"
+            "_align4>(cutlass_tensorop_t::Params)",
+            "cutlass_s1688fprop_tf32_128x128_16x4_nhwc_align4",
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4"
+            "_execute_kernel__5x_cublas",
+            "xmma_gemm_f32_tn_64x64x8",
+        ),
+        (
+            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1_cga1x1x1_kernel0_0",
+            "cudnn_sdpa_flash_bprop_f16_64x64x64",
+        ),
+        (
+            "Cijk_Ailk_Bjlk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x32x64_MI16x16x1_SN_LDSB0_AFC1",
+            "Cijk_Ailk_Bjlk_BBS_MT64x32x64",
         ),
         (
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",

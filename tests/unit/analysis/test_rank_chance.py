@@ -7,7 +7,7 @@ import random
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.ranks.comparison import CHANCE, loses_in_each_step, lost_by_step, stands_out
+from kinetoscope.analysis.ranks.verdict import CHANCE, loses_in_each_step, lost_by_step, stands_out
 
 STEP_NS = 10_000_000
 
@@ -17,16 +17,11 @@ def lengths(ranks: int, steps: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["rank", "name", "length_ns"], orient="row")
 
 
-def losses(rows: list[tuple[str, int, int]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema={"step": pl.String, "last": pl.Int32, "lost_ns": pl.Int64}, orient="row")
-
-
 def test_what_others_lose_counts_against_a_rank() -> None:
-    late = losses([("0", 1, 500), ("0", 1, 300), ("0", 0, 200), ("1", 0, 400), ("2", 1, -50)])
-    steps = lengths(3, 3)
-    assert lost_by_step(late, steps, 1, after_cold=False) == [600, -400, 0]
-    assert lost_by_step(late, steps, None, after_cold=False) == [1000, 400, 0]
-    assert lost_by_step(late, steps, 1, after_cold=True) == [-400, 0]
+    each = {"0": {0: 200.0, 1: 800.0, 2: 0.0}, "1": {0: 400.0, 1: 0.0}, "2": {0: -50.0, 1: 10.0}}
+    assert lost_by_step(each, [1]) == [600, -400, 10]
+    assert lost_by_step(each, [0, 1]) == [500, 200, -20]
+    assert lost_by_step({"": {0: 1.0}}, [0]) == []
 
 
 def test_the_same_loss_in_three_steps_is_no_chance_and_in_two_is_not_known() -> None:
@@ -41,13 +36,14 @@ def test_of_a_hundred_equal_jobs_two_at_most_have_a_straggler(ranks: int, count:
     """Each rank stalls in each step for an exponential time; the rank that lost most is judged."""
     drawn, steps, named = random.Random(5), lengths(ranks, count), 0
     for _ in range(200):
-        stalls = [[round(drawn.expovariate(1 / 400_000)) for _ in range(ranks)] for _ in range(count)]
-        rows = [
-            (str(number), own.index(max(own)), max(own) - sorted(own)[(ranks - 1) // 2])
-            for number, own in enumerate(stalls)
-        ]
-        late = losses(rows)
-        top = late.group_by("last").agg(pl.col("lost_ns").sum()).sort("lost_ns", "last")["last"][-1]
-        lost = lost_by_step(late, steps, top, after_cold=False)
-        named += loses_in_each_step(lost, steps) or stands_out(lost, steps, CHANCE, is_one=True)
+        each = {
+            str(number): {rank: drawn.expovariate(1 / 400_000) for rank in range(ranks)}
+            for number in range(count)
+        }
+        for own in each.values():
+            usual = sorted(own.values())[(ranks - 1) // 2]
+            own |= {rank: ns - usual for rank, ns in own.items()}
+        top = max(range(ranks), key=lambda rank: sum(own[rank] for own in each.values()))
+        lost = lost_by_step(each, [top])
+        named += loses_in_each_step(lost, steps) or stands_out(lost, steps, CHANCE)
     assert named <= 4

@@ -157,8 +157,9 @@ def test_the_share_of_waiting_is_one_wherever_it_stands(
     assert culprit(run) == (rank, verdict.share_of_waiting)
     said = ranks(run)
     assert said is not None
-    share = numbers.percent(verdict.share_of_waiting)
-    assert f"{share} of the waiting is its doing" in rank_lines.verdict(said)
+    assert said.verdict.cost_us is not None
+    cost = numbers.time(said.verdict.cost_us)
+    assert f"Rank 1 (GPU 1) makes each step {cost} longer" in rank_lines.verdict(said)
     assert said.verdict.share_of_waiting == verdict.share_of_waiting
     titles = [one.title for view in views(run) for one in straggler.find(view)]
     assert titles

@@ -19,7 +19,7 @@ from kinetoscope.analysis.replay.change import (
     without_host,
 )
 from kinetoscope.analysis.replay.path import LATE_BATCHES
-from kinetoscope.analysis.replay.replay import StepReplay, alone, job, replay, without_stragglers
+from kinetoscope.analysis.replay.replay import StepReplay, alone, job, replay
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -240,6 +240,3 @@ def test_of_several_ranks_the_one_whose_loader_binds_is_waited_for() -> None:
     forward = {trace.rank: less_of(run, "forward", 0.3, trace.rank) for trace in run.traces}
     assert joint.after(forward[joint.rank], forward) == pytest.approx(140)
     assert joint.after(NOTHING, {1: NO_LATE_BATCHES}) == pytest.approx(100, abs=2)
-    ideal = without_stragglers(run)
-    assert ideal is not None
-    assert ideal.ideal_us == pytest.approx(100, abs=2)

@@ -45,8 +45,8 @@ class Run:
         return self
 
     def divided(self, step_s: float = 0.03, **timings: object) -> WholeRunRow | None:
-        places, nodes, history = self.tree.written()
-        watched = WholeRun(places=places, nodes=nodes, history=history, tick=self.tick)
+        places, nodes = self.tree.written()
+        watched = WholeRun(places=places, nodes=nodes, tick=self.tick)
         given = {"found_by": "optimizer", "profiled_s": (step_s,) * 3, **timings}
         before = TimedSteps(step_s=(step_s,) * 20, host_s=(step_s,) * 20)
         return phases(watched, StepTimings(before=before, **given))  # pyright: ignore[reportArgumentType]
@@ -104,8 +104,8 @@ def test_epochs_are_steps_and_evaluation_and_checkpoints():
 
 def test_the_time_before_the_first_sample_is_importing():
     run = epochs()
-    places, nodes, history = run.tree.written()
-    watched = WholeRun(places=places, nodes=nodes, history=history, tick=run.tick, earlier_s=3.0)
+    places, nodes = run.tree.written()
+    watched = WholeRun(places=places, nodes=nodes, tick=run.tick, earlier_s=3.0)
     assert named(phases(watched, StepTimings()))["importing"].time_us / 1e6 == pytest.approx(3 + 50 * EVERY_S)
 
 

@@ -21,12 +21,13 @@ from kinetoscope.bench.kernels.replay import DeviceWork, ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
 from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.timers import HostTimer
-from kinetoscope.bench.request import BenchResult
+from kinetoscope.bench.request import BenchResult, busy_machine
 from kinetoscope.bench.tune.results import SettingRow, Tuning
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.worker import generated_kernels
 from kinetoscope.document.collect.measurements import autotuned, benched, replayed
 from kinetoscope.document.measurements import InModel
+from kinetoscope.render import terminal
 from kinetoscope.render.terminal import show
 from kinetoscope.views import bench, tune
 
@@ -37,6 +38,17 @@ def printed(print_to: Callable[[Console], None], width: int = 120) -> str:
     text = io.StringIO()
     print_to(Console(file=text, width=width, markup=False, highlight=False, emoji=False))
     return text.getvalue()
+
+
+def test_a_busy_machine_is_noted_with_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.9, 0.0, 0.0))
+    assert busy_machine() == ()
+    monkeypatch.setattr("os.getloadavg", lambda: (6.9, 0.0, 0.0))
+    result = BenchResult(device="cpu", torch="2.13.0", notes=busy_machine())
+    for page in (bench.kernels(benched(result, {})), bench.replays(replayed(result))):
+        shown = " ".join(terminal.text(page, 60).split())
+        assert "note: the machine was busy, a load of 6.9 on 2 cores, when measuring began" in shown
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_what_was_foreseen_stands_beside_what_was_found() -> None:
 
 def test_a_failure_for_another_reason_is_no_want_of_memory() -> None:
     pytest.importorskip("torch")
-    with pytest.raises(ProgramError, match="batch 40, and not for want of memory: ValueError: odd"):
+    with pytest.raises(ProgramError, match="batch 40, and not for lack of memory: ValueError: odd"):
         largest.largest_batch(FORESEEN, ["train.py", "{batch}"], launch=launch_until(38, "ValueError: odd"))
 
 

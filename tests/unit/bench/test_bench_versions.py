@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, VersionsCompared, compare_versions
 from kinetoscope.bench.versions.worktree import Version, at_hand, checked_out
 from kinetoscope.errors import InputError, ProgramError, UsageError
+from kinetoscope.render import terminal
+from kinetoscope.views.tune import versions, what_would_tell
 
 
 @pytest.fixture
@@ -74,6 +78,13 @@ def test_noise_that_hides_the_answer_is_an_answer(repository: Path) -> None:
         found = machine.compare(base, budget_s=20)
     assert (found.verdict, found.stopped) == ("cannot tell", "out of time")
     assert machine.now <= 20
+    found = msgspec.structs.replace(found, load=6.0, cores=2)
+    busy, budget = what_would_tell(found)
+    assert "6.0 want to run on 2 cores" in busy
+    assert re.search(r"--budget \d+$", budget)
+    page = terminal.text(versions(found, []), 80)
+    assert "--budget" in page
+    assert list(what_would_tell(msgspec.structs.replace(found, verdict="same"))) == []
 
 
 def test_the_same_is_said_within_the_precision(repository: Path) -> None:

@@ -23,7 +23,6 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.whole_run import Sampler, Tree, process_age_s, watches
 from kinetoscope.errors import InputError
 from kinetoscope.recording.whole_run import (
-    MOST_ENTRIES,
     MOST_NODES,
     PERIODS,
     Node,
@@ -198,20 +197,10 @@ def test_a_tree_has_room_for_so_many_nodes_and_counts_the_rest_where_it_can() ->
     for number in range(3 * MOST_NODES):
         path = [("a.py", "main", 1), ("", "", number), ("a.py", f"f{number}", number)]
         tree.add(path, "after", 0.02 * number, 0.02)
-    places, nodes, history = tree.written()
+    places, nodes = tree.written()
     assert len(nodes) <= MOST_NODES
     assert len(places) <= MOST_NODES
-    assert len(history) <= MOST_ENTRIES
     assert sum(sum(node.seconds) for node in nodes) == pytest.approx(0.02 * 3 * MOST_NODES)
-
-
-def test_the_history_is_thinned_out_evenly() -> None:
-    tree = Tree()
-    for number in range(5 * MOST_ENTRIES):
-        tree.add([("a.py", f"f{number % 2}", 1)], "after", 0.02 * number, 0.02)
-    moments = [s for s, _ in tree.written()[2]]
-    assert MOST_ENTRIES / 4 < len(moments) <= MOST_ENTRIES
-    assert moments[-1] > 0.9 * 0.02 * 5 * MOST_ENTRIES
 
 
 def test_what_is_written_is_read(tmp_path: Path, sampler: Sampler) -> None:
@@ -252,7 +241,7 @@ def test_a_file_that_is_no_tree_is_refused(tmp_path: Path, changes: dict[str, ob
         read(path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"nodes": [[0]]}', '{"tick": 3}', '{"history": [[0, 0]]}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"nodes": [[0]]}', '{"tick": 3}'])
 def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rank0.json"
     path.write_text(text)

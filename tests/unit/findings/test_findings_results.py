@@ -147,6 +147,22 @@ def test_a_loop_over_results_is_one_finding_with_all_that_it_takes() -> None:
     assert not list(sync_in_step.find(view))
 
 
+def test_what_l_bfgs_reads_is_a_matter_of_its_history() -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    began = program.at
+    for _ in range(12):
+        program.op()
+        program.read()
+    step = "Optimizer.step#LBFGS.step"
+    program.events.append(traces.host(step, began - 1, program.at - began + 1, "user_annotation"))
+    for _ in range(10):
+        program.op()
+    finding = only(results_on_host.find(program.view()))
+    assert "history_size=10" in finding.advice
+    assert finding.snippet is None
+
+
 def test_whoever_serves_has_to_read_once() -> None:
     served, trained = scored(trains=False), scored()
     assert only(results_on_host.find(served)).saving.us < only(results_on_host.find(trained)).saving.us

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import traces
+from command import ROOT
 from kinetoscope.cli import main
 from kinetoscope.document import Fits
 from kinetoscope.document.collect.memory import peaks
@@ -167,3 +168,16 @@ def test_how_much_fits_is_said_in_two_digits():
     room = msgspec.structs.replace(room, low=4.51, high=4.9)
     assert memory.fits(room).startswith("4.5 to 4.9 times")
     assert memory.fits(msgspec.structs.replace(room, high=4.52)).startswith("4.5 times")
+
+
+def test_what_would_free_memory_stands_first(capsys: pytest.CaptureFixture[str]):
+    snapshot = str(ROOT / "tests" / "fixtures" / "h200_memory" / "leak.pickle.gz")
+    assert main(["memory", snapshot]) == 0
+    page = capsys.readouterr().out
+    assert page.index("What would free it") < page.index("What it was")
+    assert "memory.py:88" in page.split("What it was")[0]
+    assert main(["memory", snapshot, "--json"]) == 0
+    (frees,) = json.loads(capsys.readouterr().out)["frees"]
+    assert frees["rule"] == "float32-logits"
+    bar = next(line for line in page.splitlines() if "▒" in line)
+    assert len(set(bar.strip())) > 2, "parts are told apart without colours"

@@ -274,3 +274,17 @@ def test_the_title_names_file_device_and_steps():
     assert headline.title(report()) == ["trace.json.gz", "NVIDIA H200", "torch 2.11.0", "3 steps"]
     assert headline.title(host_only()) == ["trace.json.gz", "no GPU in the recording", "3 steps"]
     assert headline.title(report(devices=[device(), device(device=1)]))[1] == "2 × NVIDIA H200"
+
+
+def test_ranks_without_gpus_are_said_not_to_be_compared():
+    source = host_only().sources[0]
+    two = msgspec.structs.replace(
+        host_only(), sources=[source, msgspec.structs.replace(source, rank=1, path="b.json")]
+    )
+    assert "Its 2 ranks are not compared" in headline.headline(two)
+    assert "not compared" not in headline.headline(host_only())
+
+
+def test_a_compile_log_is_called_one():
+    log = msgspec.structs.replace(host_only(), ops=[], steps=[], compilation=compilation())
+    assert headline.title(log) == ["trace.json.gz", "a compile log"]

@@ -204,13 +204,22 @@ def test_the_newest_result_wins_and_damaged_ones_are_said(tmp_path: Path) -> Non
     assert all("20260103" in problem for problem in kept.problems)
 
 
-def test_every_report_shows_predicted_and_measured(tmp_path: Path) -> None:
+def test_every_report_shows_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     folder = recording(tmp_path, "python", *WORDS)
     before = json.loads(kinetoscope("findings", folder, "--json").stdout)
     (finding,) = [f for f in before["findings"] if f["rule"] == "overhead-bound"]
     assert finding["measured_verdict"] is None
     assert f"--out {folder} --modes reduce-overhead -- train.py --batch 64" in finding["proof"]
-    assert finding["proof"] in kinetoscope("report", folder).stdout.replace("\n", "")
+    # A recording from elsewhere: its program is not here, so the command is no next step.
+    assert finding["proof_lacks"] == "train.py"
+    assert finding["proof"] not in kinetoscope("report", folder).stdout
+    listed = kinetoscope("findings", folder).stdout
+    assert finding["proof"] in listed  # whole on its line, however narrow the terminal
+    assert "it needs train.py, which is not here" in listed
+    Path("train.py").touch()
+    assert finding["proof"] in kinetoscope("report", folder).stdout
+    assert "which is not here" not in kinetoscope("findings", folder).stdout
 
     saved = finding["saving_us"] / 2
     after_s = 0.01 - saved / 1e6

@@ -94,8 +94,9 @@ def test_the_first_screen_has_forty_lines_at_most(width):
     for document in (many, report(), host_only()):
         lines = shown(document, width=width, whole=False).splitlines()
         assert sum(max(1, -(-len(line) // width)) for line in lines) < 40
-        assert lines[-2].endswith("kinetoscope report trace.json.gz -o report.html")
-        assert lines[-1].endswith("kinetoscope report trace.json.gz --verbose")
+        last = [line for line in lines if "kinetoscope " in line][-2:]
+        assert last[0].endswith("kinetoscope report trace.json.gz -o report.html")
+        assert last[1].endswith("kinetoscope report trace.json.gz --verbose")
 
 
 def test_wider_screens_hold_more():
@@ -263,7 +264,10 @@ def test_columns_leave_before_a_digit_does(width: int) -> None:
         assert (
             f"{numbers.percent(row.share_of_device_time)}  {numbers.time(row.device_time_us)}" in categories
         )
-    for line in kernels.splitlines()[-3:]:
+    rows = [line for line in kernels.splitlines() if line.startswith("kkk")]
+    assert len(rows) == 3
+    assert "max" in kernels  # the column, or the line that says that there is no room for it
+    for line in rows:
         assert "40.0 %  5.40 ms" in line
         assert len(line.rstrip()) <= width
     if width >= 100:

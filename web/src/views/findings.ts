@@ -70,7 +70,13 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
           row.measured_basis && h("small", {}, ` By ${row.measured_basis}.`),
         )
       : row.proof &&
-          soft("To measure it: ", h("code", {}, row.proof), " ", copyButton(row.proof, "the command")),
+          soft(
+            "To measure it: ",
+            h("code", {}, row.proof),
+            " ",
+            copyButton(row.proof, "the command"),
+            row.proof_lacks && ` It needs ${row.proof_lacks}, which is not where the report was made.`,
+          ),
     row.snippet && h("pre", {}, row.snippet),
     row.evidence.length > 0 &&
       h(

@@ -50,8 +50,12 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
     Args:
         table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
     """
-    sequences = _sequences(table)
-    everyone = {rank for members in sequences for rank in members}
+    usable = table.filter(~pl.col("before"))
+    together, sent = (usable.filter(pl.col("semantics") == one) for one in (TOGETHER, PAIR))
+    # Without collectives that end at one instant, those count that end nearly so.
+    sequences = _sequences(usable if together.is_empty() else together)
+    transfers = _sequences(sent)
+    everyone = {rank for members in (*sequences, *transfers) for rank in members}
     found = {min(everyone): Clock()} if everyone else {}
     grown = True
     while grown:
@@ -70,7 +74,7 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
             # Ranks of a host share its clock.
             known = {hosts[rank]: clock for rank, clock in found.items() if hosts.get(rank)}
             left = [rank for rank in everyone if rank not in found and hosts.get(rank) in known]
-            more = {rank: known[hosts[rank]] for rank in left} or _by_transfers(sequences, found)
+            more = {rank: known[hosts[rank]] for rank in left} or _by_transfers(transfers, found)
             found |= more
             grown = bool(more)
     return found
@@ -104,13 +108,10 @@ def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[in
 
 
 def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
-    """Each rank's usable collectives by process group, in order; the larger groups first."""
-    usable = table.filter((pl.col("semantics") == TOGETHER) & ~pl.col("before"))
-    if usable.is_empty():  # then those that end nearly together
-        usable = table.filter(~pl.col("before"))
+    """Each rank's collectives by process group, in order; the larger groups first."""
     found: dict[str, dict[int, Ends]] = {}
     like = pl.col("signature") + pl.col("sequence")
-    listed = usable.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
+    listed = table.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
     for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
         found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
     return sorted(found.values(), key=len, reverse=True)

@@ -65,6 +65,7 @@ DIED = "died-while-recording"
 CAPTURE = "capture"
 # Slow steps over quick ones, p90 over p10: beyond it the median says little of what a change would save.
 UNEVEN = 1.5
+TWOFOLD = 2.0  # from there on steps differ by so many times, not by percent
 
 
 def of_the_run(run: LoadedRun) -> list[Note]:
@@ -226,7 +227,8 @@ def _busy_machine(run: LoadedRun) -> list[Note]:
     uneven = max((step.p90 / step.p10 for step in times), default=1.0)
     text = f"the machine was busy: a load of {load:.1f} on {cores} cores when the program began"
     if uneven > UNEVEN:
-        text += f"; its steps differ by {uneven - 1:.0%}, and host times by as much"
+        apart = f"by {uneven - 1:.0%}" if uneven < TWOFOLD else f"up to {uneven:.0f}-fold"
+        text += f"; its steps differ {apart}, and host times by as much"
     # The load is the whole machine's, the cores those the program may use: even steps show that it had them.
     return [Note("busy-machine", gravity(uneven, UNEVEN, NEVER), text)]
 

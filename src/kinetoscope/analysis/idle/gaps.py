@@ -17,7 +17,7 @@ from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
 # How the work that ended a gap arrived.
-LATE = "late"  # launched when the device had run dry: the host was behind
+LATE = "late"  # launched when the device was already idle: the host was behind
 QUEUED = "queued"  # launched in time: the device took its own time to start it
 EARLY = "early"  # launched before the recording began
 UNLAUNCHED = "unlaunched"  # no launch was recorded
@@ -308,7 +308,7 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 TEXTS = {
-    "launch-bound": "{name} was launched after the device had run dry",
+    "launch-bound": "{name} was launched when the device was already idle",
     "synchronization": "the host waited in {name}{inside}; nothing was queued behind it",
     "waiting-for-rank": "the host waited in {name} for a collective that waited",
     "data-loading": "the host waited for data in {name}",

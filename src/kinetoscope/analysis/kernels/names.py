@@ -18,14 +18,46 @@ _GENERIC_FUNCTOR = re.compile(
     r"^(gpu_kernel_impl(_nocast)?|gpu_index_kernel|ReduceOp|func_wrapper_t|[AB]?UnaryFunctor|BinaryFunctor"
     r"|(Unary|Binary|Ternary|Pointwise)Op\w*Functor|TensorList\w*Metadata)$"
 )
+_OF_TENSORS = re.compile(r"^([AB]?Unary|Binary)Functor$")
 _FUNCTOR = re.compile(
-    r"functor|ops$|_kernel|_cuda|_impl$|_out$|adam|sgd|^(multiplies|plus|minus|divides|power_functor|minimum"
+    r"functor|ops$|_kernel|^launch_|_to_device$|_cuda|_impl$|_out$|adam|sgd|^(multiplies|plus|minus|divides|power_functor|minimum"
     r"|maximum"
     r"|Sqrt|Abs|Neg|Exp|Log|Reciprocal|Sign|Square|Identity|Copy)$",
     re.IGNORECASE,
 )
 # Kernels that are named after their only template argument.
 _NAMED_INSIDE = re.compile(r"^cutlass\w*::(device_)?[Kk]ernel2?$")
+# Names whose grammar is known: the parts that say what is computed, in which types and tiles.
+_GRAMMARS = tuple(
+    (re.compile(pattern), short)
+    for pattern, short in (
+        (
+            r"sm\d+_xmma_([a-z]+)_.*?(bf16|f16|tf32|f32|f64|i8|e4m3|e5m2)(?=_|[a-z]).*?"
+            r"_(nhwckrsc_n(?:hwc|chw)|[nt]{2})(?=_).*?tilesize([\dx]+).*",
+            r"xmma_\1_\2_\3_\4",
+        ),
+        (
+            r"cutlass_(?:\d+_)?(?:wmma_)?(?:tensorop_)?(?:bf16_|f16_)?(\w*?(?:gemm|fprop|dgrad|wgrad))"
+            r"(?:_optimized)?_(\w+)",
+            r"cutlass_\1_\2",
+        ),
+        (r"_ZN\d+cutlass\w*?6Kernel.*?(Conv2d(?:Fprop|Dgrad|Wgrad)).*", r"cutlass_\1"),
+        (r"nvjet_sm\d+_(\w+)", r"nvjet_\1"),
+        (
+            r"cudnn_generated_fort_native_([a-z]+)_sm\d+_(\w+?)_w\w*?mma_(\w+?)_knob_\d+_([\dx]+)_.*",
+            r"cudnn_\1_\2_\3_\4",
+        ),
+        (r"(Cijk_[A-Z][a-z]+_[A-Z][a-z]+_[A-Z]+)_.*?(MT[\dx]+)_.*", r"\1_\2"),
+    )
+)
+# As they are written in a short name, of C++'s.
+_TYPES = {
+    "BFloat16": "bf16", "__nv_bfloat16": "bf16", "Half": "f16", "float": "f32", "double": "f64",
+    "signed char": "i8", "int": "i32", "long": "i64",
+}  # fmt: skip
+_WRAPPING = re.compile(
+    r"^CUDA(?=Functor)|^launch_|Functor_?|_kernel(_cuda|_impl)?$|_cuda(_kernel|_out)?$|_functor$|Ops$"
+)
 _LAMBDA = re.compile(r"\{lambda\(([^{}]*)\)#\d+\}")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _LENGTH = re.compile(r"K?(\d{1,6})(?!\d)")
@@ -47,19 +79,26 @@ def short_name(name: str) -> str:
 
     A C++ signature loses its return type, parameters, template arguments and well-known namespaces; a kernel
     that runs any functor (``vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, …>``) keeps the
-    functor and its element type, and CUTLASS's keep the name that is in their argument. A mangled name shows
-    its nested identifiers. What is still too long is cut in the middle, with "…".
+    functor and its element type (``vectorized_elementwise<Add f32>``), and CUTLASS's keep the name that is in
+    their argument. Names of a known grammar keep the operation, types and tile. A mangled name shows its
+    nested identifiers. What is still too long is cut in the middle, with "…".
     """
     if name.startswith(("Memcpy", "Memset")):
         return name
     if name.startswith("_Z"):
-        return _fit(_NAMESPACES.sub("", _demangled(name)))
+        return _fit(_by_grammar(name) or _NAMESPACES.sub("", _demangled(name)))
     base, arguments = _split(_NAMESPACES.sub("", name.removeprefix("void ")))
     if _NAMED_INSIDE.match(base) and arguments:
-        inner, _ = _split(arguments.split(",")[0])
-        return _fit(inner)
-    functor = _functor(arguments) if _RUNS_A_FUNCTOR.search(base) else ""
-    return _fit(f"{base}<{functor}>" if functor else base or name.strip())
+        base, _ = _split(arguments.split(",")[0])
+    if not _RUNS_A_FUNCTOR.search(base):
+        return _fit(_by_grammar(base) or base or name.strip())
+    functor = _functor(arguments)
+    return _fit(f"{base.replace('_kernel', '')}<{functor}>" if functor else base)
+
+
+def _by_grammar(name: str) -> str | None:
+    matches = ((pattern.fullmatch(name), short) for pattern, short in _GRAMMARS)
+    return next((match.expand(short) for match, short in matches if match), None)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -84,17 +123,20 @@ def _closing(name: str, opening: int) -> int:
 
 
 def _functor(arguments: str) -> str:
-    """The functor that a kernel runs, with its element type: ``AddFunctor<float>``; empty if not known."""
+    """The functor that a kernel runs, with its element type: ``Add f32``; empty if not known."""
     plain = _LAMBDA.sub("", arguments)
     telling = [match for match in _WORD.finditer(plain) if _FUNCTOR.search(match[0])]
     chosen = [match for match in telling if not _GENERIC_FUNCTOR.match(match[0])] or telling
     if not chosen:
         return ""
     word = chosen[0]
-    of = re.match(r"<([\w ]+)[,>]", plain[word.end() :])
+    # BinaryFunctor<BFloat16, …, MulFunctor<float>>: the tensors' type, not that of the arithmetic.
+    outer = telling[0] if _OF_TENSORS.match(telling[0][0]) else word
+    of = re.match(r"<([\w ]+)[,>]", plain[outer.end() :]) or re.match(r"<([\w ]+)[,>]", plain[word.end() :])
     taken = _LAMBDA.findall(arguments)
     kind = of[1] if of else next((types.split(",")[0] for types in taken if types), "")
-    return f"{word[0]}<{kind}>" if kind else word[0]
+    called = _WRAPPING.sub("", word[0]) or word[0]
+    return f"{called} {_TYPES.get(kind, kind)}" if kind else called
 
 
 def _demangled(name: str) -> str:

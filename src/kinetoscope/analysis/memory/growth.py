@@ -45,7 +45,7 @@ def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFra
     ended = pl.col("end_us")
     there = [(pl.col("start_us") <= mark) & (ended.is_null() | (ended > mark)) for mark in marks]
     by_line = known.group_by("stack", "line", "owner").agg(
-        pl.col("role").mode().first(),
+        pl.col("role").mode().sort().first(),
         pl.col("name")
         .drop_nulls()
         .str.replace_all(PLACES, "[*]")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER, TOGETHER
+from kinetoscope.analysis.ranks.excess import ALL, NAMES, SHARED
 from kinetoscope.analysis.ranks.lateness import CAUSES, NEGLIGIBLE_NS
 from kinetoscope.trace.schema import whole
 
@@ -23,66 +24,54 @@ SLOW_KERNEL = "slow kernel"
 MORE_DATA = "more data"  # that all-to-alls gave it, as to a rank whose experts are in demand
 EVEN_COMPUTE = "compute"  # its kernels took no longer, in sum
 
-# All kernels are slower, if as much of their time is slower by half of what they are slower on average.
-ALL = 0.8
 AS_MUCH = 1 / 3  # of what a kernel takes longer, it may have more data for: only the larger side is counted
-NAMES = 3  # of so many kernels at the least all must be slower before it is said of the device
 
 
-def data_ratio(collectives: pl.DataFrame, rank: int, step: str) -> float:
-    """How many times its peers' data (the median) a rank handled in all-to-alls; 1 without any."""
+def data_ratio(collectives: pl.DataFrame, ranks: Sequence[int], step: str | None = None) -> float:
+    """How many times the other ranks' data (the median) these handled in all-to-alls; 1 without any."""
     each = (
-        collectives.filter(pl.col("kind") == "all-to-all", pl.col("step") == step)
+        collectives.filter(pl.col("kind") == "all-to-all", step is None or pl.col("step") == step)
         .group_by("rank")
         .agg(pl.col("bytes").sum())
     )
-    own, peers = (
-        whole(each.filter(is_own)["bytes"].median())
-        for is_own in (pl.col("rank") == rank, pl.col("rank") != rank)
-    )
+    is_own = pl.col("rank").is_in(list(ranks))
+    own, peers = (whole(each.filter(which)["bytes"].median()) for which in (is_own, ~is_own))
     return own / peers if own and peers else 1.0
 
 
-def kernel_cause(kernels: pl.DataFrame, rank: int, step: str, data: float = 1.0) -> tuple[str, str]:
+def kernel_cause(
+    kernels: pl.DataFrame, ranks: Sequence[int], step: str | None, data: float = 1.0, late_ns: float = 0.0
+) -> tuple[str, str]:
     """The cause, and the kernel or factor that shows it.
 
     Args:
-        kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns`` of all ranks.
+        kernels: see ``excess.Excess``.
+        ranks: those that are late; ``step``: in which; None: in all.
         data: see ``data_ratio``.
+        late_ns: of this the kernels must explain half.
     """
-    inside = kernels.filter(pl.col("step") == step)
-    peers = inside.filter(pl.col("rank") != rank)
-    count = peers["rank"].n_unique()
-    # A name that fewer than half of the peers have is not of their usual work.
-    usual = (
-        peers.group_by("name")
-        .agg(pl.col("duration_ns", "launches").median(), have=pl.len())
-        .filter(pl.col("have") * 2 > count)
-        .drop("have")
-    )
     both = (
-        inside.filter(pl.col("rank") == rank)
-        .select("name", own_ns="duration_ns", own_launches="launches")
-        .join(usual, on="name", how="left")
-        .with_columns(pl.col("duration_ns", "launches").fill_null(0.0))
-        .with_columns(excess_ns=pl.col("own_ns") - pl.col("duration_ns"))
+        kernels.filter(pl.col("rank").is_in(list(ranks)), step is None or pl.col("step") == step)
+        .group_by("name")
+        .agg(pl.col("launches", "usual_launches", "duration_ns", "usual_ns").sum())
+        .with_columns(excess_ns=pl.col("duration_ns") - pl.col("usual_ns"))
+        .sort("excess_ns", "name", descending=[True, False])
     )
     excess, base, launches = both.select(
-        pl.sum("excess_ns"), pl.sum("duration_ns"), pl.col("own_launches").sum() - pl.col("launches").sum()
+        pl.sum("excess_ns"), pl.sum("usual_ns"), pl.col("launches").sum() - pl.col("usual_launches").sum()
     ).row(0)
-    if excess <= 0:
+    if excess <= MOST * late_ns:
         return EVEN_COMPUTE, ""
-    each = pl.col("own_ns") / pl.col("own_launches")
-    more = ((pl.col("own_launches") - pl.col("launches")) * each).sum()
+    each = pl.col("duration_ns") / pl.col("launches").clip(1)
+    more = ((pl.col("launches") - pl.col("usual_launches")) * each).sum()
     if float(both.select(more).item()) >= excess / 2:
         return MORE_WORK, f"{launches:.0f} kernels more"
-    shared = both.filter(pl.col("duration_ns") > 0.01 * base)
-    slower = shared.filter(pl.col("own_ns") >= pl.col("duration_ns") * (1 + excess / base / 2))
-    part = whole(slower["duration_ns"].sum()) / max(1, whole(shared["duration_ns"].sum()))
+    shared = both.filter(pl.col("usual_ns") > SHARED * base)
+    slower = shared.filter(pl.col("duration_ns") >= pl.col("usual_ns") * (1 + excess / base / 2))
+    part = float(slower["usual_ns"].sum()) / max(1.0, float(shared["usual_ns"].sum()))
     if len(shared) >= NAMES and part >= ALL:
         return CLOCKS, f"all kernels take {1 + excess / base:.2f} times as long"
-    most = both.sort("excess_ns", "name", descending=[True, False]).select("name", "own_ns", "duration_ns")
-    name, own, usual_ns = most.row(0)
+    name, own, usual_ns = both.select("name", "duration_ns", "usual_ns").row(0)
     # Its kernels take as much longer as they have more to do.
     if data - 1 >= (own / max(1, usual_ns) - 1) * AS_MUCH:
         return MORE_DATA, f"{data:.2f} times that of its peers in all-to-alls"
@@ -107,7 +96,6 @@ ATTRIBUTED = {
     "cause": pl.String,
     "excess_ns": pl.Int64,
     "lost_ns": pl.Int64,
-    "usual_host_ns": pl.Int64,
 }
 
 
@@ -128,7 +116,6 @@ class _LateCollective(NamedTuple):
     excess_ns: float  # by which the last one took longer in its segment
     lost_ns: float  # of that, since its collective before
     behind_ns: float  # the last one's launch after the others'
-    usual_host_ns: float
     cause: str | None
     segment: int  # of the last one
     is_hidden: bool  # in a segment: who came into it late may yet be in time for what follows
@@ -153,7 +140,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
         is unknown), ``where`` (the step in which it lost the time), ``cause`` (one of
         ``lateness.CAUSES``; ``START``: what a recording begins with, when ranks wait for each other's
         profilers), ``excess_ns`` (by how much longer the culprit took); ``lost_ns``, by how much longer the
-        last one took since its collective before; ``usual_host_ns``, what its peers' hosts took for that.
+        last one took since its collective before.
     """
     found: dict[int, _LateCollective] = {}
     lines: list[tuple[object, ...]] = []
@@ -172,7 +159,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
             one.waited_ns,
         )
         lost = round(min(one.lost_ns, one.late_ns))
-        lines.append((*known, rank, step, cause, round(excess), lost, round(one.usual_host_ns)))
+        lines.append((*known, rank, step, cause, round(excess), lost))
     return pl.DataFrame(lines, schema=ATTRIBUTED, orient="row")
 
 
@@ -250,7 +237,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollect
         "instance", "step", "at_ns", "ranks", "previous", "first",
         (~pl.col("semantics").is_in([SENDER, PAIR])).alias("joins"), is_pair, "rank", "arrival", "waited_ns",
         pl.col("longer_ns").fill_null(0), (pl.col("longer_ns") * part).fill_null(0).alias("lost_ns"),
-        pl.col("behind").fill_null(0), (pl.col("usual_host_ns") * part).fill_null(0),
+        pl.col("behind").fill_null(0),
         pl.when(causes.list.max() > 0).then(cause), "segment", ~pl.col("is_end"),
     )  # fmt: skip
     for instance, step, at, members, *others in rows.sort("at_ns", "instance").iter_rows():

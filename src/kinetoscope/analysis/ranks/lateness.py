@@ -63,10 +63,11 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
 
     Returns:
         ``table`` by rank, device and start, with the time of each of ``CAUSES``; ``segment`` (a number for
-        each rank and device), ``is_end`` (of a segment); ``is_bound`` (it began as soon as the one before it
-        on its stream had ended); ``segment_ns``, ``<cause>_all``: what the rank did on its own in the
+        each rank and device), ``is_end`` (of a segment); ``waits_for`` (``id`` of the collective of another
+        stream as soon as which had ended it began); ``is_bound`` (it began as soon as that, or the one before
+        it on its stream, had ended); ``segment_ns``, ``<cause>_all``: what the rank did on its own in the
         segment; ``longer_ns``, ``<cause>_longer``: by how much that was longer than usual, null where it is
-        not known; ``usual_host_ns``: what the others' hosts took.
+        not known.
     """
     names = ["own_ns", "host_ns", *CAUSES]
     # In every step: a rank whose host is late computes nothing during a collective during which the others
@@ -74,6 +75,7 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     sort = ["group", "signature", "nth"]
     is_level = (pl.col("overlapping_ns").max() <= NEGLIGIBLE_NS).over(sort)
     pause = pl.col("start_ns") - pl.col("end_ns").shift(1).over(*RANK, "stream")
+    table = _with_other_streams(table)
     is_end = (
         pl.col("is_level") | ~pl.col("is_bound").any().over("instance") & pl.col("instance").is_not_null()
     )
@@ -82,7 +84,7 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
         .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "group", "signature"))
         .with_columns(
             (is_level & pl.col("instance").is_not_null()).alias("is_level"),
-            (pause < APART_NS).fill_null(False).alias("is_bound"),
+            ((pause < APART_NS).fill_null(False) | pl.col("waits_for").is_not_null()).alias("is_bound"),
             *(pl.sum_horizontal(columns).alias(cause) for cause, columns in CAUSES.items()),
         )
         .with_columns(is_end=is_end)
@@ -125,10 +127,23 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
             .when(is_pair).then(pl.sum_horizontal(_longer(cause) for cause in CAUSES))
             .otherwise("longer_ns"),
             segment_ns=pl.col(_all("own_ns")),
-            usual_host_ns=lower_median(_all("host_ns")).over("instance"),
         )
         .drop("nth", "is_level", _all("own_ns"), _longer("own_ns"), *(f"{name} too long" for name in names))
     )  # fmt: skip
+
+
+def _with_other_streams(table: pl.DataFrame) -> pl.DataFrame:
+    """Add ``waits_for``, as where gradients that were scattered in a group are reduced over its replicas."""
+    ended = table.select(*RANK, waits_for="id", other="stream", until="end_ns").sort("until")
+    known = table.sort("start_ns").join_asof(
+        ended, left_on="start_ns", right_on="until", by=RANK, check_sortedness=False
+    )
+    is_it = (
+        (pl.col("other") != pl.col("stream"))
+        & (pl.col("start_ns") - pl.col("until") < APART_NS)
+        & (pl.col("launched_ns") < pl.col("until"))
+    )
+    return known.with_columns(waits_for=pl.when(is_it).then("waits_for")).drop("other", "until")
 
 
 def _all(name: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import nlargest
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +22,13 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, ranges, ways
 from kinetoscope.analysis.ranks.parts import BACKWARD, FORWARD, UPDATE
-from kinetoscope.analysis.ranks.without_stragglers import IdealRow, Operation, ideal_row, replay
+from kinetoscope.analysis.ranks.without_stragglers import (
+    Operation,
+    PutRight,
+    WithoutStragglers,
+    ideal_row,
+    replay,
+)
 
 TINY = 0.05  # of the median pass: what is shorter is no pass, but belongs to a neighbour
 
@@ -207,6 +214,7 @@ HOST = "host"  # what is idle between operations, and no other operation explain
 WORKERS = 64  # that are replayed each alone
 NEAR_NS = 10_000  # by which what an operation waits for may seem to end after it began
 MOST = 50_000  # operations that are replayed: of more, the first steps
+UNUSUAL = 1.1  # times the mean pass: what takes longer than that is not what its stage has to do
 ERROR = 0.05  # of the replay of what was recorded: beyond it nothing is concluded
 
 
@@ -238,13 +246,16 @@ class _RankOperation:
         return not self.semantics
 
 
-def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow:
+def staged(
+    table: pl.DataFrame, computed: pl.DataFrame, stays: Mapping[int, float] = MappingProxyType({})
+) -> WithoutStragglers:
     """Replay the steps of a pipeline.
 
     Args:
         table: collectives of all ranks with what they waited (``waits``).
         computed: ``segments`` of all ranks, with ``rank``.
-        worst: ranks to replay without their own lateness, one by one.
+        stays: by rank, which share of its computing is left once it computes no longer than usual; of
+            others, the mean of all stages.
 
     Raises:
         CannotTell: its stages, passes and transfers do not fit each other.
@@ -266,7 +277,7 @@ def staged(table: pl.DataFrame, computed: pl.DataFrame, worst: Sequence[int] = (
                 break  # what a rank does between two steps that do not follow each other is not known
     if not job.count:
         raise why or CannotTell("no step was recorded")
-    return job.replayed(worst)
+    return job.replayed(stays)
 
 
 def _on_one_clock(computed: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
@@ -282,6 +293,7 @@ class _Job:
 
     def __init__(self, found: StageOrder) -> None:
         self.chain, self.count = found, 0
+        self.second = 0  # the place of the second step's first operation
         self.nodes: list[_RankOperation] = []
         self.groups: list[list[int]] = []  # of each pass its segments
         self.lasts: dict[int, int] = {}  # of each rank its last segment
@@ -306,6 +318,7 @@ class _Job:
             self.nodes += nodes
             self._follow(nodes, first, needs)
         self.count += 1
+        self.second = self.second or len(self.nodes)
 
     def _of_rank(
         self, rank: int, met: pl.DataFrame, computed: pl.DataFrame
@@ -377,7 +390,7 @@ class _Job:
         if last is not None:
             self.lasts[nodes[0].rank] = last
 
-    def replayed(self, worst: Sequence[int]) -> IdealRow:
+    def replayed(self, stays: Mapping[int, float]) -> WithoutStragglers:
         """Replay the steps as recorded, and without stragglers.
 
         Raises:
@@ -387,23 +400,36 @@ class _Job:
         instances = self._instances()
         places = {row: place for place, row in enumerate(row for group in instances for row in group)}
 
-        def run(
-            is_usual: Callable[[_RankOperation], bool], is_prompt: Callable[[_RankOperation], bool]
-        ) -> float:
-            """How long it takes with these as usual, and these begun as promptly as usual."""
+        def times(
+            is_usual: Callable[[_RankOperation], bool],
+            is_prompt: Callable[[_RankOperation], bool],
+            took: Callable[[_RankOperation], float] = lambda one: one.took_ns,
+        ) -> list[float]:
+            """When operations end with these as usual, these begun as promptly as usual, and all others
+            taking as long as given."""
             lines = (
                 [
                     Operation(
                         [places[other] for other in one.after],
                         min(one.delay_ns, one.usual_delay_ns) if is_prompt(one) else one.delay_ns,
-                        one.usual_ns if is_usual(one) else one.took_ns,
+                        one.usual_ns if is_usual(one) else took(one),
                         needs=() if one.sent is None else (places[one.sent],),
                     )
                     for one in (self.nodes[row] for row in group)
                 ]
                 for group in instances
             )
-            return max(replay(lines))
+            return replay(lines)
+
+        def run(
+            is_usual: Callable[[_RankOperation], bool], is_prompt: Callable[[_RankOperation], bool]
+        ) -> float:
+            return max(times(is_usual, is_prompt))
+
+        def after_first(ends: Sequence[float]) -> float:
+            """How long the steps after the first take; of one step, that."""
+            first = [ends[places[row]] for row in range(self.second)] if self.count > 1 else [0.0]
+            return max(ends) - max(first)
 
         def nothing(one: _RankOperation) -> bool:
             return False
@@ -419,11 +445,22 @@ class _Job:
         for rank, stage in sorted(self.chain.stage.items()):
             stages.setdefault(stage, []).append(rank)
 
-        def alone(rank: int) -> float:
-            def is_its(one: _RankOperation) -> bool:
-                return one.rank == rank
+        def saved(remedy: PutRight) -> float:
+            def took(one: _RankOperation) -> float:
+                if one.instance is not None:
+                    return one.took_ns * remedy.transfers.get(one.instance, 1.0)
+                left = one.took_ns * (stays[one.rank] if is_its(one) else 1.0)
+                # A pass in which its host stalled; a stage that has a little more to do keeps it.
+                return one.usual_ns if is_its(one) and left > UNUSUAL * one.usual_ns else left
 
-            return run(is_its, is_its)
+            def is_its(one: _RankOperation) -> bool:
+                return one.rank in remedy.ranks and one.computes and one.rank in stays
+
+            def is_usual(one: _RankOperation) -> bool:
+                return one.rank in remedy.ranks and one.computes and one.rank not in stays
+
+            ends = times(is_usual, lambda one: one.rank in remedy.ranks, took)
+            return 1 - after_first(ends) / max(1.0, after_first(times(nothing, nothing)))
 
         def but(ranks: Sequence[int]) -> float:
             """The slowdown with these ranks' operations and host delays as recorded."""
@@ -435,15 +472,15 @@ class _Job:
 
         sorts = dict.fromkeys(one.sort for one in self.nodes)
         by_sort = {sort: run(lambda one, sort=sort: one.sort != sort, all_of) / without for sort in sorts}
-        each = {rank: round(alone(rank)) for rank in worst}
-        return msgspec.structs.replace(
-            ideal_row(round(recorded), round(whole), round(without), each),
+        row = msgspec.structs.replace(
+            ideal_row(round(recorded), round(whole), round(without), {}),
             grain="passes",
             steps=self.count,
             by_stage={ranges(ranks): but(ranks) for _, ranks in sorted(stages.items())},
             by_worker={ranges(ranks): but(ranks) for ranks in self._workers()},
             by_operation=by_sort | {HOST: run(all_of, lambda one: not one.computes) / without},
         )
+        return WithoutStragglers(row, saved)
 
     def _workers(self) -> list[tuple[int, ...]]:
         """The data-parallel workers to replay alone."""

@@ -4,7 +4,7 @@ As in "Understanding Stragglers in Large Model Training Using What-if Analysis" 
 collectives: a collective begins when its last rank is there and its stream is free, and takes as long as the
 data needs. Each rank does its own work meanwhile, until it comes to where it needs a collective's result.
 Replayed as recorded it gives the recorded time, and by how much it does not is said. Without stragglers no
-rank takes longer for its own work than usual (see ``lateness``); stages of a pipeline, whose two ends of a
+rank takes longer for its own work than usual (see ``excess``); stages of a pipeline, whose two ends of a
 send do not do the same, then compute equally long, as in the paper.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -67,10 +68,9 @@ ROUNDING_NS = 1.0
 
 class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank. Where all events of all ranks are at
-    hand, that of a step (``grain``: events), as the findings have it.
+    is longer), without stragglers, and without the lateness of one rank.
 
-    Of a pipeline whose passes are known (``grain``: passes, else collectives or events) the time of ``steps``
+    Of a pipeline whose passes are known (``grain``: passes, else collectives) the time of ``steps``
     steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
     its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
     none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
@@ -103,6 +103,22 @@ def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mappin
     )
 
 
+class WithoutStragglers(NamedTuple):
+    """The run replayed, and which share of its time goes once something is put right: of the time after its
+    first step, since of that what was done before the first collective is not known."""
+
+    row: IdealRow
+    saved: Callable[[PutRight], float]
+
+
+class PutRight(NamedTuple):
+    """Causes that are put right: the lateness of ranks, or the transfers of collectives (``instance`` and the
+    share of its time that stays)."""
+
+    ranks: frozenset[int] = frozenset()
+    transfers: Mapping[int, float] = MappingProxyType({})
+
+
 class _End(NamedTuple):
     """One rank's end of a collective. Positions are ns of the rank's own work since the first collective
     began: when it came (``ready``) and where it had nothing left to do without the collective's result
@@ -113,12 +129,14 @@ class _End(NamedTuple):
     needed: float
     usual_ready: float
     usual_needed: float
-    after: int | None  # the row of the collective before it on its stream
+    after: tuple[int | None, int | None]  # rows: before it on its stream, and what it waited for on another
     is_free: bool  # does not wait: what it sends is buffered
     is_receiver: bool  # of a broadcast or the like: waits for its sender alone
 
 
 class _TimedCollective(NamedTuple):
+    instance: int
+    step: str
     left_ns: float
     transfer_ns: float
     rows: list[int]
@@ -148,39 +166,48 @@ class _Rank:
         self.trail.append((max(position, self.position), after))
 
 
-def by_collectives(table: pl.DataFrame, worst: Sequence[int] = ()) -> IdealRow | None:
+def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
     """The run replayed by its collectives; None where ranks share fewer than two.
 
     Args:
         table: collectives of all ranks with what they waited and by how much longer ranks took.
-        worst: ranks to replay without their own lateness, each alone.
     """
     collectives = _collectives(table)
     if len(collectives) < 2:
         return None
 
-    def replayed(is_usual: Callable[[int], bool]) -> int:
-        groups, ends = _operations(collectives, is_usual)
-        times = replay(groups)
-        first = max(times[place] for place in ends[: len(collectives[0].ends)])
-        return round(max(times[place] for place in ends) - first)
+    second = next((at for at, one in enumerate(collectives) if one.step != collectives[0].step), 1)
 
-    return ideal_row(
+    def replayed(remedy: PutRight, begin: int = 1) -> int:
+        """From the last end of the first so many collectives on."""
+        groups, ends = _operations(collectives, remedy)
+        times = [[replayed[place] for place in own] for replayed in (replay(groups),) for own in ends]
+        first = max(max(own) for own in times[:begin])
+        return round(max(max(own) for own in times) - first)
+
+    after_first = max(1, replayed(PutRight(), second))
+    everyone = frozenset(end.rank for one in collectives for end in one.ends)
+    row = ideal_row(
         round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
-        replayed(lambda rank: False),
-        replayed(lambda rank: True),
-        {rank: replayed(lambda other, rank=rank: other == rank) for rank in worst},
+        replayed(PutRight()),
+        replayed(PutRight(everyone)),
+        {},
     )
+
+    def saved(remedy: PutRight) -> float:
+        return 1 - replayed(remedy, second) / after_first
+
+    return WithoutStragglers(row, saved)
 
 
 def _operations(
-    collectives: Sequence[_TimedCollective], is_usual: Callable[[int], bool]
-) -> tuple[list[list[Operation]], list[int]]:
-    """The operations to replay, and the places of the collectives' ends among them."""
+    collectives: Sequence[_TimedCollective], remedy: PutRight
+) -> tuple[list[list[Operation]], list[list[int]]]:
+    """The operations to replay, and the places of each collective's ends among them."""
     ranks: dict[int, _Rank] = {}
     places: dict[int | None, int] = {}  # of rows
     groups: list[list[Operation]] = []
-    ends: list[int] = []
+    ends: list[list[int]] = []
     count = 0
 
     def add(group: list[Operation]) -> int:
@@ -190,10 +217,11 @@ def _operations(
         return count - len(group)
 
     for one in collectives:
+        transfer = one.transfer_ns * remedy.transfers.get(one.instance, 1.0)
         came: dict[int, tuple[_End, float, float, Operation]] = {}
         for row, end in zip(one.rows, one.ends, strict=True):
             rank = ranks.setdefault(end.rank, _Rank())
-            usual = is_usual(end.rank)
+            usual = end.rank in remedy.ranks
             ready, needed = (end.usual_ready, end.usual_needed) if usual else (end.ready, end.needed)
             rank.needs.sort()
             while rank.needs and rank.needs[0][0] <= ready + ROUNDING_NS:
@@ -203,8 +231,8 @@ def _operations(
                 rank.goes_on(position, [*rank.trail[-1][1], place])
             if needed > ready + ROUNDING_NS and ready > rank.position:
                 rank.goes_on(ready, [add([Operation(*rank.at(ready), 0.0)])])
-            before = (places[end.after],) if end.after in places else ()
-            operation = Operation(*rank.at(ready), one.transfer_ns, end.is_free, before)
+            before = tuple(places[row] for row in end.after if row in places)
+            operation = Operation(*rank.at(ready), transfer, end.is_free, before)
             came[row] = end, ready, needed, operation
         receivers = [row for row, (end, *_) in came.items() if end.is_receiver]
         together = [row for row in came if row not in receivers] or receivers
@@ -213,9 +241,9 @@ def _operations(
         for row in receivers if together is not receivers else ():
             operation = came[row][-1]
             places[row] = add([operation._replace(needs=(*operation.needs, first))])
+        ends.append([places[row] for row in came])
         for row, (end, ready, needed, _) in came.items():
             rank, place = ranks[end.rank], places[row]
-            ends.append(place)
             if needed > ready + ROUNDING_NS:
                 rank.needs.append((needed, place))
             else:
@@ -242,11 +270,15 @@ def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
     is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
     table = table.with_columns(is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender)
     lines = table.group_by("instance", maintain_order=True).agg(
-        pl.col("left_ns").max(), pl.col("transfer_ns").min().cast(pl.Float64), "row", *columns
+        pl.col("step").first(),
+        pl.col("left_ns").max(),
+        pl.col("transfer_ns").min().cast(pl.Float64),
+        "row",
+        *columns,
     )
     return [
-        _TimedCollective(left, transfer, rows, [_End(*end) for end in zip(*each, strict=True)])
-        for _, left, transfer, rows, *each in lines.iter_rows()
+        _TimedCollective(instance, step, left, took, rows, [_End(*end) for end in zip(*each, strict=True)])
+        for instance, step, left, took, rows, *each in lines.iter_rows()
     ]
 
 
@@ -266,6 +298,10 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
             after=pl.col("row").shift(1).over(*key, "stream"),
         )
     )
+    others = table.select(*key, waits_for="id", other="row")
+    table = table.join(others, on=[*key, "waits_for"], how="left", maintain_order="left").with_columns(
+        after=pl.concat_list("after", "other")
+    )
     # What its first collective came after the first of all; one that is no other rank's is its own work.
     own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
     table = table.with_columns(own=own.cast(pl.Float64), began=came.min()).with_columns(
@@ -275,14 +311,15 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         usual = pl.col("own") + pl.sum_horizontal(ON_DEVICE) * pl.col("more")
         table = _with_stages(table)
     else:
-        share = (pl.col("longer_ns") / pl.col("segment_ns")).fill_nan(0).clip(0, 1).fill_null(0)
-        usual = pl.col("own") * (1 - share)
+        usual = pl.coalesce("usual_own_ns", "own")
     table = table.with_columns(usual_own=usual.clip(0))
-    segment = (*key, "segment")
+    is_first = pl.col("step").ne_missing(pl.col("step").shift(1).over(key))
+    # All ranks of a collective are at the same place of their step, whatever other groups they are in.
+    segment = (*key, "step")
     table = table.with_columns(
         *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
         faster=(pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0),
-        since=pl.when(pl.col("own_ns").is_null()).then(0.0).otherwise("usual_own").cum_sum().over(segment),
+        since=pl.when(is_first).then(0.0).otherwise("usual_own").cum_sum().over(segment),
     )
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
@@ -295,11 +332,14 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     ready = pl.when(~is_bound).then("since").when(of_others.is_not_null()).then(
         pl.min_horizontal("since", of_others)
     )  # fmt: skip
+    # Not one expression: a window inside a window yields 0 on Polars 2.1.
     table = table.with_columns(
-        ready_since=ready.forward_fill().over(*segment, "stream").fill_null(0.0),
+        ready_since=ready,
         needed_since=pl.when(is_blocked).then(needed)
         .when(of_blocked.is_null()).then(float("inf"))
         .otherwise(pl.max_horizontal(needed, of_blocked)),
+    ).with_columns(
+        ready_since=pl.col("ready_since").forward_fill().over(*segment, "stream").fill_null(0.0)
     )  # fmt: skip
 
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:

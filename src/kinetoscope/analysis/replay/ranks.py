@@ -16,7 +16,8 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import loaders_of
 from kinetoscope.analysis.ranks.comparison import comparison
-from kinetoscope.analysis.ranks.lateness import COMPUTE, Usual, lower_median, mean, with_lateness
+from kinetoscope.analysis.ranks.excess import excess
+from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, Usual, lower_median, mean
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, faster_loader, shorten, without_idle
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
@@ -112,35 +113,28 @@ def without_lateness(run: LoadedRun) -> Changes:
 
 @remembered
 def evenly_loaded(run: LoadedRun) -> Changes:
-    """None takes longer than the mean of all ranks, as if all had as much to do."""
-    return _no_longer(run, mean)
+    """None takes longer than the mean of all ranks, as if all had as much to do; what stages of a pipeline
+    have to do cannot be shared."""
+    return _no_longer(run, mean) if comparison(run).longer.is_even else {}
 
 
 def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
-    table = with_lateness(comparison(run).recorded, usual).filter(
-        ~pl.col("before"), pl.col("instance").is_not_null()
+    found = comparison(run)
+    longer = (
+        found.longer if usual is lower_median else excess(found.recorded, found.parts, found.stages, usual)
     )
-    longer = pl.col("longer_ns").clip(0)
-    computing = pl.min_horizontal(pl.col(f"{COMPUTE}_longer").clip(0), longer)
-    idle = pl.col("segment_ns") - pl.col(f"{COMPUTE}_all")
-    begun = {trace.rank: trace.steps["start_ns"].min() for trace in run.traces}
-    came = pl.col("rank").replace_strict(begun, return_dtype=pl.Int64)
-    since = pl.col("start_ns").shift(1).over("rank", "device")
-    shares = table.select(
+    hosts = [cause for cause in CAUSES if cause != COMPUTE]
+    idle = pl.sum_horizontal(pl.col(f"{cause}_longer").clip(0) for cause in hosts)
+    shares = longer.steps.select(
         "rank",
-        "device",
-        "start_ns",
-        since_ns=pl.coalesce(since, came),
-        place=pl.int_range(pl.len()).over("rank", "device", "step"),
-        computing=(computing / pl.col(f"{COMPUTE}_all")).fill_nan(0).clip(0, 1),
-        idling=((longer - computing) / idle).fill_nan(0).clip(0, 1),
+        "step",
+        "is_known",
+        computing=(pl.col(f"{COMPUTE}_longer") / pl.col(COMPUTE)).fill_nan(0).clip(0, 1),
+        idling=(idle / pl.sum_horizontal(hosts)).fill_nan(0).clip(0, 1),
     )
-    # By how much longer a rank took until a recording's first collectives is not known: as much as in its
-    # other steps.
-    places = ["rank", "device", "place"]
-    shares = shares.with_columns(
-        pl.coalesce(name, pl.col(name).mean().over(places), 0.0) for name in ("computing", "idling")
-    ).sort("since_ns")
+    # By how much longer a rank was idle until its first collective is not known: as much as in other steps.
+    known = pl.col("idling").filter("is_known").mean().over("rank")
+    shares = shares.with_columns(idling=pl.when("is_known").then("idling").otherwise(known.fill_null(0)))
     paces = [own.pace_us for own in loaders_of(run).values()]
     paces += [0.0] * (len(run.traces) - len(paces))
     pace_us = float(pl.DataFrame({"us": paces}).select(usual("us")).item() or 0)
@@ -157,19 +151,15 @@ def _batches_each(run: LoadedRun, trace: Trace, pace_us: float) -> ReplayChange:
 
 
 def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange:
-    """The shares ``computing`` and ``idling`` of what a rank did before each collective go away."""
+    """The shares ``computing`` and ``idling`` of what a rank did in each ``step`` go away."""
     if shares.is_empty():
         return NOTHING
-    computed = _before(shares, work(trace).filter(pl.col("part") != "communication"))
-    idle = _before(shares, gaps(run).filter(rank=trace.rank))
+    names = trace.steps.select(step="id", named="name")
+    each = work(trace).join(names, on="step", how="left", maintain_order="left").select(
+        "id", "part", "duration_ns", step=pl.col("named").fill_null("")
+    ).join(shares, on="step", maintain_order="left")  # fmt: skip
+    # A device is idle for the sake of the step whose work comes next.
+    idle = gaps(run).filter(rank=trace.rank).join(each, left_on="next", right_on="id", maintain_order="left")
+    computed = each.filter(pl.col("part") != "communication")
     shorter = shorten(computed["id"], computed["duration_ns"] * computed["computing"])
     return shorter | without_idle(trace, idle.with_columns(share="idling"))
-
-
-def _before(shares: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """The rows that begin between the start of a collective and that of the next, with its shares."""
-    of_next = shares.select("device", "since_ns", "computing", "idling", until="start_ns")
-    found = table.sort("start_ns").join_asof(
-        of_next, left_on="start_ns", right_on="since_ns", by="device", check_sortedness=False
-    )
-    return found.filter(pl.col("start_ns") < pl.col("until"))

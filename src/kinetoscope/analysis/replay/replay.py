@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from weakref import WeakValueDictionary
 
-from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs, loaders_of
 from kinetoscope.analysis.passes.loader import Loader
-from kinetoscope.analysis.ranks.comparison import comparison
-from kinetoscope.analysis.ranks.without_stragglers import IdealRow
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import LATE_BATCHES, PathPart, path_parts, repeated, single
-from kinetoscope.analysis.replay.ranks import MOST, pace_ns, together, without_lateness
+from kinetoscope.analysis.replay.ranks import pace_ns, together
 from kinetoscope.analysis.replay.spans import Spans, spans
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -201,33 +198,6 @@ def job(run: LoadedRun) -> StepReplay | None:
     rank = max(within, key=lambda rank: timed.get(rank, within[rank].recorded_us))
     own = within[rank]
     return StepReplay(rank, graph, own, run.traces, timed.get(rank), own.steps > 0, loaders_of(run))
-
-
-@remembered
-def without_stragglers(run: LoadedRun) -> IdealRow | None:
-    """How long a step would take if no rank were late (see ``ranks.without_lateness``); None where ranks meet
-    nowhere, are too many to be replayed at once, or are a pipeline's stages, which wait whoever is late."""
-    joined, compared = job(run), comparison(run)
-    is_pipeline = bool((compared.table["semantics"] == PAIR).any())
-    if joined is None or is_pipeline or len(run.traces) > MOST or not joined.step_us:
-        return None
-    changes = without_lateness(run)
-    recorded_us = joined.recorded_us
-    scale = recorded_us * (1 + joined.error) / joined.step_us
-
-    def after(changed: Mapping[int, ReplayChange]) -> float:
-        return joined.after(changed.get(joined.rank, NOTHING), changed) * scale
-
-    replayed_us, ideal_us = joined.step_us * scale, after(changes)
-    return IdealRow(
-        recorded_us=recorded_us,
-        replayed_us=replayed_us,
-        error=replayed_us / recorded_us - 1,
-        ideal_us=ideal_us,
-        slowdown=replayed_us / ideal_us,
-        without={rank: after({rank: change}) for rank, change in changes.items()},
-        grain="events",
-    )
 
 
 @remembered

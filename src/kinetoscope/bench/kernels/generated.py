@@ -27,6 +27,7 @@ from kinetoscope.compilation.generated.module import (
 )
 from kinetoscope.errors import InputError, KinetoscopeError
 from kinetoscope.recording import plain_file, trust
+from kinetoscope.recording.manifest import is_recording
 
 MUTATED = re.compile(r"'mutated_arg_names': \[([^\]]*)\]")
 
@@ -128,10 +129,13 @@ def find(path: Path, graph: str = "") -> list[ModuleSource]:
     """
     modules = [module for file in trust.code(path) if (module := read(file)) is not None]
     if not modules:
+        copied = is_recording(path) and not (path / trust.GENERATED).is_dir()
         raise InputError(
             "there is no module that Inductor generated here",
             where=str(path),
-            hint="record with `kinetoscope run`, or name Inductor's cache folder or one of its modules",
+            hint=f"it has no folder {trust.GENERATED}/: nothing was compiled, or it was left out of this copy"
+            if copied
+            else "record with `kinetoscope run`, or name Inductor's cache folder or one of its modules",
         )
     # The same graph is written again by each rank and for each cache; the file is named by its text's hash.
     distinct = {module.hash: module for module in modules}.values()

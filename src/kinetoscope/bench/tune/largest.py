@@ -122,7 +122,7 @@ def largest_batch(
 
     Raises:
         UsageError: the batch has nowhere to go.
-        ProgramError: the program fails, and not for want of memory.
+        ProgramError: the program fails, and not for lack of memory.
         MissingDependencyError: torch is not installed here.
     """
     import_torch()
@@ -144,7 +144,7 @@ def largest_batch(
             result = launch(order, [word.replace("{batch}", str(batch)) for word in words], {})
             if result.error is not None and not ran_out(result.error):
                 raise ProgramError(
-                    f"the program fails with batch {batch}, and not for want of memory: {result.error}",
+                    f"the program fails with batch {batch}, and not for lack of memory: {result.error}",
                     where=words[0],
                     hint="its traceback is above; `--batch N,M` tries batches that it takes",
                 )

@@ -56,7 +56,7 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ran_out(self) -> bool:
-        """Whether it failed for want of memory: the device's, or the host's."""
+        """Whether it failed for lack of memory: the device's, or the host's."""
         return self.error is not None and ran_out(self.error)
 
 

@@ -29,6 +29,10 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
+# A trace without work is its head and the names of processes: some 1.5 kB.
+LARGEST_EMPTY = 32_000  # bytes
+WORK = (b'"cpu_op"', b'"kernel"', b'"user_annotation"', b'"gpu_memcpy"')
+
 
 @dataclass(frozen=True)
 class ProgramCommand:
@@ -243,12 +247,18 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say("everything is recorded, so the program was ended, as --stop asks")
     elif outcome.status == -signal.SIGINT or manifest.exit == "exception: KeyboardInterrupt":
         say("the program was interrupted")
+    elif outcome.status < 0:
+        by = manifest.exit.removeprefix("signal: ")
+        say(f"the program was ended by {by}; its exit status was {outcome.status}")
     elif outcome.status:
         say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
     if not manifest.ranks:
         unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"
         for note in manifest.notes or (unseen,):
             say(note)
+        return
+    if not any(_has_work(recording, rank) for rank in manifest.ranks):
+        say("the program ended before it called an op of torch: there is nothing to report")
         return
     first = manifest.ranks[0]
     for note in dict.fromkeys(
@@ -268,6 +278,17 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say(f"of all hosts together, once they have ended: kinetoscope report {shown(together)}")
     elif outcome.host:
         say("other hosts record steps of their own: with one --out on a disk that all share they agree")
+
+
+def _has_work(recording: Path, rank: RankRecord) -> bool:
+    """Whether a rank recorded an op or device work, or anything else than a trace of its own."""
+    if rank.trace is None or rank.compile_log or rank.memory or rank.oom:
+        return True
+    trace = recording / rank.trace
+    try:
+        return trace.stat().st_size > LARGEST_EMPTY or any(word in trace.read_bytes() for word in WORK)
+    except OSError:
+        return True
 
 
 def _steps(record: RankRecord) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,6 +77,7 @@ class ProcessRecording:
         self.pid, self.began = os.getpid(), time.perf_counter()
         self.ended = False
         self.phase: str | None = None  # the recorder's, when the accelerator failed
+        self.followed: Source | None = None
         self.when_saved = lambda: None  # called once there is a trace that an early end would not better
         self.files: dict[str, str] = {}
         self.scripts = source.script()
@@ -103,6 +105,8 @@ class ProcessRecording:
             compilations=self._compilations,
             stack=ProgramStack(),
             following=self._follow,
+            widen=lambda: self.sources.widen(),
+            loads=lambda: self.sources.batches + self.ledgers.read().data_ns,
             moment=self.clocks.sample,
             saved=self._saved,
             start_agreed=StartAgreement(folder, leads=rank == leader(options.ranks))
@@ -118,7 +122,12 @@ class ProcessRecording:
         captures.before, captures.after = self.recorder.capture_begins, self.recorder.capture_ended
         self.tick = self.recorder.tick
         self.sources = Sources(
-            self.tick, self.imports, self.recorder.part, self.recorder.model_called, options.step
+            self.tick,
+            self.imports,
+            self.recorder.part,
+            self.recorder.model_called,
+            options.step,
+            self.ledgers,
         )
         self.foreign = ForeignProfilers(self._foreign_began, self._foreign_ended, self.own_trace)
         self.sampler = None if api or not watches(options) else Sampler(self._period, self._may_look_soon)
@@ -157,6 +166,7 @@ class ProcessRecording:
     def _period(self) -> Period | None:
         """The period of the run that it is now; None: what runs is the recorder's, or under a profiler."""
         recorder = self.recorder
+        recorder.look_for_silence()
         period = None if recorder.inside else PERIOD_OF.get(recorder.phase.name)
         # An evaluation is no step, whenever it comes.
         return "after" if recorder.evaluation.running and period in ("settling", "timed") else period
@@ -195,12 +205,19 @@ class ProcessRecording:
     def _compilations(self) -> int:
         return self.log.records if self.log is not None else 0
 
-    def _follow(self, source: Source) -> None:
-        if self.sampler is not None:
+    def _follow(self, source: Source, also: Collection[str], looking: bool) -> None:
+        if self.sampler is not None and (also or source != self.followed):
             self.sampler.ticked()
+        self.followed = source
         if self.options.range is None:
             iterations = self.recorder.detector.iterations
-            self.sources.follow(source, lambda: iterations.looking, lambda: self.ledgers.read().data_ns)
+            self.sources.follow(
+                source,
+                lambda: iterations.looking,
+                lambda: self.ledgers.read().data_ns,
+                also,
+                looking=looking,
+            )
 
     def _saved(self) -> None:
         """Something is on disk. Once that is all, leave the program alone but for its compile log."""

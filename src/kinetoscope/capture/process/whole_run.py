@@ -24,7 +24,6 @@ from types import CodeType, FrameType
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
 from kinetoscope.recording.whole_run import (
-    MOST_ENTRIES,
     MOST_NODES,
     PERIODS,
     Node,
@@ -179,8 +178,6 @@ class Tree:
         self.longest_s: list[float] = []
         self.since: list[float] = []
         self.stack: list[int] = []  # the nodes of the last sample
-        self.history: list[tuple[float, int]] = []
-        self.every_s, self.next_s = USUAL_S, 0.0
 
     def add(self, path: list[Key], period: Period, now_s: float, seconds: float) -> None:
         """Count a sample of a path that stands for so many seconds."""
@@ -196,7 +193,6 @@ class Tree:
             else:
                 self.longest_s[node] = max(self.longest_s[node], now_s - self.since[node])
         self.stack = stack
-        self._remember(now_s, stack[-1])
 
     def nodes(self, path: list[Key]) -> list[int]:
         """The nodes of a path, as far as there is room for them."""
@@ -226,17 +222,6 @@ class Tree:
         self.children[parent, key] = node
         return node
 
-    def _remember(self, now_s: float, node: int) -> None:
-        if now_s < self.next_s:
-            return
-        self.next_s = now_s + self.every_s
-        if self.history and self.history[-1][1] == node:
-            return
-        self.history.append((now_s, node))
-        if len(self.history) >= MOST_ENTRIES:
-            self.every_s *= 2
-            self.history = self.history[::2]
-
     def forget_steps(self) -> None:
         """Other calls than those so far are steps: what was seen of the program is from before them."""
         before = self.seconds["before"], self.samples["before"]
@@ -246,10 +231,9 @@ class Tree:
                 before[1][node] += self.samples[period][node]
                 self.seconds[period][node], self.samples[period][node] = 0.0, 0
 
-    def written(self) -> tuple[tuple[SampledPlace, ...], tuple[Node, ...], tuple[tuple[float, int], ...]]:
-        """Places, nodes and history as they are now, though another thread may be adding to them."""
-        history, parents = list(self.history), list(self.parents)
-        places = tuple(self.places)
+    def written(self) -> tuple[tuple[SampledPlace, ...], tuple[Node, ...]]:
+        """Places and nodes as they are now, though another thread may be adding to them."""
+        parents, places = list(self.parents), tuple(self.places)
         columns = zip(
             parents,
             zip(*map(list, self.seconds.values()), strict=False),
@@ -262,7 +246,7 @@ class Tree:
             Node(*of, tuple(round(s, 6) for s in seconds), samples, stays, round(longest, 6))  # pyright: ignore[reportArgumentType]
             for of, seconds, samples, stays, longest in columns
         )
-        return places, nodes, tuple((round(s, 4), node) for s, node in history if node < len(nodes))
+        return places, nodes
 
 
 class Sampler:
@@ -340,7 +324,7 @@ class Sampler:
 
     def written(self) -> WholeRun:
         """Everything seen so far."""
-        places, nodes, history = self.tree.written()
+        places, nodes = self.tree.written()
         return WholeRun(
             earlier_s=self.earlier_s,
             ours_s=self.ours_s,
@@ -349,7 +333,6 @@ class Sampler:
             places=places,
             nodes=nodes,
             tick=self.tick,
-            history=history,
         )
 
     def _resume(self) -> None:

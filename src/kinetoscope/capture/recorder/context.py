@@ -124,6 +124,15 @@ class MeasuredSteps:
         if text not in self.notes:
             self.notes.append(text)
 
+    def anew(self) -> None:
+        """Other steps are timed and recorded in the place of those so far."""
+        self.before.clear()
+        self.after.clear()
+        self.recorded = []
+        self.notes.clear()
+        self.written = self.released = False
+        self.settled, self.first_step = True, None
+
     def failed(self, why: str) -> None:
         """Recording ended before its end: steps that no trace holds do not count."""
         self.note(why)
@@ -214,6 +223,7 @@ class Context:
         """Write the trace of a pass; False, with a note, where the disk does not take it."""
         if full:
             self.memory.write()
+            self.light_trace.unlink(missing_ok=True)  # of other steps, recorded before
         try:
             with turn(self.trace.parent.parent / RANKS) if self.lockstep else nullcontext():
                 session.export(self.trace if full else self.light_trace)

@@ -92,6 +92,8 @@ class Phase:
 RECOVERED_TOGETHER = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
+# Once all is recorded, longer steps, or those of a surer source, are looked for this long.
+STANDBY_S = 10.0
 # Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
 LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"
@@ -152,6 +154,8 @@ class Settle(Phase):
 
     def enter(self) -> None:
         self.began_s = self.context.stopwatch.now_s
+        if self.context.lockstep:  # by the clock of one rank nothing may be decided
+            self.context.detector.outer.stop()
         self.context.ledgers.install()
         self.context.stopwatch.restart()
         # Of the steps of a --warmup only the last is timed.
@@ -594,7 +598,25 @@ def finished(context: Context) -> Phase:
         "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
         f"(which paused it for {context.measured.paused_s:.1f} s)"
     )
-    return Done(context)
+    return Standby(context) if context.detector.provisional else Done(context)
+
+
+class Standby(Phase):
+    """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
+    source, or a loop around them, may yet show. Then that is recorded in their place."""
+
+    name = "done"
+
+    def enter(self) -> None:
+        self.began_s = self.context.stopwatch.now_s
+        self.context.ledgers.remove()
+        self.context.saved()
+
+    def boundary(self, boundary: Boundary) -> Phase:
+        return self if self.context.stopwatch.now_s - self.began_s < STANDBY_S else Done(self.context)
+
+    def cut_short(self, why: str) -> Phase:
+        return Done(self.context)
 
 
 class Done(Phase):

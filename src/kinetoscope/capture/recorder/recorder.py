@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from kinetoscope.capture.recorder.phases import (
     RecordSteps,
     Recover,
     Settle,
+    Standby,
     Time,
     Watch,
 )
-from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder.profiler import Occupied, TorchDevice
 from kinetoscope.capture.recorder.provisional import Decisions, MainThread, Provisional, notes
 from kinetoscope.capture.steps.call_sites import UNKNOWN_STACK, CallStack
 from kinetoscope.capture.steps.detector import (
@@ -49,8 +50,15 @@ from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.recording.manifest import StepTimings
 
+# The source that leads, the kinds of others that show where its steps end, and whether these are looked for.
+Following = Callable[[Source, Collection[str], bool], None]
 # An iteration may launch 100,000 ops a second, of 1 kB each in memory and on disk: what --budget allows for.
 MB_PER_SECOND = 100.0
+# Longer passes of a loop are no steps: three are recorded, of 100 MB each for a second.
+LONGEST_PASS_S = 1.0
+# A leader is silent after so long without a tick, and after so many of its steps; what is being recorded is
+# given up after so long: requests come when they come.
+SILENT_S, SILENT_STEPS, GIVEN_UP_S = 2.0, 20, 30.0
 # Whole iterations that a recording holds at least.
 FEWEST_ITERATIONS = 2
 
@@ -68,7 +76,10 @@ class Recorder:
         graphs: records how CUDA graphs are captured.
         compilations: a number that grows while something compiles.
         stack: the program's, at a tick.
-        following: called with the source that leads, once that is decided.
+        following: called with the source that leads, the kinds of others that show where its steps end, and
+            whether these are still looked for.
+        loads: grows where the program takes a batch from a data loader.
+        widen: has all sources watched again.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
         clock: seconds.
@@ -86,7 +97,9 @@ class Recorder:
         graphs: GraphCaptures | None = None,
         compilations: Callable[[], int] = lambda: 0,
         stack: CallStack = UNKNOWN_STACK,
-        following: Callable[[Source], None] = lambda source: None,
+        following: Following = lambda source, also, looking: None,
+        loads: Callable[[], int] = lambda: 0,
+        widen: Callable[[], None] = lambda: None,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
@@ -98,14 +111,20 @@ class Recorder:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
+        self.widen = widen
         self.detector = StepDetector(
-            may_lead=not options.whole, rounds=options.range is None, wanted=options.step
+            may_lead=not options.whole, rounds=options.range is None, wanted=options.step, loads=loads
         )
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
         self.name = ""  # of the leader
+        self.kept: StepTimings | None = None  # of recorded steps, while others are to take their place
+        self.led: Source | None = None  # the leader whose steps are timed and recorded
+        self.heard_s = clock()  # when it ticked last
+        self.pass_s = self.pass_began_s = 0.0  # how long the latest pass of the loop around its calls took
         self.optimizer: Source | None = None  # that led last
         self.acting: Source | None = None  # the module that was called last without gradients
+        self.watching_all = False  # the sources that show where a step of several calls ends are looked for
         decisions = decisions or Decisions()
         self.provisional = Provisional(
             device, trace, self._first_saved, whole=options.whole, decisions=decisions
@@ -196,6 +215,8 @@ class Recorder:
             try:
                 if not self.inside and self.context.device.occupied() is None:
                     self._guarded(self._end_provisional)
+                    if self.silent():
+                        self._guarded(self._leader_silent)
             finally:
                 self.lock.release()
 
@@ -264,7 +285,21 @@ class Recorder:
         occupied = self.context.device.occupied()
         if occupied == "here":
             return  # what is captured runs later, and what is called in a backward pass is a part of a step
+        passes = self.detector.outer.passes
         boundary = self.detector.tick(signal, key, threading.get_ident(), name, self.stack)
+        if self.detector.outer.passes > passes:
+            self.pass_began_s, began_s = self.clock(), self.pass_began_s
+            self.pass_s = self.pass_began_s - began_s
+        if boundary is not None and boundary.role != "candidate":
+            self.heard_s = self.clock()
+        self._act(boundary, signal, key, name, occupied)
+        decided = self.watching_all and not self.detector.outer.undecided
+        if decided and boundary is not None and boundary.source == self.detector.leader:
+            self._follow(boundary.source)
+
+    def _act(
+        self, boundary: Boundary | None, signal: Signal, key: Hashable, name: str, occupied: Occupied | None
+    ) -> None:
         if not self.detector.fixed and self.detector.loop.round is None:
             self._ticked(signal, key, name)
         if boundary is None:
@@ -292,6 +327,19 @@ class Recorder:
 
     def _leads(self, boundary: Boundary, name: str) -> None:
         measured, source = self.measured, boundary.source
+        if source != self.led and self.phase.leader_stays:
+            self._given_up(f"{self.name} was called no more")
+            if self.done:
+                return
+        self.led = source
+        if self.detector.passes_lead and self.pass_s > LONGEST_PASS_S:
+            self.detector.inner_leads()
+            if isinstance(self.phase, Standby):
+                self._go(Done(self.context))
+                return
+        if isinstance(self.phase, Standby):
+            self.kept = self.timings()
+            measured.anew()
         place = self.stack.place() if source[0] in CALLED else ""
         found = levels(self.detector, self.candidates, name, self.acting, place)
         if source == ITERATION:
@@ -311,9 +359,47 @@ class Recorder:
         self.name = measured.step_name = name
         measured.found_by, measured.levels = source[0], found
         measured.warmup_s.clear()
-        self.following(source)
+        self._follow(source)
         self.context.tell(f"a step is {found[0].name}")
         self._go(self.phase.leads(boundary))
+
+    def _follow(self, source: Source) -> None:
+        outer = self.detector.outer
+        self.watching_all = outer.undecided
+        also = sorted(outer.shown_by) if outer.found else ["loop"] if outer.looking else ()
+        self.following(source, also, outer.undecided)
+
+    def silent(self, seconds: float = SILENT_S) -> bool:
+        """Whether the leader has not ticked for so long that another source may have taken its place."""
+        if self.done or self.foreign or self.led is None or self.led[0] not in CALLED:
+            return False
+        step_s = (self.measured.warmup_s or [0.0])[-1]
+        return self.clock() - self.heard_s > max(seconds, SILENT_STEPS * step_s)
+
+    def look_for_silence(self) -> None:
+        """Called now and then, from a thread of its own: a leader may have fallen silent."""
+        if self.silent() and (not self.watching_all or self.silent(GIVEN_UP_S)):
+            self.main_thread.soon()
+
+    def _leader_silent(self) -> None:
+        """The leader has not ticked for long: watch all sources again; what is recorded must not grow."""
+        if not self.watching_all:
+            self.watching_all = True
+            self.widen()
+        if self.silent(GIVEN_UP_S) and isinstance(self.phase, Standby):
+            self._go(Done(self.context))
+        elif self.silent(GIVEN_UP_S) and self.phase.leader_stays:
+            self._given_up(f"{self.name} was called no more")
+
+    def _given_up(self, why: str) -> None:
+        """End what runs and write nothing of it: its steps do not end any more."""
+        self.phase.given_up()
+        if self.measured.written:
+            self._go(Done(self.context))
+            return
+        self.measured.note(f"a recording was given up: {why}")
+        self.measured.recorded.clear()
+        self._go(Settle(self.context))
 
     def _go(self, phase: Phase) -> None:
         if phase is not self.phase:
@@ -373,7 +459,8 @@ class Recorder:
         """Describe the steps, and what else they could have been, as far as is known now."""
         measured, leader, wanted = self.measured, self.detector.leader, self.options.step
         measured.candidates = self.candidates.listed()
-        if leader is not None and leader[0] in CALLED and not self.detector.loop.regular:
+        calls = leader is not None and leader == self.led and leader[0] in CALLED
+        if calls and not self.detector.outer.found and not self.detector.loop.regular:
             whole = self.detector.loop.round is not None  # else its calls come from several places
             measured.levels = measured.levels if whole else levels(self.detector, self.candidates, self.name)
         if wanted is not None and leader is None:
@@ -384,6 +471,8 @@ class Recorder:
 
     def timings(self) -> StepTimings:
         """How the steps were found and timed, as far as is known now."""
+        if self.kept is not None and not self.measured.written:
+            return self.kept
         self._describe()
         timings, provisional = self.measured.timings(), self.provisional
         source = self.detector.leader or provisional.source

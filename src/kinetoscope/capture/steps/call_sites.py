@@ -15,11 +15,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import kinetoscope
-
-# An instruction of a function that runs: the identity of its code, and the instruction's offset in it.
-Position = tuple[int, int]
-# The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
-Site = tuple[Position, ...]
+from kinetoscope.capture.steps.loops import Loop, Position, Site, loops_around
 
 LONGEST_ROUND = 16
 # A round is believed once it has been seen so often in a row.
@@ -28,7 +24,7 @@ KEPT = LONGEST_ROUND * ROUNDS
 # Without its first call for so many rounds, a round ends all the same.
 LOST = 4
 
-_OURS = os.path.dirname(kinetoscope.__file__) + os.sep
+OURS = os.path.dirname(kinetoscope.__file__) + os.sep
 
 
 class CallStack:
@@ -46,6 +42,10 @@ class CallStack:
         """``under sample (guided.py:80)``, of the innermost function; empty where there is none."""
         return ""
 
+    def loops(self) -> list[Loop]:
+        """The loops around what runs, the outermost first."""
+        return []
+
 
 UNKNOWN_STACK = CallStack()
 
@@ -56,7 +56,7 @@ class ProgramStack(CallStack):
     def __init__(self) -> None:
         import torch
 
-        self.hidden = (_OURS, os.path.dirname(torch.__file__) + os.sep)
+        self.hidden = (OURS, os.path.dirname(torch.__file__) + os.sep)
 
     def _frames(self) -> Iterator[FrameType]:
         frame = inspect.currentframe()
@@ -80,6 +80,9 @@ class ProgramStack(CallStack):
         where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
         name = getattr(code, "co_qualname", code.co_name)
         return f"at {where}" if name == "<module>" else f"under {name} ({where})"
+
+    def loops(self) -> list[Loop]:
+        return loops_around([(frame.f_code, frame.f_lasti) for frame in self._frames()][::-1])
 
 
 def period(calls: Sequence[Hashable], longest: int = LONGEST_ROUND, rounds: int = ROUNDS) -> int | None:
@@ -105,23 +108,11 @@ class LoopRound(NamedTuple):
         calls: how many it has.
         depth: of the function that the loop's body is in, counted from the innermost one of the first call.
         first: the position of the first call in that function.
-        unique: no other call of the round has it.
     """
 
     calls: int
     depth: int
     first: Position
-    unique: bool
-
-    def begins(self, position: Position | None, since: int) -> bool:
-        """Whether a round begins at a call, so many calls after the first of the last round.
-
-        Args:
-            position: of the function at ``depth``.
-        """
-        if since >= LOST * self.calls:
-            return True
-        return position == self.first and (self.unique or since >= self.calls)
 
 
 def first_call(sites: Sequence[Site]) -> int:
@@ -147,24 +138,30 @@ def _parting(sites: Sequence[Site]) -> int:
 class CallLoop:
     """The latest call sites of one source, and the round that they repeat.
 
+    Args:
+        together: calls from one place in a row count as one.
+
     Attributes:
         round: the round that was found; None: each call is a round.
         regular: all calls so far come from one place.
         length: of the round that the latest calls repeat; None: of none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, together: bool = False) -> None:
+        self.together = together
         self.sites: deque[Site] = deque(maxlen=KEPT)
         self.calls = 0
         self.round: LoopRound | None = None
         self.since = 0  # calls since the first of the latest round
+        self.row = 0  # latest calls from one place
         self.regular = True
+        self._there = self._here = False  # the next call, and the latest, are where a round begins
         self.length: int | None = None
 
     @property
     def looking(self) -> bool:
         """Whether further calls may still show another round."""
-        return self.calls < KEPT
+        return self.calls < (KEPT * ROUNDS if self.together else KEPT)
 
     @property
     def undecided(self) -> bool:
@@ -173,35 +170,44 @@ class CallLoop:
 
     def stop(self) -> None:
         """Look no further."""
-        self.calls = KEPT
+        self.calls = KEPT * ROUNDS
 
     def called(self, site: Site) -> bool:
         """A call from here: whether it shows another round than was known."""
-        self.regular = self.regular and (not self.sites or site == self.sites[-1])
-        self.sites.append(site)
+        again = bool(self.sites) and site == self.sites[-1]
+        self.row = self.row + 1 if again else 1
+        self.regular = self.regular and (again or not self.sites)
+        if not (again and self.together):
+            self.sites.append(site)
         self.calls += 1
-        self.length = length = 1 if self.regular else period(self.sites)
+        alone = self.regular or (self.together and self.row >= KEPT)
+        self.length = length = 1 if alone else period(self.sites)
         if length is None or length == (self.round.calls if self.round else 1):
             return False
         latest = list(self.sites)[-length:]
         first = first_call(latest)
         self.round = _round(latest[first:] + latest[:first]) if length > 1 else None
         self.since = length - first - 2  # before this call
+        if self.round is not None:
+            before = latest[-2]
+            self._here = len(before) > self.round.depth and before[-1 - self.round.depth] == self.round.first
         return True
 
     def at_first(self, stack: CallStack) -> bool:
         """Whether the next call, with this stack, is the first of a round."""
         found = self.round
-        return found is None or found.begins(stack.position(found.depth), self.since + 1)
+        if found is None:
+            return True
+        self._there, since = stack.position(found.depth) == found.first, self.since + 1
+        return (self._there and not (self._here and since < found.calls)) or since >= LOST * found.calls
 
     def pass_by(self, *, first: bool) -> None:
         """The next call is made."""
-        self.since = 0 if first else self.since + 1
+        self.since = 0 if first or self.together else self.since + 1
+        self._here = self._there
 
 
 def _round(sites: Sequence[Site]) -> LoopRound:
     """The round of these calls, the first of them first."""
     level = min(_parting(sites), len(sites[0]) - 1)
-    depth, position = len(sites[0]) - 1 - level, sites[0][level]
-    same = [site for site in sites if len(site) > depth and site[-1 - depth] == position]
-    return LoopRound(len(sites), depth, position, unique=len(same) == 1)
+    return LoopRound(len(sites), len(sites[0]) - 1 - level, sites[0][level])

@@ -1,8 +1,8 @@
 """Which of a program's sources of ticks its steps are taken from, and at which ticks they begin or end.
 
-A leader's ticks are not always whole steps: several calls may make one round of a loop (`call_sites`),
-several optimizers step in turn, and a program that acts and then trains has iterations of many steps
-(`iterations`).
+A leader's ticks are not always whole steps: several calls may make one round of a loop (`call_sites`), a
+loop around it may be the author's (`loops`), several optimizers step in turn, and a program that acts and
+then trains has iterations of many steps (`iterations`). A leader that ticks no more is replaced.
 
 Pure: ticks in, boundaries out. Whoever needs steps (`run` to record them, `tune` to time them) feeds a
 detector with what :mod:`sources` sees, and decides for itself what a boundary is good for.
@@ -11,19 +11,26 @@ detector with what :mod:`sources` sees, and decides for itself what a boundary i
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Literal, NamedTuple, get_args
 
 from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, CallStack, period
 from kinetoscope.capture.steps.iterations import Iterations
+from kinetoscope.capture.steps.loops import Loop, OuterLoop
 
 # The kinds of sources, the surest sign of a step first.
-Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "range"]
+Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "graph", "range", "loop"]
 # What a source calls its tick; a module in training is one whose optimizer may be about to step, one that
 # acts could be trained and is called without gradients, "fed" where a data loader gave a batch since the call
 # before.
 Signal = Literal[
-    Kind, "training module", "optimizer's module", "acting module", "fed acting module", "range end"
+    Kind,
+    "training module",
+    "optimizer's module",
+    "acting module",
+    "fed acting module",
+    "early loop",
+    "range end",
 ]
 # A kind, and which of its kind: one optimizer, one module, one range's name.
 Source = tuple[Kind, Hashable]
@@ -60,7 +67,11 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "acting module": SignalMeaning("module", 100_000, begins=True),
     "fed acting module": SignalMeaning("module", 100_000, begins=True),
     "compiled": SignalMeaning("compiled", 5, begins=True),
+    "graph": SignalMeaning("graph", 5, begins=True),
     "range": SignalMeaning("range", 6, begins=True),
+    # A call that waits for the device: steps are what lies between them, once they repeat in a loop.
+    "early loop": SignalMeaning("loop", 100_000, begins=True),
+    "loop": SignalMeaning("loop", 6, begins=True),
     "range end": SignalMeaning("range", 0, begins=False),
 }
 SURENESS = {kind: -place for place, kind in enumerate(get_args(Kind))}
@@ -89,9 +100,15 @@ class Boundary(NamedTuple):
 # other step it only lags, as a delayed policy's does.
 ROUND = 3
 # Sources whose calls the program makes itself, so that places in it tell them apart.
-CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "range")
+CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "graph", "range", "loop")
 ACTING: tuple[Signal, ...] = ("acting module", "fed acting module")
 ITERATION: Source = ("iteration", 0)
+# A leader is over once another source has ticked so often since, and so many times as often as ever between
+# two ticks of the leader's. Only replays end an optimizer: of a training step that was captured once warm.
+SILENT: dict[Kind, int] = {"graph": 16, "loop": 512}
+SILENT_OTHERS, LONGER = 64, 3
+# Threads whose calls that wait are looked at.
+THREADS = 8
 
 
 class StepDetector:
@@ -103,6 +120,7 @@ class StepDetector:
         may_lead: False where all sources stay candidates.
         rounds: several calls of a source may make one step.
         wanted: a kind of sources, or the name of one; no other is to lead but the program's own.
+        loads: grows where the program takes a batch from a data loader.
 
     Attributes:
         leader: the source that steps are taken from; None before one is found.
@@ -110,16 +128,34 @@ class StepDetector:
         fixed: no other source may take over from the leader now, nor are its steps understood otherwise; set
             by who follows it.
         loop: the leader's calls, where it is called.
+        outer: the loop around the one of the leader's calls.
+        passes_lead: the passes of that one are the steps.
+        around: the loops around the leader's first call.
         iterations: those of the leading optimizer.
+        over: sources that led, and ticked no more.
     """
 
-    def __init__(self, *, may_lead: bool = True, rounds: bool = True, wanted: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        may_lead: bool = True,
+        rounds: bool = True,
+        wanted: str | None = None,
+        loads: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.may_lead, self.rounds, self.wanted, self.fixed = may_lead, rounds, wanted, False
+        self.loads = loads
         self.leader: Source | None = None
         self.index = 0
         self.iterations = Iterations()
         self.iterations.looking = wanted in (None, "iteration")
-        self.loop = CallLoop()
+        self.loop, self.outer = CallLoop(), OuterLoop(())
+        self.around: list[Loop] = []
+        self.passes_lead = False
+        self.waits: dict[int, CallLoop] = {}  # of threads, until a source leads
+        self.over: set[Source] = set()
+        self._silence = Counter[Source]()  # ticks of others since the leader's latest
+        self._usual = Counter[Source]()  # the most of them that there were
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
         self._thread = 0
         self._passing = 0
@@ -134,15 +170,49 @@ class StepDetector:
         meaning = SIGNALS[signal]
         source = (meaning.kind, key)
         if self.leader is not None and self.leader[0] == "optimizer" and thread == self._thread:
-            if (boundary := self._between_updates(signal, source)) is not None:
+            if (boundary := self._between_updates(signal, source, stack)) is not None:
                 return boundary
         elif signal in ACTING and not self.fixed:
             self.iterations.acted(key, fed=signal == "fed acting module")
         if source == self.leader:
             return self._leader_ticked(signal, source, thread, stack)
-        if signal == "range end" or (self.leader is not None and not self._may_yield(meaning.kind)):
+        if signal == "range end":
+            return None
+        if self.leader is not None:
+            if thread == self._thread:
+                self.outer.called_elsewhere(source[0], stack.site)
+            if self._replaces(source):
+                return self._lead(source, thread, stack, 0)
+            if source in self.over or not self._may_yield(meaning.kind):
+                return None
+        if meaning.kind == "loop" and self.leader is None and not self._repeats(source, thread, stack):
             return None
         return self._count(source, self._needed(meaning, name), thread, stack)
+
+    def _replaces(self, source: Source) -> bool:
+        """Whether this source takes the place of a leader that ticks no more."""
+        leader = self.leader
+        if leader is None or not self.may_lead or self.wanted is not None or source in self.over:
+            return False
+        called = leader[0] in CALLED
+        if source[0] != "graph" and (not called or source[0] not in CALLED):
+            return False
+        since = self._silence[source] = self._silence[source] + 1
+        most = SILENT.get(source[0], SILENT_OTHERS) * (1 if called else LONGER)
+        if since <= max(most, LONGER * self._usual[source]):
+            return False
+        self.over.add(leader)
+        return True
+
+    def _repeats(self, source: Source, thread: int, stack: CallStack) -> bool:
+        """Whether this call that waits begins a pass of a loop in which such calls repeat."""
+        if thread not in self.waits and len(self.waits) >= THREADS:
+            return False
+        loop = self.waits.setdefault(thread, CallLoop(together=True))
+        loop.called(stack.site())
+        first = loop.length is not None and loop.at_first(stack)
+        loop.pass_by(first=first)
+        return first
 
     def _leader_ticked(
         self, signal: Signal, source: Source, thread: int, stack: CallStack
@@ -157,13 +227,24 @@ class StepDetector:
         self.loop.pass_by(first=first)
         if not first:
             return None
+        for other, ticks in self._silence.items():
+            self._usual[other] = max(self._usual[other], ticks)
+        self._silence.clear()
+        if self.outer.looking or self.outer.found:
+            first = self.outer.called()
+            if self.outer.found and first and not self.passes_lead and not self.fixed:
+                self.passes_lead = self._anew = True
+            if self.passes_lead and not first:
+                return None
         if self._anew:
             self._anew, self.index = False, 0
+            if source[0] == "loop":
+                self.around = self._around_the_round(stack)
             return Boundary(source, "leads", self._counts.get(source, 0) + self.loop.calls)
         self.index += 1
         return Boundary(source, "step", self.index + 1)
 
-    def _between_updates(self, signal: Signal, source: Source) -> Boundary | None:
+    def _between_updates(self, signal: Signal, source: Source, stack: CallStack) -> Boundary | None:
         """Where another source turns out to be that of the steps, while an optimizer leads."""
         if self.fixed or not self.may_lead or self.wanted not in (None, "iteration"):
             return None
@@ -175,11 +256,19 @@ class StepDetector:
                 return Boundary(ITERATION, "leads", 1)
         elif signal == "optimizer":
             self.iterations.stepped()
+            since = next((at for at, turn in enumerate(reversed(self.turns)) if turn == source), 0)
             self.turns.append(source)
-            if self.wanted is None and not self._whole and source == self._rarest() != self.leader:
+            if self.wanted is not None or self._whole or source == self.leader:
+                return None
+            if source == self._rarest() or (since > 1 and self._surrounds(stack)):
                 self.leader, self.index, self._passing, self._whole = source, 0, 0, True
                 return Boundary(source, "leads", self._counts.get(source, 0) + len(self.turns))
         return None
+
+    def _surrounds(self, stack: CallStack) -> bool:
+        """Whether what steps here does so in the body of a loop around the one that the leader steps in."""
+        own, inner = stack.loops(), self.around
+        return bool(own and inner and len(own) < len(inner) and own == inner[: len(own)])
 
     def _rarest(self) -> Source | None:
         """The optimizer that steps once in a round in which another steps more often."""
@@ -200,7 +289,27 @@ class StepDetector:
             return self.iterations.looking or (
                 in_turn and len(self.turns) < KEPT and period(self.turns) is None
             )
-        return self.leader[0] in CALLED and self.loop.undecided
+        return self.leader[0] in CALLED and (self.loop.undecided or self.outer.undecided)
+
+    @property
+    def provisional(self) -> bool:
+        """Whether other steps than the leader's may show later: calls that wait are the least sure sign of
+        steps, and passes of a loop around the leader's calls may still turn out to be similar."""
+        outer = self.outer
+        may_show = (outer.looking and outer.passes > 0) or (outer.found and not self.passes_lead)
+        return self.leader is not None and (self.leader[0] == "loop" or may_show)
+
+    @property
+    def turn(self) -> Counter[Source]:
+        """How often each optimizer steps in a round that the leading one ends; empty where it has none."""
+        turns = list(self.turns)
+        ends = [at for at, source in enumerate(turns) if source == self.leader]
+        return Counter(turns[ends[-2] + 1 : ends[-1] + 1]) if self._whole and len(ends) > 1 else Counter()
+
+    def inner_leads(self) -> None:
+        """Take steps from the leader's own calls: the passes of the loop around them are too long."""
+        self.outer.stop()
+        self.passes_lead = False
 
     def decline(self, leader: Source | None) -> None:
         """Take steps from another source again: those that were found are too long, or come too late."""
@@ -215,9 +324,9 @@ class StepDetector:
     def passes(self, signal: Signal, key: Hashable, stack: CallStack = UNKNOWN_STACK) -> bool:
         """Whether this is a boundary that is passed over, or a call within a step: cheaper than `tick`."""
         if self._passing <= 0 and self.loop.round is None:
-            return False
-        if (signal, key) != self.leader or self._looks():
-            return False
+            return self._within_pass(signal, key)
+        if (signal, key) != self.leader or self._looks() or self.outer.looking or self.passes_lead:
+            return self._within_pass(signal, key)
         first = self.loop.at_first(stack)
         if first and self._passing <= 0:
             return False
@@ -226,6 +335,14 @@ class StepDetector:
             self._passing -= 1
             self.index += 1
         return True
+
+    def _within_pass(self, signal: Signal, key: Hashable) -> bool:
+        """Whether this call of the leader's is in the middle of a pass that is a step."""
+        within = self.passes_lead and self.loop.round is None and not self.outer.ended
+        if within and (signal, key) == self.leader:
+            self.outer.called()
+            return True
+        return False
 
     def _looks(self) -> bool:
         """Whether the places of the leader's calls are still looked at."""
@@ -268,15 +385,29 @@ class StepDetector:
         count = self._counts[source] = self._counts.get(source, 0) + 1
         if needed is None or count < needed:
             return Boundary(source, "candidate", count)
-        self.leader, self._thread, self._passing = source, thread, 0
-        self.index = count - 1
-        self.loop = CallLoop()
-        if self._looks():
+        return self._lead(source, thread, stack, count - 1)
+
+    def _lead(self, source: Source, thread: int, stack: CallStack, index: int) -> Boundary:
+        """This source takes the lead, with the tick of this number."""
+        self.leader, self._thread, self._passing, self.index = source, thread, 0, index
+        self.loop = self.waits.get(thread, CallLoop()) if source[0] == "loop" else CallLoop()
+        self.waits.clear()
+        self._silence.clear()
+        self._usual.clear()
+        self.around = self._around_the_round(stack) if source[0] == "loop" else stack.loops()
+        looks = self._looks() and source[0] not in ("loop", "graph")
+        self.outer, self.passes_lead = OuterLoop(self.around if looks else (), self.loads), False
+        if self._looks() and source[0] != "loop":
             self.loop.called(stack.site())
         if source[0] == "optimizer":
             self.iterations.stepped()
             self.turns.append(source)
-        return Boundary(source, "leads", count)
+        return Boundary(source, "leads", index + 1)
+
+    def _around_the_round(self, stack: CallStack) -> list[Loop]:
+        """The loops that all calls of a round are made in."""
+        calls = list(self.loop.sites)[-(self.loop.length or 1) :]
+        return [loop for loop in stack.loops() if all(map(loop.holds, calls))]
 
 
 class Evaluation:

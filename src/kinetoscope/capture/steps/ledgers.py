@@ -56,13 +56,20 @@ class NoLedgers:
         return Prefetch()
 
     def install(self) -> None: ...
+    def listen(self, heard: Callable[[], None] | None) -> None: ...
     def remove(self) -> None: ...
     def read(self) -> Waited:
         return Waited(0, 0, 0)
 
 
 class Ledger:
-    """Time spent in calls: the sum of their ends less the sum of their beginnings."""
+    """Time spent in calls: the sum of their ends less the sum of their beginnings.
+
+    Attributes:
+        heard: called before each call; swallows what it raises.
+    """
+
+    heard: Callable[[], None] | None = None
 
     def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.sums = [0, 0]
@@ -87,11 +94,13 @@ class TimedMethod(MethodStandIn):
 
     def __init__(self, owner: Any, name: str, ledger: Ledger) -> None:
         super().__init__(owner, name)
-        self.sums, self.call, self.clock = ledger.sums, ledger.call, ledger.clock
+        self.ledger, self.sums, self.call, self.clock = ledger, ledger.sums, ledger.call, ledger.clock
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.method
+        if self.ledger.heard is not None:
+            self.ledger.heard()
         call = self.call(self.method, instance)
         self.sums[0] += self.clock()
         return call
@@ -130,6 +139,8 @@ class TimedFunction:
 
         class Lookup:
             def __get__(self, instance: Any, owner: type | None = None) -> Any:
+                if ledger.heard is not None:
+                    ledger.heard()
                 made = call(function)
                 sums[0] += clock()
                 return made
@@ -154,7 +165,7 @@ class Ledgers(NoLedgers):
         self.collected_ns, self.collecting = 0, 0
         self.watches: list[TimedMethod | TimedFunction] = []
         self.loaders: list[TimedLoader] = []
-        self.compiling = False
+        self.compiling = self.measuring = False
         self.stop_hearing: Callable[[], None] | None = None  # when Dynamo compiles
         torch_private.hide_from_dynamo(TimedMethod.__get__, TimedLoader.__get__, torch_private.batch_is_ready)
         if imports is not None:
@@ -165,12 +176,23 @@ class Ledgers(NoLedgers):
         return max((Prefetch(loader.workers, loader.batches) for loader in self.loaders), default=Prefetch())
 
     def install(self) -> None:
-        if not self.watches:
-            self.watches = [*self._watches()]
+        if not self.measuring:
+            self.measuring = True
+            self._watch([*self._loaders(), *self._waits()])
             self.loaders = [watch for watch in self.watches if isinstance(watch, TimedLoader)]
             gc.callbacks.append(self._collection)
-            if not self.compiling:
-                self.resume()
+
+    def listen(self, heard: Callable[[], None] | None) -> None:
+        """Have each call that waits for the device call this first, from now on; None: no more."""
+        self.sync.heard = heard
+        if not self.measuring:
+            self._watch([*self._waits()] if heard is not None else [])
+
+    def _watch(self, watches: list[TimedMethod | TimedFunction]) -> None:
+        self._take_out()
+        self.watches = watches
+        if not self.compiling:
+            self.resume()
 
     def suspend(self) -> None:
         """Take the watches out for as long as Dynamo compiles; `resume` puts them back."""
@@ -183,14 +205,15 @@ class Ledgers(NoLedgers):
             watch.install()
 
     def remove(self) -> None:
-        self._take_out()
-        if self.watches:
+        if self.measuring:
             with contextlib.suppress(ValueError):  # the program may have emptied the list
                 gc.callbacks.remove(self._collection)
-            self.watches, self.loaders = [], []
+            self.measuring, self.loaders = False, []
+        self._watch([*self._waits()] if self.sync.heard is not None else [])
 
     def close(self) -> None:
         """Remove them for good."""
+        self.sync.heard = None
         self.remove()
         if self.stop_hearing is not None:
             self.stop_hearing()
@@ -209,12 +232,14 @@ class Ledgers(NoLedgers):
     def _hear_of_compilations(self) -> None:
         self.stop_hearing = torch_private.around_compilations(self.suspend, self.resume)
 
-    def _watches(self) -> Iterable[TimedMethod | TimedFunction]:
+    def _loaders(self) -> Iterable[TimedMethod]:
         for owner, name in torch_private.calls_that_load_data():
             if name == torch_private.NEXT_BATCH:
                 yield TimedLoader(owner, name, self.data, self.ready)
             else:
                 yield TimedMethod(owner, name, self.data)
+
+    def _waits(self) -> Iterable[TimedMethod | TimedFunction]:
         for owner, name in torch_private.calls_that_wait():
             yield (TimedMethod if isinstance(owner, type) else TimedFunction)(owner, name, self.sync)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from kinetoscope.capture.steps.call_sites import period
 from kinetoscope.capture.steps.detector import SOURCES_WATCHED, SURENESS, Kind, Source, StepDetector
 from kinetoscope.recording.manifest import StepCandidate, StepLevel
 
@@ -18,7 +17,9 @@ ONE_STEP: dict[Kind, str] = {
     "request": "one {}.generate()",
     "module": "one call of {}",
     "compiled": "one call of a compiled function",
+    "graph": "one replay of a {}",
     "range": "one range {!r}",
+    "loop": "one pass of a loop with {}",
 }
 # Of each source so many ticks are timed, and of so many sources: the surest, then the busiest.
 LATEST, LISTED = 64, 20
@@ -114,21 +115,31 @@ def levels(
                 seconds=candidates.seconds(acting) if acting is not None else None,
             ),
         )
-    if kind == "optimizer" and (length := period(detector.turns) or 1) > 1:
-        turns = Counter(list(detector.turns)[-length:])
-        if 1 == turns[leader] < max(turns.values()):
-            parts = [
-                StepLevel(
-                    kind=kind,
-                    name=f"{candidates.name(source)}.step()",
-                    calls=count,
-                    option=candidates.name(source),
-                    seconds=candidates.seconds(source),
-                )
-                for source, count in turns.most_common()
-            ]
-            whole = " and ".join(f"{part.calls:g} {part.name}" for part in parts)
-            return StepLevel(kind=kind, name=f"one iteration of {whole} of another optimizer"), *parts
+    if kind == "optimizer" and detector.turn:
+        parts: dict[str, StepLevel] = {}
+        for source, count in detector.turn.most_common():
+            part = candidates.name(source)
+            again = parts.pop(part, None) if source != leader else None  # a task's, as the task's before
+            parts[part if source != leader else ""] = StepLevel(
+                kind=kind,
+                name=f"{part}.step()",
+                calls=count + (again.calls if again else 0),
+                option=part,
+                seconds=candidates.seconds(source),
+            )
+        whole = " and ".join(f"{part.calls:g} {part.name}" for part in parts.values())
+        return StepLevel(kind=kind, name=f"one iteration of {whole} of another optimizer"), *parts.values()
+    around, outer = detector.around, detector.outer
+    if detector.passes_lead and outer.loop is not None:
+        calls = (detector.loop.round.calls if detector.loop.round else 1) * outer.calls
+        what = {"graph": "replay of a {}", "range": "entry of {!r}"}.get(kind, "call of {}").format(name)
+        seconds = candidates.seconds(leader)
+        return (
+            StepLevel(kind=kind, name=f"one call of {outer.loop.calls} in the loop at {outer.loop.where}"),
+            StepLevel(kind=kind, name=what, calls=calls, option=name, seconds=seconds),
+        )
+    if kind == "loop" and around:
+        return (StepLevel(kind=kind, name=f"one pass of the loop at {around[-1].where}"),)
     if detector.loop.round is not None:
         what = {"module": f"{name}.forward", "request": f"{name}.generate"}.get(kind, name)
         calls = detector.loop.round.calls

@@ -9,7 +9,9 @@ gone, so that it sees, inlines and guards on nothing of ours.
     request     the call of transformers' generate()
     module      the call of a module that no other module's call surrounds
     compiled    the call of what torch.compile returned
+    graph       the replay of a CUDA graph, whichever
     range       the entry of a named record_function block
+    loop        a call that waits for the device, in a loop in which such calls repeat
     iteration   the first call without gradients after an optimizer's steps, of a program that acts and trains
 
 Once one leads, what it is made of is seen as well: the parts of a request (encode, prefill, decode),
@@ -24,14 +26,16 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from types import FrameType
 from typing import Any, cast
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.steps.call_sites import OURS
 from kinetoscope.capture.steps.detector import Kind, Signal, Source
+from kinetoscope.capture.steps.ledgers import NoLedgers
 
 # Called with what ticks, which of its kind it is, and what the program calls it.
 OnTick = Callable[[Signal, Hashable, str], None]
@@ -41,8 +45,14 @@ OnPart = Callable[[str], None]
 OnModel = Callable[[bool], None]
 
 GENERATION = "transformers.generation.utils"
+INDUCTOR = "torch/_inductor/"
+LOADER = "torch.utils.data.dataloader"
 # An optimizer that has been made is waited for so long from the first call of a module that it may train.
 OPTIMIZER_PATIENCE_S = 10.0
+
+# Calls that wait are no steps in the first second of them, in which a surer source may tick; before anything
+# leads, so many of them are looked at in each second: a look takes some microseconds.
+WAITS_PATIENCE_S, WAITS_LOOKED_AT = 1.0, 400
 
 # Ranges that libraries open themselves: no step of the user's.
 LIBRARY_RANGES = (
@@ -78,6 +88,7 @@ class Sources:
             around it call it (``encoder.layers.0``).
         part: called where a part of the leader's step begins.
         model_called: called where the model is, whose optimizer leads.
+        ledgers: hear of calls that wait for the device.
 
     Attributes:
         module: the module whose call ticked last. It and the others are the program's to keep: what it drops
@@ -86,6 +97,7 @@ class Sources:
         acting: the first of them that was called without gradients after the latest step of an optimizer.
         encoder: the one of a model that generates.
         named: the one that is wanted by the name of an attribute.
+        before: the one whose call ticked before that of another.
     """
 
     module = Weak()
@@ -93,6 +105,7 @@ class Sources:
     acting = Weak()
     encoder = Weak()
     named = Weak()
+    before = Weak()
 
     def __init__(
         self,
@@ -101,7 +114,10 @@ class Sources:
         part: OnPart = lambda name: None,
         model_called: OnModel = lambda training: None,
         wanted: str | None = None,
+        ledgers: NoLedgers | None = None,
     ) -> None:
+        self.ledgers = ledgers or NoLedgers()
+        self.waits_since, self.second, self.waits_looked_at = 0.0, 0, 0
         self.tick, self.imports, self.part, self.model_called = tick, imports, part, model_called
         self.wanted = wanted
         self.watches: dict[str, CallWatch] = {}
@@ -137,15 +153,30 @@ class Sources:
             left.install()
             return
         self.calling = torch_private.module_call_codes()
-        self._bound("range", enter, "__enter__", self._range_entered)
-        self._bound("module", torch.nn.Module, "__call__", self._module_called)
-        for owner, name in torch_private.calls_that_load_data():
-            if name == torch_private.NEXT_BATCH:
-                self._bound(f"batch of {owner.__name__}", owner, name, self._takes_batch)
+        for graph in torch_private.graph_classes():
+            self._bound(f"graph of {graph.__name__}", graph, "replay", self._graph_replayed)
+        self.switch = torch_private.dynamo_switch()
+        torch_private.hide_from_dynamo(type(self)._waits)
+        self.widen()
+        self.imports.when_imported(LOADER, self._watch_loaders)
         self._watch_optimizers()
         self.imports.when_imported(GENERATION, self._watch_requests)
         if compiled:
             self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
+
+    def widen(self) -> None:
+        """Watch ranges, all modules and calls that wait, whatever leads."""
+        import torch
+
+        self.remove("range", "module")
+        self._bound("range", torch.profiler.record_function, "__enter__", self._range_entered)
+        self._bound("module", torch.nn.Module, "__call__", self._module_called)
+        self.ledgers.listen(self._waits)
+
+    def _watch_loaders(self) -> None:
+        for owner, name in torch_private.calls_that_load_data() if self.kind is None else ():
+            if name == torch_private.NEXT_BATCH:
+                self._bound(f"batch of {owner.__name__}", owner, name, self._takes_batch)
 
     def _watch_compilations(self) -> None:
         self.removers["compilations"] = torch_private.around_compilations(self.suspend, self.resume)
@@ -153,20 +184,22 @@ class Sources:
     def suspend(self) -> None:
         """Take every source out, for as long as Dynamo compiles."""
         self.compiling = True
-        for watch in self.watches.values():
+        for watch in list(self.watches.values()):
             watch.remove()
         self._hook_optimizers(False)
         self._hook_compiled(False)
 
     def resume(self) -> None:
         self.compiling = False
-        for watch in self.watches.values():
+        for watch in list(self.watches.values()):
             watch.install()
         self._hook_optimizers("optimizer" in self.removers)
         self._hook_compiled("compiled" in self.removers)
 
     def remove(self, *kinds: str) -> None:
         """Stop watching these sources; all of them where none is named."""
+        if not kinds or "loop" in kinds:
+            self.ledgers.listen(None)
         for kind in kinds or (*self.watches, *self.removers):
             if kind in self.watches:
                 self.watches.pop(kind).remove()
@@ -180,17 +213,27 @@ class Sources:
         source: Source,
         iterations: Callable[[], bool] = lambda: False,
         loads: Callable[[], int] = lambda: 0,
+        also: Collection[str] = (),
+        *,
+        looking: bool = False,
     ) -> None:
-        """Watch only what may still matter once a source leads: that source, cheaply, and the optimizers.
+        """Watch only what may still matter once a source leads: it, cheaply, the optimizers, and replays.
 
         Args:
+            also: kinds of sources that show where a step of several calls ends.
+            looking: it is not known yet whether there are such steps: watch all.
             iterations: whether those of the optimizer that leads are still looked for.
             loads: grows where the program waits for its data loader.
         """
         kind, key = source
         self.kind, self.iterations, self.loads, self.loaded = kind, iterations, loads, loads()
-        others = {"module", "model", "compiled", "range", *(w for w in self.watches if w.startswith("batch"))}
-        self.remove(*others - {kind})
+        if looking or kind == "loop":  # where these lead, surer ones may come
+            return
+        batches = (watch for watch in self.watches if watch.startswith("batch"))
+        others = {"module", "model", "compiled", "range", "loop", *batches}
+        self.remove(*others - {kind, *also})
+        if "module" in also and (other := self.before) is not None and type(other) is not type(self.module):
+            self._bound("other module", type(other), "__call__", self._other_called)
         if kind == "optimizer" and iterations():
             self.updated = True
             self._bound("module", self._module_class(), "__call__", self._called_between_updates)
@@ -316,6 +359,8 @@ class Sources:
             return
         if self.wanted is not None and (named := torch_private.submodule(module, self.wanted)) is not None:
             self.named = named
+        if (before := self.module) is not None and before is not module:
+            self.before = before
         self.module, training = module, _trains(module)
         if training:
             self.trained = module
@@ -366,6 +411,36 @@ class Sources:
 
     def _leader_called(self, module: Any) -> None:
         if module is self.module:
+            self.tick("module", id(module), type(module).__name__)
+
+    def _graph_replayed(self, graph: Any) -> None:
+        caller = inspect.currentframe()
+        while caller is not None and caller.f_code.co_filename.startswith(OURS):
+            caller = caller.f_back
+        # Those of compiled functions are parts of their calls.
+        if caller is not None and INDUCTOR not in caller.f_code.co_filename.replace("\\", "/"):
+            self.tick("graph", 0, "CUDA graph")
+
+    def _waits(self) -> None:
+        """The program is about to wait for the device."""
+        prior = self.switch(None)
+        try:
+            now = time.monotonic()
+            self.waits_since = self.waits_since or now
+            if self.kind is None:
+                self.waits_looked_at = self.waits_looked_at + 1 if int(now) == self.second else 0
+                self.second = int(now)
+            early = self.kind is None and now - self.waits_since < WAITS_PATIENCE_S
+            often = self.kind is None and self.waits_looked_at > WAITS_LOOKED_AT
+            if self.wanted in (None, "loop") and not often:
+                self.tick("early loop" if early else "loop", 0, "calls that wait for the device")
+        except Exception:  # the program's own call is not ours to break
+            pass
+        finally:
+            self.switch(prior)
+
+    def _other_called(self, module: Any) -> None:
+        if module is self.before and not _surrounded(inspect.currentframe(), self.calling):
             self.tick("module", id(module), type(module).__name__)
 
     def _range_entered(self, range_: Any, only: str | None = None) -> None:

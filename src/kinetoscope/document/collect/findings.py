@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import polars as pl
 
@@ -12,10 +13,11 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.document import FindingRow, FindingsListing
 from kinetoscope.document.collect.replay import longest
 from kinetoscope.document.collect.rows import row
-from kinetoscope.findings import experience, savings
-from kinetoscope.findings.model import Finding
+from kinetoscope.findings import commands, experience, savings
+from kinetoscope.findings.model import Finding, Proof
 from kinetoscope.findings.registry import find, rules
 from kinetoscope.proof.measured import MeasuredSaving, Measurements, measurements
+from kinetoscope.recording import trust
 from kinetoscope.sources.run import LoadedRun
 
 MORE = 1.01  # savings that differ by less are equal
@@ -43,7 +45,7 @@ def findings(run: LoadedRun, proven: Measurements) -> list[FindingRow]:
     found = find(run)
     kernels, below = _kernels(run, found), _stands_below(found)
     return [
-        _finding(finding, proven.of(finding), kernels, reason)
+        _finding(run, finding, proven.of(finding), kernels, reason)
         for finding, reason in zip(found, below, strict=True)
     ]
 
@@ -79,7 +81,22 @@ def _kernels(run: LoadedRun, found: Sequence[Finding]) -> Mapping[tuple[int, int
     }
 
 
+def _lacks(run: LoadedRun, proof: Proof | None) -> str | None:
+    """The file or folder that the command of a proof needs and that is not here."""
+    if proof is None or run.folder is None:
+        return None
+    if proof.kernel is not None:
+        needed = run.folder / trust.GENERATED
+    else:
+        words = commands.program(run.manifest) if run.manifest else None
+        if words is None or words[0] == "-m":
+            return None
+        needed = Path(words[0])
+    return None if needed.exists() else str(needed)
+
+
 def _finding(
+    run: LoadedRun,
     finding: Finding,
     measured: MeasuredSaving | None,
     kernels: Mapping[tuple[int, int], str],
@@ -101,6 +118,7 @@ def _finding(
         evidence=list(finding.evidence),
         saving_on_critical_path=finding.saving.on_critical_path,
         proof=finding.proof.command if finding.proof else None,
+        proof_lacks=_lacks(run, finding.proof),
         lines=list(finding.lines),
         ranks=list(finding.ranks) or [finding.rank],
     )

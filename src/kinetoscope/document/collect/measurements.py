@@ -59,7 +59,7 @@ def replayed(result: BenchResult) -> document.ReplayListing:
     """Graphs replayed: their work by category and by kernel, most time first."""
     counters = {row.name: row for row in result.ncu}
     graphs = [_graph(module, counters) for module in result.modules]
-    return document.ReplayListing(graphs, bool(counters), result.problems)
+    return document.ReplayListing(graphs, bool(counters), result.problems, result.notes)
 
 
 def _graph(module: ModuleResult, counters: Mapping[str, NcuRow]) -> document.ReplayedGraph:
@@ -114,6 +114,7 @@ def autotuned(result: BenchResult, model: Model) -> document.AutotuneListing:
         ],
         applied=result.applied,
         problems=result.problems,
+        notes=result.notes,
     )
 
 

@@ -42,7 +42,9 @@ from kinetoscope.document import (
     MemoryRow,
     MemorySample,
 )
+from kinetoscope.document.collect.findings import findings
 from kinetoscope.document.collect.rows import rows, rows_by
+from kinetoscope.proof.measured import measurements
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import OOM, Snapshot
 from kinetoscope.snapshot.timeline import MemoryTimeline
@@ -105,8 +107,11 @@ def peaks(run: LoadedRun) -> MemoryPeaks:
 
 
 def listing(run: LoadedRun) -> MemoryPeaks:
-    """The same, and what the traces' own events say."""
-    return msgspec.structs.replace(peaks(run), memory=memory(run))
+    """The same, what the traces' own events say, and the advice that frees memory."""
+    found = peaks(run)
+    advice = findings(run, measurements(run)) if found.peaks else []
+    frees = [finding for finding in advice if finding.saving_bytes]
+    return msgspec.structs.replace(found, memory=memory(run), frees=frees)
 
 
 def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> MemoryPeak:

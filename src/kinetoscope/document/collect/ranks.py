@@ -14,7 +14,6 @@ from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
 from kinetoscope.analysis.ranks.parts import RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
-from kinetoscope.analysis.replay.replay import without_stragglers
 from kinetoscope.document.collect.rows import rows
 from kinetoscope.hardware.links import link
 from kinetoscope.sources.run import LoadedRun
@@ -28,11 +27,7 @@ def ranks(run: LoadedRun) -> document.Ranks | None:
     """The ranks of a run in memory; None where there is one rank alone: nothing is known to be missing."""
     if len(run.traces) < 2:
         return None
-    made = compared(comparison(run), every=len(run.traces) <= FEW)
-    if made.ideal is None or (step := without_stragglers(run)) is None:
-        return made
-    alone = {rank: us for rank, us in step.without.items() if rank in made.ideal.without}
-    return msgspec.structs.replace(made, ideal=msgspec.structs.replace(step, without=alone))
+    return compared(comparison(run), every=len(run.traces) <= FEW)
 
 
 def listing(

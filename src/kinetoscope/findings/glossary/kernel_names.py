@@ -179,7 +179,8 @@ def _legacy_gemm(match: re.Match[str], name: str) -> Iterator[Part]:
 
 
 def _xmma(match: re.Match[str], name: str) -> Iterator[Part]:
-    yield f"sm{match[1]}", _architecture(match)
+    if match[1]:
+        yield f"sm{match[1]}", _architecture(match)
     yield "xmma", "NVIDIA's closed kernel family of cuBLAS and cuDNN"
     yield match["op"], {"gemm": "matrix product", **CONVOLUTIONS}.get(match["op"], "operation")
     if types := re.search(r"_((?:(?:bf16|f16|f32|tf32|i8|e4m3)+_?){2,5})", name):
@@ -273,7 +274,7 @@ NCCL = {
 
 
 def _flash(match: re.Match[str], name: str) -> Iterator[Part]:
-    direction = "backward" if "bwd" in match[0] else "forward"
+    direction = "backward" if re.search("bwd|bprop|backward", match[0]) else "forward"
     tiled = f"fused attention, {direction}: scores are computed tile by tile and never written to memory"
     yield match[0], tiled
     if traits := re.search(r"<(\d+), (\d+), (\d+), (\d+)", name):
@@ -283,12 +284,13 @@ def _flash(match: re.Match[str], name: str) -> Iterator[Part]:
 
 
 def _elementwise(match: re.Match[str], name: str) -> Iterator[Part]:
-    yield match["kind"], ELEMENTWISE[match["kind"]]
+    yield match["kind"], ELEMENTWISE[f"{match['kind'].removesuffix('_kernel')}_kernel"]
     if width := re.match(r".*?<(\d+)", name[match.start() :]):
         meaning = "threads of a block" if int(width[1]) >= 32 else "elements that a thread reads at once"
         yield width[1], meaning
     functor_named = r"(?<!\w)(\w*(?:Functor\w*|_kernel_cuda|_kernel_impl\w*|Ops?))\b"
-    if functor := re.search(functor_named, name[match.end() :]):
+    short = r"^(\w+)(?: \w+)?>$"  # as reports write it: <add bf16>
+    if functor := re.search(short, name[match.end() :]) or re.search(functor_named, name[match.end() :]):
         yield functor[1], "what is computed for each element"
 
 
@@ -309,9 +311,13 @@ READERS: tuple[tuple[str, str, Callable[[re.Match[str], str], Iterator[Part]]], 
     (r"^triton_(?P<kind>[a-z]+)_?(?P<ops>\w*?)(?:_(?P<number>\d+))?$", "Inductor kernel", _triton),
     (r"(?:nccl|rccl)(?:Dev)?Kernel_?(?P<collective>[A-Z][A-Za-z]+)", "NCCL / RCCL collective", _nccl),
     (r"Cijk_[A-Z][a-z]+_[A-Z][a-z]+", "AMD Tensile matrix product (rocBLAS, hipBLASLt)", _tensile),
-    (r"^sm(\d+)_xmma_(?P<op>[a-z]+)", "cuBLAS / cuDNN kernel", _xmma),
-    (r"cutlass_\d\d+_\w+", "CUTLASS kernel", _cutlass),
+    (r"^(?:sm(\d+)_)?xmma_(?P<op>[a-z]+)", "cuBLAS / cuDNN kernel", _xmma),
+    (r"cutlass_\w*(?:gemm|fprop|dgrad|wgrad)_\w+", "CUTLASS kernel", _cutlass),
     (r"^(?P<arch>ampere|volta|turing|maxwell|hopper)_\w*gemm", "cuBLAS matrix product", _legacy_gemm),
-    (r"flash_(?:fwd|bwd)\w*|fmha_\w*(?:fwd|bwd|forward|backward)\w*", "FlashAttention", _flash),
-    (rf"(?P<kind>{'|'.join(ELEMENTWISE)})<", "ATen kernel (eager)", _elementwise),
+    (r"flash_(?:fwd|bwd|fprop|bprop)\w*|fmha_\w*(?:fwd|bwd|forward|backward)\w*", "FlashAttention", _flash),
+    (
+        rf"(?P<kind>(?:{'|'.join(kind.removesuffix('_kernel') for kind in ELEMENTWISE)})(?:_kernel)?)<",
+        "ATen kernel (eager)",
+        _elementwise,
+    ),
 )

@@ -38,7 +38,8 @@ def find(view: RankView) -> Findings:
         return
     rank, share = culprit(view.run)
     verdict = comparison(view.run).verdict
-    turns = rank is not None and verdict.rank is None and (verdict.status == "turns" or share < MOSTLY)
+    is_one = verdict.rank is not None or verdict.status == "link"
+    turns = rank is not None and not is_one and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:
         return
     waited = waits(view.run, view.trace) if turns else _beyond_its_bytes(uneven)
@@ -49,7 +50,7 @@ def find(view: RankView) -> Findings:
     us = view.us_of(waited, "saved_ns")
     longest = waited.sort("saved_ns", descending=True).head(6)
     shown = [evidence.of(view, "the collectives that waited longest", longest)]
-    worst = "ranks take turns"
+    worst = "ranks take turns" if verdict.status == "turns" else "no rank stands out"
     if len(uneven):
         shown.append(evidence.of(view, f"splits {uneven['splits'][0]}", uneven))
         worst = f"split sizes up to {uneven['ratio'].max():.1f} times their mean"

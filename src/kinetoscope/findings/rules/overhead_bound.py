@@ -43,9 +43,11 @@ def find(view: RankView) -> Findings:
         return
     kernels = view.work.filter(pl.col("kind") == "kernel")
     kernels, what = (kernels, "kernels") if len(kernels) else (view.work, "copies and memsets")
+    others = view.per_step(len(view.work) - len(kernels))
+    and_others = f" and {others:.0f} copies and memsets" if round(others) else ""
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
-    busy, share = numbers.time(view.working_us), f"{view.working_share:.0%}"
-    but = "" if share == f"{view.busy_share:.0%}" else ", without its waiting for other ranks"
+    busy, share = numbers.time(view.working_us), numbers.percent(view.working_share)
+    but = "" if share == numbers.percent(view.busy_share) else ", without its waiting for other ranks"
     saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
     shown = (
         f"busy {busy} of {numbers.time(view.own_step_us)} per {view.unit}; "
@@ -55,8 +57,8 @@ def find(view: RankView) -> Findings:
     remedy = fewer_launches(view)
     yield Finding(
         title=f"The device is busy {share} of the {view.unit}{but}: launching "
-        f"{view.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each takes longer than "
-        "running them",
+        f"{view.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each{and_others} takes longer "
+        "than running them",
         saving=saving,
         evidence=[evidence.of(view, shown, kernels), *evidence.of_gaps(view, longest)],
         advice=remedy.advice,

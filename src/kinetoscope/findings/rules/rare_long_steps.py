@@ -14,7 +14,9 @@ How it decides
     median. Where a loader's workers make steps come in rounds, rounds of 1.5 times the median. The cause is
     what the host spent most of the additional time in that is known, and a quarter of all at least: waiting
     for its data loader, in calls that wait for the device, in Python's garbage collector. Such waits last as
-    long as the device works, wherever the host waits: nothing is promised of them.
+    long as the device works, wherever the host waits: nothing is promised of them. Where it is none of these,
+    the samples of the whole run say what else the program does again and again and is no part of a usual
+    step; that is named where it takes at least half of the additional time of all steps.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what lives
@@ -25,6 +27,7 @@ Source
     PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
 """
 
+from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
 from kinetoscope.findings.rule import *
 
 CAUSES = {
@@ -58,6 +61,17 @@ UNKNOWN = (
 )
 
 
+def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
+    """The phase of the whole run that rare steps probably are, and its time for each step of the run, µs."""
+    watched = whole_run(view.run)
+    if watched is None or watched.rank != view.rank or not watched.about_steps:
+        return None, 0.0
+    again = [phase for phase in watched.phases if phase.kind == "phase" and phase.times > 1]
+    longest = max(again, key=lambda phase: phase.time_us, default=None)
+    us = 0.0 if longest is None else longest.time_us / watched.about_steps
+    return (longest, us) if us >= extra_us / 2 else (None, 0.0)
+
+
 def find(view: RankView) -> Findings:
     own = view.as_it_runs
     if own is None or own.timed.rare is None:
@@ -65,9 +79,19 @@ def find(view: RankView) -> Findings:
     rare = own.timed.rare
     steps = "steps" if rare.size == 1 else f"rounds of {rare.size} steps"
     cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
+    seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
+    if seen is not None:
+        cause = f"probably {seen.title}"
+        advice = (
+            f"The samples of the whole run show {seen.title} {seen.times} times or more, "
+            f"{numbers.percent(seen.share)} of the run: do it less often, or in another thread."
+        )
     extra = savings.rare(view, rare.extra_us, "")
     basis = f"what {rare.count} of {rare.of} timed {steps} spent in it beyond the others, per step"
-    if rare.cause is None:
+    if seen is not None:
+        basis = "its time in the whole run, for each of the run's steps; at most what rare steps add"
+        saving = replace(savings.rare(view, seen_us, basis), most_us=rare.extra_us)
+    elif rare.cause is None:
         saving = savings.not_predicted(extra, "the cause is not known")
     elif rare.cause == "synchronization":
         saving = savings.not_predicted(extra, "what is waited for is work of the device, in no recorded step")

@@ -27,7 +27,7 @@ Source
     PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
 """
 
-from kinetoscope.analysis.events.enclosing import running
+from kinetoscope.analysis.events.enclosing import nearest, running
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import (
     BARRIER,
@@ -48,10 +48,13 @@ BETWEEN, BETWEEN_NS = 8, 50_000
 SILENCE_NS = 50_000  # eager Python takes 5 to 30 µs between two ops
 LARGE = 1 << 20  # bytes: results that the device should work on
 ASKS = r"^aten::(item|_local_scalar_dense|is_nonzero|equal|to|_to_copy|copy_|clone)$"
+LBFGS = r"^Optimizer\.step#LBFGS"
 OTHERS = "|".join((DATA_LOADER, DATA_LOADER_FRAME, OPTIMIZER, COMPILATION, BARRIER, GARBAGE_COLLECTION))
 A_STATE = 16 << 20  # bytes that a loop reads: no results, but what a checkpoint holds
 SCORE_RARELY = "If it scores or logs, do it every fiftieth step; at the least read all with one copy."
 SAVE_RARELY = "Save less often and into one file, or in another thread, from a copy of the state."
+HISTORY = "L-BFGS reads a factor for each pair of its history: make that shorter (history_size=10)."
+ONE_COPY = "values = torch.stack(values).tolist()  # one copy of all"
 STACKS = " Record with --stacks: it names the line."
 
 
@@ -73,6 +76,8 @@ def _looped(view: RankView) -> Findings:
     saves = size >= A_STATE * len(loops)
     longest = loops.sort("reads", descending=True)
     source = evidence.source(view, longest["read"])
+    around = nearest(host, matching(host, "name", LBFGS)).gather(longest["read"].head(1))
+    rarely = SAVE_RARELY if saves else HISTORY if around.is_not_null().all() else SCORE_RARELY
     row = f"{reads / len(loops):.0f} in a row"
     took = numbers.time(view.us_of(loops, "loop_ns"))
     takes = f"{took} per {view.unit} in which the device does next to nothing"
@@ -84,8 +89,8 @@ def _looped(view: RankView) -> Findings:
         else f"The program reads results one by one, {row}: {takes}",
         saving=saving,
         evidence=[evidence.of(view, f"{reads} reads in a row", host[longest["read"].head(1)])],
-        advice=(SAVE_RARELY if saves else SCORE_RARELY) + ("" if source else STACKS),
-        snippet=None if saves else "values = torch.stack(values).tolist()  # one copy of all",
+        advice=rarely + ("" if source else STACKS),
+        snippet=ONE_COPY if rarely == SCORE_RARELY else None,
         source=source,
     )
 

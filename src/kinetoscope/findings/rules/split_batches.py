@@ -1,9 +1,9 @@
 """A net runs several times per step on batches that could be one.
 
 What it finds
-    Gradients that are accumulated over several batches which would fit into memory as one, and calls of
-    one module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored
-    images.
+    Gradients that are accumulated over several batches which would fit into memory as one; calls of one
+    module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; and
+    inputs that are evaluated one at a time, each of a size of its own, such as documents.
 
 Why it is slow
     Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
@@ -16,14 +16,19 @@ How it decides
     module, of which some launch the module's kernels alone and the next ones the same and little more.
     Whether the second call needs the first one's result shows in no trace: nothing is promised. Of
     kernels that become one remains the longest or, where their blocks fill the device, the time of all but
-    for 3 µs of each, which launching blocks and waiting for the last take; half of a backward pass's products
-    are of weights and add up in any case. Additions to gradients go,
-    and the host's time and waits, in all passes but the first.
+    for 3 µs of each, which launching blocks and waiting for the last take; half of a backward pass's
+    products are of weights and add up in any case. Additions to gradients go,
+    and the host's time and waits, in all passes but the first. One at a time: steps that are calls of a
+    module in a program that does not train, keep the device busy for less than half of their time, copy
+    inputs of different sizes to the device, and read back four bytes at the most, of which no next input
+    can be made. Of eight inputs in a batch, as far as memory allows, the host's time for seven goes, from
+    an input's first launch to its last: whoever waits for requests goes on doing so. All of the device's
+    time stays.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
     batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a
-    row one: ``model(torch.cat([x, y])).chunk(2)``.
+    row one: ``model(torch.cat([x, y])).chunk(2)``. Of inputs one at a time batches of like length, padded.
 
 Source
     Hugging Face, "Methods and tools for efficient training on a single GPU"; diffusers, which runs both
@@ -46,6 +51,9 @@ OF_WEIGHTS = 0.5  # of a backward pass's products
 PRODUCTS = ["matmul", "convolution"]
 OTHERS = "^(optimizer|communication)$"
 PIPELINE = r"(?i)send_?recv"
+JOINT = 8  # inputs in a batch, of those that are evaluated one at a time
+IDLE = 0.5  # of the step: with less there is little to gain by batches
+A_NUMBER = 4  # bytes of a result from which no next input can be made
 
 
 def find(view: RankView) -> Findings:
@@ -55,6 +63,7 @@ def find(view: RankView) -> Findings:
         yield from _accumulated(view) if len(passes(view.trace)) > view.steps else ()
     elif view.record is not None and view.record.steps.found_by == "module":
         yield from _in_a_row(view)
+        yield from _one_at_a_time(view)
 
 
 def _accumulated(view: RankView) -> Findings:
@@ -119,6 +128,30 @@ def _in_a_row(view: RankView) -> Findings:
     )
 
 
+def _one_at_a_time(view: RankView) -> Findings:
+    copies = view.work.filter(view.work["kind"] == "memcpy")
+    copied = {way: copies.filter(matching(copies, "name", way)).group_by("step") for way in ("HtoD", "DtoH")}
+    sizes, read = (copied[way].agg(pl.sum("bytes"))["bytes"] for way in ("HtoD", "DtoH"))
+    independent = len(sizes) == view.steps and sizes.n_unique() > 1 and whole(read.max()) <= A_NUMBER
+    memory = view.peak_and_room
+    joint = JOINT if memory is None else min(JOINT, memory[1] // memory[0])
+    if not independent or joint < 2 or view.busy_share > IDLE or view.replay.waits_for_batches:
+        return
+    work = _launched(view).with_columns(pl.col("step").alias("pass"), later=True)
+    change = _on_the_host(view, work, 1 - 1 / joint)
+    yield Finding(
+        subject="one at a time",
+        title=f"Inputs of different sizes are evaluated one at a time, and the device is busy "
+        f"{view.busy_share:.0%} of the step",
+        saving=savings.of(view, change, f"the host's time for {joint - 1} of {joint} inputs in a batch"),
+        evidence=[evidence.of(view, "all kernels", work)],
+        advice=f"Evaluate {joint} inputs or more at a time, sorted by length and padded: the host then "
+        "launches everything once for all of them.",
+        snippet="inputs = torch.nn.utils.rnn.pad_sequence(documents, batch_first=True)",
+        source=evidence.source(view, view.work["op"]),
+    )
+
+
 def _same(work: pl.DataFrame, short: int) -> bool:
     """Whether all calls of a row begin with the same kernels on grids of the same size, but for a few: what
     else the last one launches comes after the module. Of two tokens that a server decodes, it does not."""
@@ -178,9 +211,9 @@ def _shorter(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
     return work.with_columns(saved_ns=pl.when("adds").then(pl.col("later") * took).otherwise(took - left))
 
 
-def _on_the_host(view: RankView, work: pl.DataFrame) -> ReplayChange:
-    """The host's part in the passes that are gone: from the first kernel's launch on a thread to the last
-    one's, and the waits in them."""
+def _on_the_host(view: RankView, work: pl.DataFrame, share: float = 1.0) -> ReplayChange:
+    """The ``share`` of the host's part in the passes that are gone: from the first kernel's launch on a
+    thread to the last one's, and the waits in them."""
     until = pl.max("at_ns") - pl.min("at_ns")
     gone = (
         work.filter("later").group_by("pass", lane="thread").agg(pl.min("at_ns"), until.alias("duration_ns"))
@@ -191,4 +224,4 @@ def _on_the_host(view: RankView, work: pl.DataFrame) -> ReplayChange:
     within = calls.join_asof(
         bounds.sort("began"), left_on="start_ns", right_on="began", by="lane", check_sortedness=False
     )
-    return without_host(gone) | no_wait(within.filter(pl.col("start_ns") < pl.col("end_ns"))["id"])
+    return without_host(gone, share) | no_wait(within.filter(pl.col("start_ns") < pl.col("end_ns"))["id"])

@@ -27,6 +27,7 @@ Source
 
 import msgspec
 
+from kinetoscope.analysis.collectives.recorded import ranges
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison, culprit
 from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
@@ -58,20 +59,22 @@ def find(view: RankView) -> Findings:
     rank, share = culprit(view.run)
     found = comparison(view.run).verdict
     # That one rank is waited for most is not its fault where that may be chance, or in a pipeline.
-    if rank is not None and (found.rank is None or rank == view.rank):
+    if rank is not None and (found.rank is None or view.rank in found.ranks):
         return
-    spread = found.rank == rank and found.cause in WORK
+    spread = found.rank == rank and found.cause in WORK and comparison(view.run).longer.is_even
     saving = savings.device(view, waited, "exposed waiting inside collectives, all of it")
     if saving.share < MEDIUM:
         return
+    several = f"ranks {ranges(found.ranks)}" if len(found.ranks) > 1 else f"rank {rank}"
+    other = "another rank" if rank is None else several
     if rank is not None:
         peers = "the mean of all, as if the work was shared" if spread else "its peers"
-        less = (evenly_loaded if spread else without_lateness)(view.run)[rank]
-        basis = f"rank {rank} reaches collectives no later than {peers}; all ranks replayed together"
+        less = (evenly_loaded if spread else without_lateness)(view.run)
+        basis = f"with {other} in collectives no later than {peers}; all ranks replayed together"
         # A device that does not wait is not freed: it has nothing else to do then.
-        saving = replace(saving, together={rank: less}, basis=basis, freed_share=0.0)
+        together = {one: less[one] for one in found.ranks}
+        saving = replace(saving, together=together, basis=basis, freed_share=0.0)
     us = view.us_of(waited, "saved_ns")
-    other = "another rank" if rank is None else f"rank {rank}"
     basis = (
         "estimated from the shortest collective of each kind"
         if rank is None

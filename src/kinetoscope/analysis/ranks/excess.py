@@ -1,0 +1,261 @@
+"""By how much longer each rank worked in each step than ranks that do the same, and for which cause.
+
+In contrast to ``lateness`` nothing here depends on who came last into which collective: work is summed over
+whole steps, so it holds where groups of ranks overlap and where collectives run while ranks compute. Ranks of
+one stage of a pipeline do the same; where a stage has one rank, all stages are compared. Of computing the
+kernels tell: launches as usual, each as long as usual. That a whole stage is slower shows where all kernels
+that it shares with other stages are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from kinetoscope.analysis.collectives.recorded import PAIR
+from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, HOST, ON_DEVICE, Usual, lower_median
+from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, RankPart
+
+STEP = ["rank", "step"]
+ALL = 0.8  # of the time of kernels, if all of them are to be slower
+NOTABLE = 1.03  # times as long: no two devices are faster or slower by less
+NAMES = 3  # of kernels, of which all are slower before it is said of the device
+SPREADS, NORMAL = 4.0, 1.4826  # a normal distribution's spread by its median deviation
+SHARED = 0.01  # of a rank's kernel time: what takes less tells nothing
+# By how much longer the hosts of equal ranks take for all that they do, under the profiler: found were 0.3.
+PACE = 0.4
+
+
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """Args:
+    steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the
+        rank did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
+        shorter), ``pace_ns`` (of what was longer for its host's sake, what that is slower by at all that it
+        does), ``mostly`` (by which share its host is slower at three of four ways) and ``is_known`` (all of
+        it is: not what came before a rank's first collective). Steps of which a rank lacks collectives are
+        not there.
+    kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
+        the same (``usual_launches``) and how long those usually take (``usual_ns``).
+    is_even: ranks that are compared do the same, as stages of a pipeline do not."""
+
+    steps: pl.DataFrame
+    kernels: pl.DataFrame
+    is_even: bool
+
+    def total(self, cause: str) -> dict[int, int]:
+        """By rank, ns; without what its host takes longer for all that it does."""
+        sums = self.steps.group_by("rank").agg(_beyond_pace(cause).sum()).sort("rank")
+        return dict(sums.iter_rows())
+
+    def by_step(self, cause: str) -> dict[str, dict[int, int]]:
+        """The same by step and rank, without those of which a part is not known, where others are."""
+        found: dict[str, dict[int, int]] = {}
+        known = self.steps if cause == COMPUTE else self.steps.filter("is_known")
+        known = self.steps if known.is_empty() else known
+        for rank, step, ns in known.select(*STEP, _beyond_pace(cause)).iter_rows():
+            found.setdefault(step, {})[rank] = ns
+        return found
+
+    def stays(self, cause: str) -> dict[int, float]:
+        """By rank, which share of what it did is left once it takes no longer than usual."""
+        sums = (
+            self.steps.group_by("rank").agg(pl.col(cause).sum(), pl.col(f"{cause}_longer").sum()).sort("rank")
+        )
+        return {rank: 1 - max(0.0, longer) / did for rank, did, longer in sums.iter_rows() if did}
+
+    def similar(self, rank: int) -> list[int]:
+        """The ranks that do the same."""
+        likes = dict(self.steps.select("rank", "like").unique().sort("rank").iter_rows())
+        return [other for other, like in likes.items() if like == likes.get(rank)]
+
+    def without(self, steps: Collection[str]) -> Excess:
+        left = ~pl.col("step").is_in(list(steps))
+        return replace(self, steps=self.steps.filter(left), kernels=self.kernels.filter(left))
+
+
+def _whole_ns(length: pl.Expr) -> pl.Expr:
+    """Rounded: sums of whole numbers do not depend on their order."""
+    return length.round().cast(pl.Int64)
+
+
+def _beyond_pace(cause: str) -> pl.Expr:
+    longer = pl.col(f"{cause}_longer")
+    return longer - pl.col("pace_ns") if cause == HOST else longer
+
+
+def excess(
+    table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, int], usual: Usual = lower_median
+) -> Excess:
+    """Compare what ranks did in each step.
+
+    Args:
+        table: collectives of all ranks with what those did on their own (``parts.PARTED``).
+        stages: of the ranks of a pipeline.
+        usual: what of the ranks that do the same a rank is compared with.
+    """
+    sizes = [list(stages.values()).count(stage) for stage in set(stages.values())]
+    known = stages if min(sizes, default=1) > 1 else {}
+    like = pl.col("rank").replace_strict(known, default=-1, return_dtype=pl.Int32)
+    count = (pl.col("semantics") != PAIR).sum()
+    steps = (
+        table.group_by(STEP)
+        .agg(
+            *(pl.sum_horizontal(columns).sum().alias(cause) for cause, columns in CAUSES.items()),
+            pl.col("host_ns").sum(),
+            count=count,
+            is_known=pl.col("own_ns").is_not_null().all(),
+        )
+        .with_columns(like=like)
+        .filter(pl.col("count") == pl.col("count").max().over("like", "step"))
+        .sort(STEP)
+    )
+    kernels = _kernels(parts, steps, usual)
+    sums = kernels.group_by(STEP).agg(
+        pl.col("duration_ns").sum(), kernels_longer=(pl.col("duration_ns") - pl.col("usual_ns")).sum()
+    )
+    group = ["like", "step"]
+    steps = steps.join(sums, on=STEP, how="left", maintain_order="left").with_columns(
+        *(_whole_ns(pl.col(cause) - usual(cause).over(group)).alias(f"{cause}_longer") for cause in CAUSES),
+        slower_ns=(pl.col("host_ns") - usual("host_ns").over(group)).clip(0).fill_null(0),
+        usual_host_ns=usual("host_ns").over(group),
+    )
+    # What its device was idle for its host's sake is no more than the host took longer, beyond its pace.
+    hosts = [cause for cause in CAUSES if cause not in ON_DEVICE]
+    idle = pl.sum_horizontal(pl.col(f"{cause}_longer").clip(0) for cause in hosts)
+    share = (pl.col("slower_ns") / idle).fill_nan(0).clip(0, 1)
+    steps = steps.with_columns(
+        *(_whole_ns(pl.col(f"{cause}_longer") * share).alias(f"{cause}_longer") for cause in hosts)
+    ).join(_paces(table), on="rank", how="left", maintain_order="left")
+    computed = (pl.col("kernels_longer") / pl.col("duration_ns")).fill_nan(0).fill_null(0)
+    by_host = pl.col(f"{HOST}_longer")
+    return Excess(
+        steps.with_columns(
+            _whole_ns(pl.col(COMPUTE) * computed).alias(f"{COMPUTE}_longer"),
+            pace_ns=_whole_ns(
+                (pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0))
+            ),
+        ).select(
+            *STEP, "like", "is_known", "pace_ns", "mostly", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)
+        ),
+        kernels,
+        bool(known) or not (table["semantics"] == PAIR).any(),
+    )
+
+
+def _paces(table: pl.DataFrame) -> pl.DataFrame:
+    """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at
+    three of four of its ways from launch to launch (``mostly``)."""
+    like = ["step", "kind", "bytes", "nth"]
+    ways = table.sort("rank", "start_ns").with_columns(
+        nth=pl.int_range(pl.len()).over("rank", "step", "kind", "bytes")
+    )
+    slower = ways.filter(pl.col("host_ns") > 0).with_columns(
+        slower=pl.col("host_ns") / lower_median("host_ns").over(like) - 1
+    )
+    return slower.group_by("rank").agg(
+        pace=pl.col("slower").median().clip(0, PACE), mostly=pl.col("slower").quantile(0.25)
+    )
+
+
+def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame, usual: Usual) -> pl.DataFrame:
+    """The kernels of these steps of ranks, with what is usual."""
+    own = pl.concat(
+        [
+            pl.DataFrame(schema={"rank": pl.Int32, **KERNEL_TIMES}),
+            *(
+                one.kernels.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *KERNEL_TIMES)
+                for one in parts
+            ),
+        ]
+    )
+    ranks = steps.select(*STEP, "like")
+    names = own.join(ranks, on=STEP).select("like", "step", "name").unique()
+    table = (
+        ranks.join(names, on=["like", "step"])
+        .join(own, on=[*STEP, "name"], how="left")
+        .with_columns(pl.col("launches").fill_null(0).cast(pl.Int64), pl.col("duration_ns").fill_null(0))
+        .sort(*STEP, "name")
+    )
+    group = ["like", "step", "name"]
+    table = table.with_columns(
+        each=pl.when(pl.col("launches") > 0).then(pl.col("duration_ns") / pl.col("launches"))
+    ).with_columns(usual_launches=usual("launches").over(group), usual=usual("each").over(group))
+    slower = _stages(table)
+    return (
+        table.join(slower, on=["like", "step"], how="left", maintain_order="left")
+        .with_columns(
+            usual_ns=_whole_ns(
+                (pl.col("usual_launches") * pl.col("usual") / pl.col("slower").fill_null(1.0)).fill_null(0.0)
+            )
+        )
+        .select(*STEP, "name", "launches", "duration_ns", "usual_launches", "usual_ns")
+    )
+
+
+def _stages(table: pl.DataFrame) -> pl.DataFrame:
+    """How many times as long (``slower``) all kernels of a stage take as those of its name in other stages,
+    at the median; 1 where not all do."""
+    each = table.group_by("like", "step", "name").agg(
+        pl.col("usual").first(), time=pl.col("usual").first() * pl.col("usual_launches").first()
+    )
+    each = each.filter(pl.col("like").n_unique().over("step", "name") > 1, pl.col("time") > 0).with_columns(
+        ratio=pl.col("usual") / lower_median("usual").over("step", "name")
+    )
+    by = ["like", "step"]
+    times = pl.col("time").sum().over(by)
+    average = ((pl.col("ratio") * pl.col("time")).sum() / pl.col("time").sum()).over(by)
+    each = each.with_columns(average=average, of=times).filter(pl.col("time") > SHARED * pl.col("of"))
+    is_slower = pl.col("ratio") >= 1 + (pl.col("average") - 1) / 2
+    return (
+        each.group_by(by)
+        .agg(
+            pl.col("average").first(),
+            pl.len().alias("names"),
+            part=pl.col("time").filter(is_slower).sum() / pl.col("time").sum(),
+        )
+        .filter(pl.col("average") >= NOTABLE, pl.col("part") >= ALL, pl.col("names") >= NAMES)
+        .select(*by, slower="average")
+    )
+
+
+def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
+    """Add ``usual_own_ns``: what a rank did of its own before each collective, had it taken no longer than
+    usual in that step."""
+    stays = [pl.col(f"{cause}_longer").clip(0) / pl.col(cause).clip(1) for cause in CAUSES]
+    shares = found.steps.select(
+        *STEP,
+        *(stay.clip(0, 1).alias(f"{cause} too long") for stay, cause in zip(stays, CAUSES, strict=True)),
+    )
+    longer = pl.sum_horizontal(
+        pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0)
+        for cause, columns in CAUSES.items()
+    )
+    return (
+        table.join(shares, on=STEP, how="left", maintain_order="left")
+        .with_columns(usual_own_ns=(pl.col("own_ns") - longer).clip(0))
+        .drop(f"{cause} too long" for cause in CAUSES)
+    )
+
+
+def has_slow_hosts(found: Excess, ranks: Collection[int]) -> bool:
+    """Whether the hosts of these ranks are slower at most of what they do, by twice what equal ones are."""
+    own = found.steps.filter(pl.col("rank").is_in(list(ranks)))["mostly"]
+    return bool(len(own)) and bool((own.fill_null(0) >= 2 * PACE).all())
+
+
+def shows_in_kernels(found: Excess, ranks: Collection[int]) -> bool:
+    """Whether kernels of these ranks take longer than usual in each step, or in three of four of many, by
+    more than those of the other ranks differ."""
+    sums = found.kernels.group_by(STEP).agg(
+        ratio=pl.col("duration_ns").sum() / pl.col("usual_ns").sum().clip(1)
+    )
+    is_own = pl.col("rank").is_in(list(ranks))
+    own, others = sums.filter(is_own), sums.filter(~is_own)
+    if own.is_empty():
+        return False
+    off = float(others.select((pl.col("ratio") - 1).abs().median()).item() or 0.0)
+    least = float(own.group_by("step").agg(pl.col("ratio").mean())["ratio"].quantile(0.25, "lower") or 1.0)
+    return least >= max(NOTABLE, 1 + SPREADS * NORMAL * off)

@@ -1,0 +1,201 @@
+"""Who makes a run slow: ranks that work longer than their like, or groups whose links are slower.
+
+Suspects are ranks that worked longer than ranks that do the same (``excess``), and process groups whose
+transfers take longer than those of groups like them. Each is put right in the replay, and the one that costs
+most is named, unless what it loses may be chance. Several ranks that lose as much for one cause are named
+together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import fmean, mean, median, stdev
+from typing import NamedTuple
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.collectives.recorded import ARRIVAL, TOGETHER
+from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels
+from kinetoscope.analysis.ranks.lateness import ALLOCATOR, CAUSES, COMPILE, COMPUTE, HOST, SYNC, lower_median
+from kinetoscope.analysis.ranks.without_stragglers import PutRight, WithoutStragglers
+from kinetoscope.statistics.intervals import student_t
+from kinetoscope.trace.schema import whole
+
+LINK = "link"
+# By what part of a step equal ranks differ in one step, by chance and the profiler: two H200s that do the
+# same were found 0.2 apart. What a straggler loses is more than so many times the spread of as many steps.
+CHANCE = 0.1
+SPREADS = 2.5
+NORMAL = 1.4826  # a normal distribution's spread by its median deviation
+# What one rank loses in each of several steps is no chance either if it hardly varies: by Student's t, wrong
+# for one of so many equal jobs. A few steps may be equal by chance, so it is taken to vary by so much of one.
+MISTAKEN = 0.01
+VARIES = 0.005
+# Hardly by chance: what the others do not do at all in that step.
+UNLIKE, HARDLY = (SYNC, COMPILE, ALLOCATOR), 0.01
+LEAST = 0.015  # of all time: what costs less is not named
+TRIED = 8  # groups of slow links
+AS_MUCH = 0.5  # of what the worst rank loses: who loses more for the same cause is named too
+# A link is slow where its transfers take so many times as long as those of groups like it, and three of four
+# of them at least so many times.
+SLOWER, MOSTLY = 1.3, 1.15
+
+
+class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """``status``: even | straggler | link | turns | unknown. Of stragglers: the ranks (``listed``: as text),
+    the worst of them (``rank``), their share of the waiting, and why they were late (null: unknown): slow
+    kernel | clocks | more work | more data | compute | host | data loader | synchronization | recompilation |
+    allocator; of a link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage |
+    group. ``cost_us`` is how much longer that makes a step (or the recording, where ``steps`` is null),
+    ``cost_share`` of the time after the first step. ``hosts`` and ``devices`` (each rank's) are where they
+    ran. ``why`` it is unknown, or even though ranks wait."""
+
+    status: str
+    rank: int | None = None
+    share_of_waiting: float = 0.0
+    cause: str | None = None
+    detail: str = ""
+    why: str = ""
+    ranks: list[int] = []
+    listed: str = ""
+    scope: str = ""
+    hosts: list[str] = []
+    devices: list[int] = []
+    stage: int | None = None
+    cost_us: float | None = None
+    cost_share: float | None = None
+    path: str = ""
+    """The trace of the worst rank; ``peer_path``: of one like it."""
+    peer_path: str = ""
+    steps: int | None = None
+
+
+class Suspect(NamedTuple):
+    """Ranks with a cause of ``CAUSES``, or ``LINK`` with what would be left of their groups' transfers."""
+
+    ranks: tuple[int, ...]
+    cause: str
+    transfers: Mapping[int, float] = {}
+
+    @property
+    def remedy(self) -> PutRight:
+        if self.cause == LINK:
+            return PutRight(transfers=self.transfers)
+        return PutRight(frozenset(self.ranks))
+
+
+def costliest(suspects: Iterator[Suspect], replay: WithoutStragglers | None) -> tuple[Suspect, float] | None:
+    """The suspect that costs most, and which share of the time; without a replay the first, of unknown
+    cost."""
+    if replay is None:
+        return None
+    costs = [(replay.saved(one.remedy), one) for one in suspects]
+    cost, worst = max(costs, key=lambda one: one[0], default=(0.0, None))
+    return None if worst is None or cost < LEAST else (worst, cost)
+
+
+def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
+    """By cause, the ranks that lose most for it, where that is more than chance.
+
+    Args:
+        steps: see ``comparison.lengths``.
+    """
+    totals = {cause: found.total(cause) for cause in CAUSES}
+    for cause, own in totals.items():
+        most = max(own.values(), default=0)
+        ranks = tuple(rank for rank, ns in own.items() if ns >= AS_MUCH * most)
+        if most <= 0 or 2 * len(ranks) > len(own):
+            continue
+        if cause != max(CAUSES, key=lambda one: sum(totals[one][rank] for rank in ranks)):
+            continue  # they lose more for another one
+        lost = lost_by_step(found.by_step(cause), ranks)
+        if (
+            stands_out(lost, steps, HARDLY if cause in UNLIKE else CHANCE)
+            or (found.is_even and loses_in_each_step(lost, steps))
+            or (found.is_even and cause == COMPUTE and shows_in_kernels(found, ranks))
+            or (found.is_even and cause == HOST and has_slow_hosts(found, ranks))
+        ):
+            yield Suspect(ranks, cause)
+
+
+def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspect]:
+    """Groups whose transfers take longer than those of groups like them: of one name, size and number of
+    hosts, for collectives of one kind and size."""
+    known = table.filter(
+        pl.col("semantics").is_in([TOGETHER, ARRIVAL]), pl.col("complete"), ~pl.col("before")
+    )
+    host = pl.col("rank").replace_strict(hosts, default="", return_dtype=pl.String)
+    each = (
+        known.group_by("instance")
+        .agg(
+            pl.col("group", "group_name", "size", "kind").first(),
+            pl.when(pl.col("kind").first() != "all-to-all").then(pl.col("bytes").first()).alias("bytes"),
+            pl.col("transfer_ns").min(),
+            pl.col("rank").sort().alias("ranks"),
+            host.n_unique().alias("hosts"),
+        )
+        .sort("instance")
+    )
+    like = ["group_name", "size", "kind", "bytes", "hosts"]
+    groups = each.group_by(*like, "group", "ranks", maintain_order=True).agg(
+        pl.col("transfer_ns").median().alias("own"), pl.col("transfer_ns").quantile(0.25).alias("least"),
+        pl.len().alias("count"), "instance",
+    )  # fmt: skip
+    groups = groups.with_columns(usual=lower_median("own").over(like)).filter(
+        pl.col("own") >= SLOWER * pl.col("usual"), pl.col("least") >= MOSTLY * pl.col("usual")
+    )
+    found: dict[tuple[int, ...], dict[int, float]] = {}
+    longer = (pl.col("own") - pl.col("usual")) * pl.col("count")
+    order = groups.with_columns(longer=longer).sort(
+        "longer", pl.col("ranks").list.min(), descending=[True, False]
+    )
+    for ranks, own, usual, instances in order.select("ranks", "own", "usual", "instance").iter_rows():
+        found.setdefault(tuple(ranks), {}).update(dict.fromkeys(instances, usual / own))
+    for ranks, transfers in list(found.items())[:TRIED]:
+        yield Suspect(ranks, LINK, transfers)
+
+
+def lost_by_step(each: Mapping[str, Mapping[int, float]], ranks: Collection[int]) -> list[float]:
+    """Time that ranks lost in each step, at the mean, beyond any other rank, ns; below zero where another one
+    lost more, as it is half of the time or more among equal ranks. Empty where no steps were recorded.
+
+    Args:
+        each: by step and rank the time lost.
+    """
+    found: list[float] = []
+    for step, own in each.items():
+        if step and (known := [own[rank] for rank in ranks if rank in own]):
+            found.append(fmean(known) - max([0.0, *(ns for rank, ns in own.items() if rank not in ranks)]))
+    return found
+
+
+def stands_out(lost: Sequence[float], steps: pl.DataFrame, chance: float, *, is_one: bool = True) -> bool:
+    """Whether what one rank lost, or all did in turn, is more than chance, by how many steps there are and
+    how much they differ. By chance one rank is late in some steps and early in others; some rank is late in
+    each. Where no steps were recorded nothing is known of chance.
+
+    Args:
+        lost: see ``lost_by_step``.
+        steps: see ``comparison.lengths``.
+        chance: the least by which steps differ, of a step.
+    """
+    if not lost:
+        return True
+    apart = whole(median(abs(one - median(lost)) for one in lost)) if len(lost) > 2 else 0
+    spread = max(chance * whole(steps["length_ns"].median()), NORMAL * apart)
+    return sum(lost) > SPREADS * spread * len(lost) ** (0.5 if is_one else 1)
+
+
+def loses_in_each_step(lost: Sequence[float], steps: pl.DataFrame) -> bool:
+    """Whether one rank loses about as much in each step, as equal ranks do not. Two steps do not tell.
+
+    Args:
+        lost: see ``lost_by_step``. steps: see ``comparison.lengths``.
+    """
+    if len(lost) < 3:
+        return False
+    varies = max(stdev(lost), VARIES * whole(steps["length_ns"].median()))
+    certain = student_t(1 - MISTAKEN / steps["rank"].n_unique(), len(lost) - 1)
+    return mean(lost) > certain * varies / math.sqrt(len(lost))

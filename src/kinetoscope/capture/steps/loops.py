@@ -1,0 +1,156 @@
+"""The loops that a call of the program is made in, read from the bytecode of the functions on its stack.
+
+Where a loop begins and ends in a function's instructions says which calls are made in one pass of it: those
+whose stack has the function at an instruction between the two. No function is called or changed for that.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
+from typing import NamedTuple
+
+# An instruction of a function that runs: the identity of its code, and the instruction's offset in it.
+Position = tuple[int, int]
+# The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
+Site = tuple[Position, ...]
+
+# Two passes of a loop in a row are similar where their numbers of calls differ by this factor at most,
+SIMILAR = 2
+# and each has so many.
+FEWEST = 2
+# After so many calls in one loop without any other a pass of a loop around it is no more waited for.
+UNSHOWN = 24
+
+
+class Loop(NamedTuple):
+    """A loop around a call.
+
+    Attributes:
+        above: the functions around the one that it is in.
+        code: the identity of that one's code.
+        first, last: the offsets of its first and last instruction.
+        where: ``train.py:40``.
+        calls: the function that its body has called; empty: none on the stack.
+    """
+
+    above: Site
+    code: int
+    first: int
+    last: int
+    where: str
+    calls: str
+
+    def holds(self, site: Site) -> bool:
+        """Whether a call from there is made in a pass of this loop."""
+        depth = len(self.above)
+        if len(site) <= depth or site[:depth] != self.above:
+            return False
+        code, at = site[depth]
+        return code == self.code and self.first <= at <= self.last
+
+
+def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
+    """The loops around a call, the outermost first.
+
+    Args:
+        stack: the code of each function on it, the outermost first, and the offset of its instruction.
+    """
+    found: list[Loop] = []
+    site: Site = ()
+    for depth, (code, at) in enumerate(stack):
+        inner = stack[depth + 1][0] if depth + 1 < len(stack) else None
+        calls = "" if inner is None else getattr(inner, "co_qualname", inner.co_name)
+        file = os.path.basename(code.co_filename)
+        found += [
+            Loop(site, id(code), first, last, f"{file}:{line}", calls)
+            for first, last, line in sorted(_loops_of(code), key=lambda loop: loop[0] - loop[1])
+            if first <= at <= last
+        ]
+        site = (*site, (id(code), at))
+    return found
+
+
+def _loops_of(code: CodeType) -> Iterator[tuple[int, int, int]]:
+    """The loops of a function: first and last offset, and the line that it begins at."""
+    lines = [(start, end, line) for start, end, line in code.co_lines() if line is not None]
+    ends: dict[int, int] = {}
+    for one in dis.get_instructions(code):
+        jumps = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+        # An await jumps back to where it waits, which is no loop of the program's.
+        if jumps and one.argval < one.offset and not one.opname.endswith("NO_INTERRUPT"):
+            ends[one.argval] = max(ends.get(one.argval, 0), one.offset)
+    for first, last in ends.items():
+        known = [line for start, end, line in lines if start <= first < end or start <= last < end]
+        yield first, last, min(known, default=code.co_firstlineno)
+
+
+class OuterLoop:
+    """Looks whether the passes of a loop are longer steps than the calls that a loop inside of it makes.
+
+    A pipeline's loop over time steps calls its network twenty times to each picture: it is in a function
+    that the loop over pictures calls. Another call in the outer loop's body and outside the inner one (a
+    decoder, a value that is read back) shows where one pass ends; without any, the inner loop has the steps.
+    Loops of one function are an epoch and its batches, as are calls that a data loader feeds: each is a step.
+
+    Args:
+        around: the loops around the calls, the outermost first.
+        loads: grows where the program takes a batch from a data loader.
+
+    Attributes:
+        looking: it may still be found that they are.
+        found: they are.
+        seen: calls so far.
+        calls: of the latest whole pass.
+        shown_by: the kinds of the other calls that show where a pass ends.
+    """
+
+    def __init__(self, around: Sequence[Loop], loads: Callable[[], int] = lambda: 0) -> None:
+        self.inner = around[-1] if around else None
+        outside = [loop for loop in around if len(loop.above) < len(around[-1].above)] if around else []
+        self.loop = outside[-1] if outside else None
+        self.looking, self.found = self.loop is not None, False
+        self.calls = self.passes = 0
+        self.shown_by: set[str] = set()
+        self.ended = False
+        self.seen = 0
+        self._now = self._fed = 0
+        self._loads, self._loaded = loads, loads()
+
+    def called_elsewhere(self, kind: str, site: Callable[[], Site]) -> None:
+        """Something else is called from there."""
+        if (self.looking or (self.found and not self.ended)) and self.loop and self.inner:
+            place = site()
+            if self.loop.holds(place) and not self.inner.holds(place):
+                self.ended = True
+                self.shown_by.add(kind)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the next calls may show it: passes have ended, or few calls were seen so far."""
+        return self.looking and (self.passes > 0 or self.seen < UNSHOWN)
+
+    def called(self) -> bool:
+        """A call in the inner loop: whether it is the first of a pass of the outer one."""
+        first, self.ended = self.ended, False
+        if not self.looking:
+            self._now = 1 if first else self._now + 1
+            return first
+        self.seen += 1
+        loaded, self._loaded = self._loaded, self._loads()
+        self._fed += self._loaded != loaded
+        if first:
+            self.passes += 1
+            if self.passes > 2:  # the first that was seen may have begun before
+                fewest, most = sorted((self.calls, self._now))
+                similar = fewest >= FEWEST and most <= SIMILAR * fewest
+                self.found, self.looking = similar and 2 * self._fed < self._now, False
+            self.calls, self._now, self._fed = self._now, 0, 0
+        self._now += 1
+        return first
+
+    def stop(self) -> None:
+        """Look no further."""
+        self.looking = self.found = False

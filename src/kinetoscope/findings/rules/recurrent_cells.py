@@ -1,0 +1,70 @@
+"""A recurrent net is called time step by time step.
+
+What it finds
+    ``nn.LSTMCell``, ``nn.GRUCell`` or ``nn.RNNCell`` in a loop over time.
+
+Why it is slow
+    Each cell launches a handful of kernels of a few microseconds, and autograd as many again. cuDNN's net
+    multiplies all inputs at once and runs through time within its own kernels.
+
+How it decides
+    At least eight calls of a cell in the recorded steps. The host's time for the cells and for their nodes
+    of autograd goes, but for one of them; no device time is counted. Nothing is promised where a softmax, a
+    draw or a choice runs between the cells, as in a decoder, whose next input is made of the last output;
+    where a step has fewer than eight, or no backward pass, as an agent gets one input at a time; nor on a
+    CPU, which computes in that time.
+
+What to do
+    ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence; what is computed of each output, such as a
+    loss, over all of them at once. Cells stay where each input is made of the last output.
+
+Source
+    PyTorch documentation of torch.nn.LSTM; "Optimizing Performance of Recurrent Neural Networks on GPUs"
+    (Appleyard et al., 2016).
+"""
+
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
+from kinetoscope.findings.in_force import trains
+from kinetoscope.findings.rule import *
+
+CELL = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
+CALLS = 8  # fewer may be the layers of a net that runs once
+FEEDS = r"^aten::(argmax|topk|multinomial|_softmax|softmax)$"  # what a decoder does between its cells
+LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+
+
+def find(view: RankView) -> Findings:
+    cells = view.inside(view.host(CELL))
+    if len(cells) < CALLS:
+        return
+    host = view.trace.host_events
+    inside = nearest(host, matching(host, "name", CELL)).is_not_null()
+    sequences = host.filter(inside)["sequence"].drop_nulls().unique()
+    nodes = host.filter(
+        matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(sequences.implode()).fill_null(False)
+    )
+    gone = pl.concat([cells, nodes]).with_columns(share=pl.lit(1 - min(1.0, view.steps / len(cells))))
+    saving = savings.host(view, gone, "the host's time for the cells and their backward passes, but for one")
+    between = view.host(FEEDS).filter(
+        pl.col("start_ns").is_between(cells["start_ns"].min(), cells["start_ns"].max())
+    )
+    known = len(cells) >= CALLS * view.steps > len(between) and trains(view)
+    if not known or view.work.is_empty():
+        saving = savings.not_predicted(
+            saving, "no trace shows whether a cell's input is made of the last output"
+        )
+    name = str(cells["name"][0]).removeprefix("aten::").removesuffix("_cell")
+    layer = LAYERS[name]
+    times = numbers.count(round(view.per_step(len(cells))), "time")
+    yield Finding(
+        title=f"{layer}Cell is called {times} per {view.unit}, one time step after the other",
+        affected_us=view.us_of(gone),
+        saving=saving,
+        at_least="info",
+        evidence=[evidence.of(view, f"{len(cells)} calls of {layer}Cell", cells)],
+        advice=f"If its inputs are known beforehand, run nn.{layer} over the whole sequence: cuDNN then "
+        "launches a few kernels for all of it.",
+        snippet=f"outputs, state = nn.{layer}(inputs, hidden, num_layers=layers)(sequence)",
+        source=evidence.source(view, cells["id"]),
+    )

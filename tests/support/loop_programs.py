@@ -1,0 +1,232 @@
+"""More small programs whose authors count steps in different ways, by the loop around their calls.
+
+As those of ``step_programs``, each prints ``steps: N`` and ``clock: S``.
+"""
+
+from __future__ import annotations
+
+# A pipeline's twelve time steps and its decoder make one picture.
+PIPELINE = """
+net, decoder = mlp(64, 64), nn.Linear(64, 256)
+class Pipeline:
+    @torch.no_grad()
+    def __call__(self, x, steps=12):
+        for t in range(steps):
+            x = x + 0.1 * net(x)
+        return decoder(x).cpu().numpy()
+pipeline = Pipeline()
+for call in range(400):
+    began = time.perf_counter()
+    pipeline(torch.randn(8, 64))
+    times.append(time.perf_counter() - began)
+"""
+
+# Perplexity of documents: each is as many windows as it is long; a sum is read back.
+DOCUMENTS = """
+net = mlp(32, 16)
+def perplexity(document):
+    total = torch.zeros(())
+    with torch.no_grad():
+        for window in document.split(8):
+            total += F.cross_entropy(net(window), torch.zeros(len(window), dtype=torch.long))
+    return total.item()
+for number in range(400):
+    began = time.perf_counter()
+    perplexity(torch.randn(40 + 8 * (number % 3), 32))
+    times.append(time.perf_counter() - began)
+"""
+
+# An evaluation fed by a loader, again and again: each batch is a step.
+EVALUATIONS = """
+from torch.utils.data import DataLoader, TensorDataset
+net = mlp(32, 4).eval()
+loader = DataLoader(TensorDataset(torch.randn(60, 32)), batch_size=6)
+@torch.no_grad()
+def evaluate():
+    right = 0
+    for batch, in loader:
+        began = time.perf_counter()
+        right += net(batch).argmax(1).sum()
+        times.append(time.perf_counter() - began)
+    return right.item()
+for repetition in range(60):
+    evaluate()
+"""
+
+# Neither a module nor an optimizer: the nearest of many vectors, in chunks.
+SEARCH = """
+index = torch.randn(4000, 32)
+def search(queries):
+    best = torch.full((len(queries), 5), float("inf"))
+    for chunk in index.split(1000):
+        distances = queries.pow(2).sum(1, keepdim=True) - 2 * queries @ chunk.T
+        best = torch.cat([best, distances.topk(5, largest=False).values], 1).topk(5, largest=False).values
+    return best.cpu().numpy(), best.mean().item()
+until = time.perf_counter() + 7
+while time.perf_counter() < until:
+    began = time.perf_counter()
+    found, mean = search(torch.randn(16, 32))
+    hits = int((torch.from_numpy(found) < 0).sum())
+    times.append(time.perf_counter() - began)
+"""
+
+# A simulation in torch functions that says now and then where it is.
+SIMULATION = """
+field = torch.randn(64, 64)
+until = time.perf_counter() + 7
+while time.perf_counter() < until:
+    began = time.perf_counter()
+    for substep in range(10):
+        field = field + 0.1 * (field.roll(1, 0) + field.roll(-1, 0) - 2 * field)
+    energy = field.square().sum().item()
+    times.append(time.perf_counter() - began)
+"""
+
+# A GAN whose critic steps twice, in a loop of its own, before its generator does.
+TWICE = """
+critic, generator = mlp(8, 1), mlp(4, 8)
+d_optimizer = torch.optim.Adam(critic.parameters(), lr=1e-4)
+g_optimizer = torch.optim.RMSprop(generator.parameters(), lr=1e-4)
+for iteration in range(150):
+    began = time.perf_counter()
+    for _ in range(2):
+        d_optimizer.zero_grad()
+        (critic(generator(torch.randn(16, 4)).detach()).mean() - critic(torch.randn(16, 8)).mean()).backward()
+        d_optimizer.step()
+    g_optimizer.zero_grad()
+    (-critic(generator(torch.randn(16, 4))).mean()).backward()
+    g_optimizer.step()
+    times.append(time.perf_counter() - began)
+"""
+
+# TD3: a step of the critic each time, of the actor every second time: a step is an update.
+TD3 = """
+actor, critic = mlp(4, 2), mlp(6, 1)
+actor_optimizer = torch.optim.RMSprop(actor.parameters(), lr=1e-4)
+critic_optimizer = torch.optim.Adam(critic.parameters(), lr=1e-4)
+env = Envs(1)
+for step in range(200):
+    began = time.perf_counter()
+    with torch.no_grad():
+        action = actor(torch.from_numpy(env.state)).numpy()
+    env.step(action)
+    state = torch.randn(32, 4)
+    loss = critic(torch.cat([state, actor(state).detach()], 1)).square().mean()
+    critic_optimizer.zero_grad()
+    loss.backward()
+    critic_optimizer.step()
+    if step % 2 == 0:
+        actor_optimizer.zero_grad()
+        (-critic(torch.cat([state, actor(state)], 1)).mean()).backward()
+        actor_optimizer.step()
+    times.append(time.perf_counter() - began)
+"""
+
+# Meta-learning: four tasks of five steps, each with an optimizer of its own, to one of the outer optimizer.
+META = """
+import copy
+model = mlp(4, 1)
+meta = torch.optim.Adam(model.parameters(), lr=1e-3)
+for iteration in range(120):
+    began = time.perf_counter()
+    meta.zero_grad()
+    for task in range(2):
+        learner = copy.deepcopy(model)
+        inner = torch.optim.SGD(learner.parameters(), lr=1e-2)
+        for k in range(3):
+            loss = learner(torch.randn(16, 4)).square().mean()
+            inner.zero_grad()
+            loss.backward()
+            inner.step()
+        for p, q in zip(model.parameters(), learner.parameters()):
+            p.grad = p.data - q.data if p.grad is None else p.grad + p.data - q.data
+    meta.step()
+    times.append(time.perf_counter() - began)
+"""
+
+# Two towers, each with an optimizer of its own that steps once an iteration.
+TOWERS = """
+queries, items = mlp(8, 16), mlp(8, 16)
+optimizers = torch.optim.AdamW(queries.parameters()), torch.optim.AdamW(items.parameters())
+for iteration in range(150):
+    began = time.perf_counter()
+    logits = queries(torch.randn(32, 8)) @ items(torch.randn(32, 8)).T
+    loss = F.cross_entropy(logits, torch.arange(32))
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    times.append(time.perf_counter() - began)
+"""
+
+# A recurrent model, trained on parts of a sequence.
+TRUNCATED = """
+cell, head = nn.GRU(4, 16, batch_first=True), nn.Linear(16, 1)
+optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=1e-2)
+for sequence in range(20):
+    state = None
+    for part in torch.randn(8, 80, 4).split(10, 1):
+        began = time.perf_counter()
+        out, state = cell(part, state)
+        state = state.detach()
+        loss = head(out).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        times.append(time.perf_counter() - began)
+"""
+
+# A server's loop: it takes what has arrived, and answers.
+SERVING = """
+import queue, threading
+net, waiting = mlp(16, 16).eval(), queue.Queue()
+class Server(threading.Thread):
+    @torch.inference_mode()
+    def answer(self, batch):
+        for answer, row in zip(batch, net(torch.stack([x for x, _ in batch]))):
+            answer[1].append(row.cpu().numpy())
+    def run(self):
+        while (first := waiting.get()) is not None:
+            began = time.perf_counter()
+            self.answer([first, *[waiting.get() for _ in range(3)]])
+            times.append(time.perf_counter() - began)
+server = Server()
+server.start()
+answers = []
+for request in range(800):
+    waiting.put((torch.randn(16), answers))
+    if request % 4 == 3:
+        time.sleep(0.002)
+waiting.put(None)
+server.join()
+"""
+
+# Graphs captured by hand, one for each batch size, and then only replayed: a stand-in replays on the CPU.
+REPLAYS = """
+net = mlp(64, 64)
+@torch.no_grad()
+def run(self):
+    for _ in range(4):
+        torch.relu(self.x @ self.x.T)
+Base = torch.cuda.CUDAGraph.__mro__[1]
+Base.replay, Base.reset = run, lambda self: None
+graphs = {}
+with torch.no_grad():
+    for size in (1, 2, 4, 8):
+        for warmup in range(2):
+            net(torch.randn(size, 64))
+        graphs[size] = object.__new__(torch.cuda.CUDAGraph)
+        graphs[size].x, graphs[size]._tracker = torch.randn(64 * size, 64), None
+class Engine:
+    def __init__(self):
+        self.requests = 0
+    def decode(self, size):
+        graphs[size].replay()
+    def serve(self):
+        for step in range(300):
+            began = time.perf_counter()
+            self.decode((1, 2, 4, 8)[step // 30 % 4])
+            times.append(time.perf_counter() - began)
+Engine().serve()
+"""

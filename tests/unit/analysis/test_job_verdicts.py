@@ -1,0 +1,70 @@
+"""Simulated jobs: who is named, why, and what it costs. All of them: ``python -m cases.job_verdicts``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from cases.job_verdicts import WITHIN, judged, parts_of
+from job_sets import DDP, FSDP, HSDP, PIPELINE, TENSOR
+from job_simulator import Fault, Job, cost, recorded
+from kinetoscope.analysis.ranks.comparison import RankComparison, compare
+from kinetoscope.document.collect.ranks import compared
+from kinetoscope.views.ranks import verdict
+
+SMALL = {"layers": 4, "steps": 4}
+FAULTY = [
+    replace(FSDP, fault=Fault("device", (4,), 1.12), seed=1, **SMALL),
+    replace(HSDP, fault=Fault("stall", (5,), 4000.0), seed=2, **SMALL),
+    replace(HSDP, fault=Fault("device", (4, 5, 6, 7), 1.2), seed=3, **SMALL),
+    replace(HSDP, fault=Fault("link", (0, 1, 2, 3), 4.0), seed=4, **SMALL),
+    replace(TENSOR, fault=Fault("kernel", (6,), 2.0), seed=5, **SMALL),
+    replace(PIPELINE, fault=Fault("device", (2, 3), 1.25), seed=6),
+]
+HEALTHY = [
+    replace(DDP, seed=7, stalls=900.0, **SMALL),
+    replace(HSDP, seed=8, stalls=400.0, noise=0.05, **SMALL),
+]
+
+
+@cache
+def found_in(job: Job) -> RankComparison:
+    return compare(parts_of(job))
+
+
+def named(job: Job) -> str:
+    return f"{job.name}, {job.fault.what}"
+
+
+@pytest.mark.parametrize("job", FAULTY, ids=named)
+def test_who_makes_a_job_slower_why_and_by_how_much(job: Job) -> None:
+    found = found_in(job)
+    assert judged(job, found) == "right"
+    share = found.verdict.cost_share
+    assert share is not None
+    assert cost(job) / WITHIN < share < cost(job) * WITHIN
+
+
+@pytest.mark.parametrize("job", HEALTHY, ids=named)
+def test_of_a_healthy_job_nobody_is_named(job: Job) -> None:
+    assert judged(job, found_in(job)) == "right"
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (FAULTY[0], "Rank 4 (GPU 0 of host host1) makes each step"),
+        (FAULTY[2], "Host host1 (ranks 4-7) makes each step"),
+        (FAULTY[3], "The link of ranks 0-3 (host host0) makes each step"),
+        (FAULTY[5], "Stage 1 of the pipeline (ranks 2-3, host host1) makes each step"),
+    ],
+)
+def test_the_first_sentence_names_the_place(job: Job, said: str) -> None:
+    assert verdict(compared(found_in(job), every=False)).startswith(said)
+
+
+def test_clocks_of_hosts_that_only_send_to_each_other_are_known() -> None:
+    """Each host holds one stage; the collectives that end at one instant are within hosts."""
+    assert {rank for rank, _ in recorded(PIPELINE)} == set(found_in(FAULTY[5]).paired.clocks)

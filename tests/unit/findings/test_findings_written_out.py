@@ -1,0 +1,159 @@
+"""Messages of edges, masks and masked positions that are written out at full size and need not be."""
+
+from __future__ import annotations
+
+import pytest
+
+from eager import NODE, Eager
+from kinetoscope.findings.rules import broadcast_mask, gather_scatter, masked_loss
+
+BROADCAST, ITS_OWN = "elementwise_kernel<128, 2, MulFunctor>", "vectorized_elementwise_kernel<4, MulFunctor>"
+STEPS = 2
+
+
+def messages(
+    scale: str | None = BROADCAST,
+    between: str | None = None,
+    sums: float = 200,
+    rows: tuple[int, ...] = (900, 900),
+    adds: str = "_scatter_gather_elementwise_kernel<ReduceAdd>",
+) -> Eager:
+    """A layer of a graph net each step: messages of 100 µs are gathered, scaled, and added up."""
+    program = Eager()
+    for number in rows:
+        program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=50)
+        program.run(
+            "aten::index_select", "aten::gather", kernel="vectorized_gather_kernel", us=100, grid=number
+        )
+        if between:
+            program.run(between, kernel="sm90_gemm", us=100)
+        if scale:
+            program.run("aten::mul", kernel=scale, us=120)
+        program.run("aten::new_zeros", "aten::zero_", "aten::fill_", kernel="FillFunctor", us=4)
+        program.run("aten::scatter_add_", kernel=adds, us=sums)
+        program.step()
+    return program
+
+
+def test_messages_of_edges_are_a_sparse_product() -> None:
+    (finding,) = gather_scatter.find(messages().view())
+    assert finding.title.startswith("Rows are gathered, scaled and added up 1 time per step")
+    assert finding.saving.us == pytest.approx(100 / 2 + 120 + 200, rel=0.1)
+    assert "sparse matrix" in finding.advice
+
+
+def test_sums_of_rows_that_are_not_scaled_are_one_too() -> None:
+    (finding,) = gather_scatter.find(messages(scale=None).view())
+    assert finding.saving.us == pytest.approx(100 / 2 + 200, rel=0.1)
+
+
+def test_edges_that_differ_from_step_to_step_promise_nothing() -> None:
+    (finding,) = gather_scatter.find(messages(rows=(900, 700)).view())
+    assert finding.saving.us == 0
+    assert finding.saving.most_us > 300
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        messages(scale=ITS_OWN),  # a factor for each element: a net's filter
+        messages(between="aten::addmm"),  # the messages are computed
+        messages(adds="_scatter_gather_elementwise_kernel<ReduceMaximum>"),
+        messages(sums=2),  # what is added up are not the rows that were gathered
+    ],
+)
+def test_other_gathers_and_sums_are_no_sparse_product(program: Eager) -> None:
+    assert not list(gather_scatter.find(program.view()))
+
+
+def test_rows_of_experts_that_are_weighed_and_added_are_no_chain() -> None:
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::linear", "aten::mm", kernel="sm90_gemm", us=100)
+        program.run("aten::index", kernel="index_elementwise_kernel", us=20, grid=2)  # their weights
+        program.run("aten::mul", kernel=BROADCAST, us=100, grid=400)
+        program.run("aten::index_add_", kernel="index_add", us=100, grid=400)
+        program.step()
+    assert not list(gather_scatter.find(program.view()))
+
+
+def test_a_lookup_and_an_unrelated_sum_are_no_chain() -> None:
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::embedding", "aten::index_select", kernel="gather", us=100)
+        program.run("aten::addmm", kernel="sm90_gemm", us=100)
+        program.run("aten::index_add_", kernel="index_add", us=100)
+        program.step()
+    assert not list(gather_scatter.find(program.view()))
+
+
+def selection(expanded: bool = True) -> Eager:
+    """Logits are selected by a mask each step, forward and back."""
+    program = Eager()
+    search, copy = "aten::nonzero", ("aten::contiguous", "aten::clone", "aten::copy_")
+    for _ in range(STEPS):
+        with program.around("aten::masked_select"):
+            if expanded:
+                program.run(search, *copy, us=40)
+            program.run(search, kernel="DeviceSelectSweepKernel", us=70)
+            program.run(search, kernel="write_indices", us=190)
+            program.run("aten::index", kernel="index_elementwise_kernel", us=200)
+        with program.around(f"{NODE}MaskedSelectBackward0", "aten::masked_select_backward", tid=2):
+            if expanded:
+                program.run(*copy, us=40, tid=2)
+            program.run("aten::masked_scatter_", kernel="DeviceScanKernel", us=110, tid=2)
+            program.run("aten::masked_scatter_", kernel="masked_scatter", us=80, tid=2)
+        program.step()
+    return program
+
+
+def test_an_expanded_mask_is_advised_to_select_rows() -> None:
+    (finding,) = broadcast_mask.find(selection().view())
+    assert finding.title.startswith("A mask of rows is written out for each element 1 time per step")
+    assert finding.saving.us == pytest.approx(40 + 70 + 190 + 200 / 2 + 40 + 110, rel=0.15)
+    assert "index_select" in (finding.snippet or "")
+
+
+def test_a_mask_of_each_element_is_as_it_should_be() -> None:
+    assert not list(broadcast_mask.find(selection(expanded=False).view()))
+
+
+def head(
+    loss: str = "nll_loss_forward_no_reduce_cuda_kernel", after: str = "aten::mul", network: float = 50
+) -> Eager:
+    """A network, and a head whose loss is masked."""
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=network, sequence=1)
+        program.run("aten::relu", us=5, sequence=2)
+        program.run("aten::matmul", "aten::mm", kernel="sm90_gemm", us=500, sequence=3)
+        program.run(
+            "aten::cross_entropy_loss", "aten::_log_softmax", kernel="cunn_SoftMaxForward", us=250, sequence=4
+        )
+        program.run("aten::cross_entropy_loss", "aten::nll_loss_forward", kernel=loss, us=3, sequence=5)
+        program.run(after, us=3, sequence=6)
+        program.backward("LogSoftmaxBackward0", "aten::_log_softmax_backward_data", sequence=4, us=300)
+        program.backward("MmBackward0", "aten::mm", kernel="sm90_gemm", sequence=3, us=800)
+        program.backward("AddmmBackward0", "aten::mm", kernel="sm90_gemm", sequence=1, us=network)
+        program.step()
+    return program
+
+
+def test_a_masked_loss_names_what_its_head_takes_and_promises_nothing() -> None:
+    (finding,) = masked_loss.find(head().view())
+    assert "padding" in finding.title
+    assert finding.affected_us == pytest.approx(500 + 250 + 3 + 300 + 800, rel=0.01)
+    assert (finding.saving.us, finding.at_least) == (0, "low")
+    assert finding.saving.most_us == pytest.approx(finding.affected_us, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        head(loss="nll_loss_forward_reduce_cuda_kernel_2d"),  # the mean of all: ignored labels are its own
+        head(after="aten::mean"),  # each position counts
+        head(network=50_000),  # the head is next to nothing
+    ],
+)
+def test_a_loss_that_is_not_masked_or_small_is_none(program: Eager) -> None:
+    assert not list(masked_loss.find(program.view()))
