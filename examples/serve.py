@@ -1,12 +1,13 @@
 """A small Llama behind HTTP, with continuous batching, and a client that measures it.
 
-    python examples/serve.py --requests 24            # serves on loopback, asks itself, prints what it saw
-    kinetoscope run -o serve.rec -- examples/serve.py --requests 200
-    kinetoscope report serve.rec                      # steps by phase and batch
+    python examples/serve.py --requests 24            # serves on loopback; a client (ask.py) measures it
+    kinetoscope run -o serve.rec -- examples/serve.py --requests 200 --result client.json
+    kinetoscope steps serve.rec --client client.json  # steps by phase and batch; where a token's time goes
 
 One thread schedules: it admits waiting requests (prefill, one prompt a step) and then decodes one token of
 every running request. Keys and values lie in slots of fixed size. On a GPU each batch size's decode is one
-CUDA graph. Each step is annotated as vLLM annotates its own, so that any tool knows what it held.
+CUDA graph (not with ``--no-graphs``); with ``--overlap`` it is launched before the tokens of the last one are
+read. Each step is annotated as vLLM annotates its own, so that any tool knows what it held.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import argparse
 import contextlib
 import json
 import queue
-import statistics
+import subprocess
+import sys
 import threading
 import time
-import urllib.request
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -83,14 +85,55 @@ class Request:
     wanted: int
     tokens: list[int] = field(default_factory=list)
     slot: int = -1
+    asked: int = 0  # tokens that were launched; they may not have been read yet
+    first: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
+
+    def took(self, token: int) -> None:
+        self.tokens.append(token)
+        self.first.set()
+        if len(self.tokens) >= self.wanted:
+            self.done.set()
+
+
+class Decode:
+    """One token of each request of a batch: the model with its inputs in buffers, on a GPU as a graph.
+
+    A run leaves in the buffers what the next one reads: the tokens it made, and their places.
+    """
+
+    def __init__(self, model: Llama, caches: list, size: int, device: str, *, graph: bool) -> None:
+        self.model, self.caches = model, caches
+        self.tokens, self.at = (torch.zeros(size, 1, dtype=torch.long, device=device) for _ in range(2))
+        self.slots = torch.zeros(size, dtype=torch.long, device=device)
+        self.graph = None
+        if graph:
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                for _ in range(2):
+                    self.step()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.step()
+
+    def step(self) -> None:
+        self.tokens.copy_(self.model(self.tokens, self.caches, self.slots, self.at)[:, None])
+        self.at.add_(1)
+
+    def run(self) -> None:
+        self.step() if self.graph is None else self.graph.replay()
 
 
 class Engine:
-    """The scheduler: takes requests from a queue and gives their tokens."""
+    """The scheduler: takes requests from a queue and gives their tokens.
 
-    def __init__(self, model: Llama, device: str) -> None:
-        self.model, self.device = model, device
+    With ``overlap`` the next step is launched before the tokens of the last are read: the host does its part
+    while the device works.
+    """
+
+    def __init__(self, model: Llama, device: str, *, graphs: bool, overlap: bool) -> None:
+        self.model, self.device, self.overlap, self.graphs = model, device, overlap, graphs
         some = next(model.parameters())
         self.caches = [
             tuple(torch.zeros(model.shape, device=device, dtype=some.dtype) for _ in "kv")
@@ -99,24 +142,22 @@ class Engine:
         self.waiting: queue.Queue[Request] = queue.Queue()
         self.running: list[Request] = []
         self.free = list(range(SLOTS))
-        self.graphs: dict[int, tuple] = {}
+        self.decodes: dict[int, Decode] = {}
+        self.last: tuple[list[Request], torch.Tensor, torch.cuda.Event | None] | None = None
+        self.batch: list[Request] = []  # whose inputs are in the buffers
         self.stopped = False
+        if graphs:
+            with torch.no_grad():
+                for size in GRAPHED:
+                    self.sized(size)
 
-    @torch.no_grad()
-    def capture(self) -> None:
-        """One graph for each batch size; the slot of a request that is not there is the last one's."""
-        for size in GRAPHED:
-            tokens, at = (torch.zeros(size, 1, dtype=torch.long, device=self.device) for _ in range(2))
-            slots = torch.zeros(size, dtype=torch.long, device=self.device)
-            side = torch.cuda.Stream()
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    self.model(tokens, self.caches, slots, at)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                out = self.model(tokens, self.caches, slots, at)
-            self.graphs[size] = graph, tokens, slots, at, out
+    def sized(self, size: int) -> Decode:
+        """The decode of a batch size; with graphs, of the next one that was captured."""
+        if self.graphs:
+            size = next(known for known in GRAPHED if known >= size)
+        if size not in self.decodes:
+            self.decodes[size] = Decode(self.model, self.caches, size, self.device, graph=self.graphs)
+        return self.decodes[size]
 
     @torch.no_grad()
     def serve(self) -> None:
@@ -127,40 +168,74 @@ class Engine:
             if self.running:
                 self.decode()
             else:
+                self.read()
                 time.sleep(0.001)
 
     def prefill(self, request: Request) -> None:
+        self.read()
         request.slot = self.free.pop()
         with torch.profiler.record_function(f"execute_context_1({len(request.prompt)})_generation_0(0)"):
             tokens = torch.tensor([request.prompt], device=self.device)
             at = torch.arange(len(request.prompt), device=self.device)[None]
             slots = torch.tensor([request.slot], device=self.device)
-            request.tokens.append(int(self.model(tokens, self.caches, slots, at)))
+            request.took(int(self.model(tokens, self.caches, slots, at)))
+        request.asked = 1
         self.running.append(request)
 
     def decode(self) -> None:
-        batch = self.running
+        batch = list(self.running)
         with torch.profiler.record_function(f"execute_context_0(0)_generation_{len(batch)}({len(batch)})"):
-            size = next((s for s in GRAPHED if s >= len(batch)), SLOTS) if self.graphs else len(batch)
-            rows = [*batch, *[batch[-1]] * (size - len(batch))]
-            tokens = torch.tensor([[r.tokens[-1]] for r in rows])
-            at = torch.tensor([[len(r.prompt) + len(r.tokens) - 1] for r in rows])
-            slots = torch.tensor([r.slot for r in rows])
-            if self.graphs:
-                graph, *inputs, out = self.graphs[size]
-                for there, here in zip(inputs, (tokens, slots, at), strict=True):
-                    there.copy_(here)
-                graph.replay()
-            else:
-                out = self.model(
-                    tokens.to(self.device), self.caches, slots.to(self.device), at.to(self.device)
-                )
+            decode = self.sized(len(batch))
+            if batch != self.batch or not self.overlap:
+                self.read()
+                self.prepare(decode, batch)
+            decode.run()
+            out = decode.tokens[:, 0]
+            if self.overlap:
+                out = out.clone() if self.device == "cpu" else self.copied(out)
+            before, self.last = self.last, (batch, out, self.mark())
+            if not self.overlap:
+                self.read()
+            elif before is not None:
+                self.give(*before)
+        for request in batch:
+            request.asked += 1
+            if request.asked >= request.wanted:
+                self.running.remove(request)
+                self.free.append(request.slot)
+
+    def prepare(self, decode: Decode, batch: list[Request]) -> None:
+        """The inputs of a batch; the slot of a request that is not there is the last one's."""
+        with torch.profiler.record_function("prepare_inputs"):
+            rows = [*batch, *[batch[-1]] * (len(decode.slots) - len(batch))]
+            decode.tokens.copy_(torch.tensor([[r.tokens[-1]] for r in rows]))
+            decode.at.copy_(torch.tensor([[len(r.prompt) + len(r.tokens) - 1] for r in rows]))
+            decode.slots.copy_(torch.tensor([r.slot for r in rows]))
+        self.batch = batch
+
+    def copied(self, out: torch.Tensor) -> torch.Tensor:
+        """The tokens on their way into page-locked memory."""
+        return torch.empty(out.shape, dtype=out.dtype, pin_memory=True).copy_(out, non_blocking=True)
+
+    def mark(self) -> torch.cuda.Event | None:
+        if self.device == "cpu" or not self.overlap:
+            return None
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    def read(self) -> None:
+        """The tokens of the last step, where they were not read yet."""
+        last, self.last = self.last, None
+        if last is not None:
+            self.give(*last)
+
+    def give(self, batch: list[Request], out: torch.Tensor, event: torch.cuda.Event | None) -> None:
+        with torch.profiler.record_function("process_outputs"):
+            if event is not None:
+                event.synchronize()
             for request, token in zip(batch, out.tolist(), strict=False):
-                request.tokens.append(token)
-        for request in [r for r in batch if len(r.tokens) >= r.wanted]:
-            self.running.remove(request)
-            self.free.append(request.slot)
-            request.done.set()
+                request.took(token)
 
 
 def handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
@@ -168,81 +243,49 @@ def handler(engine: Engine) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             request = Request(asked["prompt"], min(asked["tokens"], LONGEST - len(asked["prompt"])))
-            began = time.perf_counter()
             engine.waiting.put(request)
-            request.done.wait()
-            body = json.dumps({"tokens": request.tokens, "seconds": time.perf_counter() - began}).encode()
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(body)
+            request.first.wait()
+            self.wfile.write(json.dumps(request.tokens[:1]).encode() + b"\n")
+            request.done.wait()
+            self.wfile.write(json.dumps(request.tokens).encode() + b"\n")
 
         def log_message(self, *_: object) -> None: ...
 
     return Handler
 
 
-def ask(port: int, requests: int, at_once: int, prompt: int, tokens: int, words: int) -> list[float]:
-    """Milliseconds per token of each request, as a client sees them."""
-    numbers, times = iter(range(requests)), []
-
-    def client() -> None:
-        for number in numbers:
-            body = json.dumps({"prompt": [(number * 7 + n) % words for n in range(prompt)], "tokens": tokens})
-            began = time.perf_counter()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", body.encode()) as answer:
-                made = len(json.load(answer)["tokens"])
-            times.append(1e3 * (time.perf_counter() - began) / made)
-
-    threads = [threading.Thread(target=client) for _ in range(at_once)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return times
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--requests", type=int, default=24)
-    parser.add_argument("--at-once", type=int, default=8)
-    parser.add_argument("--prompt", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=48)
+    for name, default in {"requests": 24, "at-once": 8, "prompt": 32, "tokens": 48}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--no-graphs", action="store_true")
+    parser.add_argument(
+        "--overlap", action="store_true", help="launch a step before the last one's tokens are read"
+    )
+    parser.add_argument("--result", help="where the client writes what it measured (default: it prints it)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     model = Llama(arguments.layers, arguments.width, 8, 8000).to(arguments.device).eval()
     if arguments.device == "cuda":
         model.bfloat16()
-    engine = Engine(model, arguments.device)
-    if arguments.device == "cuda" and not arguments.no_graphs:
-        engine.capture()
+    graphs = arguments.device == "cuda" and not arguments.no_graphs
+    engine = Engine(model, arguments.device, graphs=graphs, overlap=arguments.overlap)
     threading.Thread(target=engine.serve, daemon=True).start()
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler(engine))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    began = time.perf_counter()
-    times = ask(
-        server.server_address[1],
-        arguments.requests,
-        arguments.at_once,
-        arguments.prompt,
-        arguments.tokens,
-        8000,
-    )
-    took = time.perf_counter() - began
+    asked = {name: getattr(arguments, name) for name in ("requests", "at_once", "prompt", "tokens", "result")}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if value is not None]
+    client = Path(__file__).with_name("ask.py")
+    subprocess.run([sys.executable, client, f"--port={server.server_address[1]}", *options], check=True)
     engine.stopped = True
     server.shutdown()
-    said = {
-        "requests": len(times),
-        "output_tokens": len(times) * arguments.tokens,
-        "median_tpot_ms": round(statistics.median(times), 3),
-        "output_throughput": round(len(times) * arguments.tokens / took, 1),
-    }
-    print(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ export interface CategoryRow {
   launches: number; distinct_kernels: number;
 }
 export interface CauseRow { cause: string; idle_us: number; }
+/** A part of a token's time. */
+export interface ClientRow { part: string; us: number; share: number; }
+/** A benchmark of a server; what its file does not say is null. */
+export interface ClientTimes {
+  file: string; requests: number | null; concurrency: number | null; token_us: number;
+  token_median_us: number | null; first_token_us: number | null; tokens_per_s: number | null;
+}
 /** Ranks with one clock: how far it is ahead of the first one's in the middle of the recording, and how far from that nine of ten collectives end (null: too few to tell). */
 export interface ClockRow {
   ranks: string; host: string; ahead_us: number; drift_ppm: number; residual_us: number | null;
@@ -289,6 +296,11 @@ export interface Launched {
   grid?: string; block?: string; registers?: number; shared_memory_bytes?: number; warps_per_sm?: number;
   occupancy_percent?: number; bytes?: number; collective?: string;
 }
+/** One kernel of a layer: means over its repetitions. */
+export interface LayerKernel {
+  kernel: string; short_name: string; module: string; op: string; shapes: string; line: string; part: string;
+  us: number; memory_share: number | null; compute_share: number | null;
+}
 /** A function that runs eagerly since it was recompiled as often as torch allows. */
 export interface LimitHit {
   compile_id: string; function: string | null; file: string | null; line: number | null; advice: string;
@@ -489,12 +501,27 @@ export interface Sentences {
   sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;
 }
-/** The steps of a serving engine (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``). */
-export interface Serving { engine: string; steps: ServingRow[]; }
+/** The steps of a server (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``, ``transformers``, ``unknown``). */
+export interface Serving {
+  engine: string; steps: ServingRow[]; found_by: string; client: ServingClient | null;
+}
+/** A client's times, and what of them the recorded steps are; ``parts`` sum to the client's time. */
+export interface ServingClient {
+  measured: ClientTimes; recorded_token_us: number | null; recorded_tokens_per_s: number | null;
+  recorded_requests: number | null; outside_us: number | null; parts: ClientRow[];
+}
 /** Idle time per step of one cause, within the step's work (``between`` is false) or before the next's. */
-export interface ServingIdle { cause: string; idle_us: number; between: boolean; }
+export interface ServingIdle { cause: string; idle_us: number; between: boolean; activity: string; }
+/** The layers of one step: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time. */
+export interface ServingLayer {
+  repeats: number; layers: number; us: number; head_us: number; tail_us: number; elsewhere_us: number;
+  device_us: number; kernels: LayerKernel[];
+}
 /** One part of a step's device time. */
-export interface ServingPart { category: string; us: number; device_us: number; launches: number; }
+export interface ServingPart {
+  category: string; us: number; device_us: number; launches: number; costed_us: number; bytes: number;
+  flops: number; memory_share: number | null; compute_share: number | null;
+}
 /** From one step's first work to the next step's: median and ninth decile. */
 export interface ServingPeriod { median: number; p90: number; }
 /** Steps of one phase, batch and graph mode; means per step unless it says otherwise. */
@@ -504,7 +531,7 @@ export interface ServingRow {
   requests: number | null; query_tokens: number | null; kv_tokens: number | null; padded_to: number | null;
   period_us: ServingPeriod | null; span_us: number; busy_us: number; between_us: number | null;
   exposed_idle_us: number; kernels: number; launches: number; tokens_per_s: number | null;
-  idle: ServingIdle[]; exposed: ServingPart[]; client_token_us: number | null;
+  idle: ServingIdle[]; exposed: ServingPart[]; client_token_us: number | null; layer: ServingLayer | null;
 }
 export type Shown = [Report, Sentences];
 /** Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their windows. */

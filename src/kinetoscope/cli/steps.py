@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from kinetoscope.cli import _options
 
@@ -11,6 +12,12 @@ ROWS = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(parser, "a recording")
+    parser.add_argument(
+        "--client",
+        type=Path,
+        metavar="FILE",
+        help="what a client measured of the server: the JSON of vLLM's or SGLang's benchmark",
+    )
     _options.as_json(parser)
     _options.limit(parser, ROWS)
 
@@ -19,14 +26,22 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.document.collect.steps import listing
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
+    from kinetoscope.sources import client
     from kinetoscope.views import steps as view
 
-    found = listing(load_shown(arguments.inputs))
+    measured = None if arguments.client is None else client.read(arguments.client)
+    found = listing(load_shown(arguments.inputs), measured)
     if found is None:
         raise InputError(
             "nothing in it says what a step of the program is",
             where=" ".join(arguments.inputs),
             hint="`kinetoscope run script.py` finds steps; `kinetoscope report` shows those of a trace",
+        )
+    if measured is not None and found.serving is None:
+        raise InputError(
+            "no steps of a server are in it, next to which a client's times would stand",
+            where=" ".join(arguments.inputs),
+            hint="`kinetoscope explain decode-gap` says which steps are known",
         )
     _options.answer(arguments, found, lambda: view.all_steps(found, arguments.limit))
     return 0

@@ -21,7 +21,7 @@ from kinetoscope.analysis.replay.change import (
 )
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import commands, evidence, memory, savings
-from kinetoscope.findings.in_force import Remedy, blocked, capturable, compiles, fewer_launches
+from kinetoscope.findings.in_force import Remedy, blocked, capturable, compiles, fewer_launches, trains
 from kinetoscope.findings.model import Changes, Evidence, Finding, Saving, Severity, combined
 from kinetoscope.findings.rank_view import RankView, spans, views
 from kinetoscope.findings.savings import HIGH, LOW, MEDIUM, finding_of_calls, slow_calls
@@ -66,6 +66,7 @@ __all__ = [
     "shorten",
     "slow_calls",
     "spans",
+    "trains",
     "views",
     "whole",
     "without_host",

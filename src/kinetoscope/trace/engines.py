@@ -21,7 +21,8 @@ class EngineStep(NamedTuple):
         engine: vLLM, SGLang, TensorRT-LLM, ATOM, xDiT.
         context_requests, generation_requests: requests whose prompt is read, and that generate.
         query_tokens, kv_tokens: tokens that are computed in the step, and those that attention reads.
-        attention_pairs: the sum of query times key tokens over all requests: attention's work.
+        attention_pairs: pairs of a query and a key token that it attends to, itself and those before it, of
+            all requests: attention's work.
         padded: the batch that the step was padded to.
     """
 
@@ -41,7 +42,7 @@ class EngineStep(NamedTuple):
         return sum(known) if known else None
 
 
-_SUMS = r"(?:sq(\d+)sk(\d+)sqsq\d+sqsk(\d+)|(\d+))"
+_SUMS = r"(?:(sq\d+sk\d+sqsq\d+sqsk\d+)|(\d+))"
 _VLLM = re.compile(rf"execute_(?:\d+_)?context_(\d+)\({_SUMS}\)_generation_(\d+)\({_SUMS}\)$")
 _SGLANG = re.compile(r"step\[([A-Z_]+)((?: \w+=\S+)*)\]$")
 _TENSORRT = re.compile(r"(?:\[Executor\] )?_forward_step \d+: (\d+) ctx reqs, (\d+) gen reqs")
@@ -77,7 +78,7 @@ def captured_batch(name: str) -> int | None:
 def engine_step(name: str) -> EngineStep | None:
     """The step that an annotation of this name marks; None: it marks none."""
     if (match := _VLLM.match(name)) is not None:
-        return _vllm(*(None if group is None else int(group) for group in match.groups()))
+        return _vllm(*match.groups())
     if (match := _SGLANG.match(name)) is not None:
         return _sglang(match[1], _fields(match[2]))
     if (match := _TENSORRT.match(name)) is not None:
@@ -91,26 +92,34 @@ def engine_step(name: str) -> EngineStep | None:
 
 
 def _vllm(
-    contexts: int | None,
-    context_queries: int | None,
-    context_keys: int | None,
-    context_pairs: int | None,
-    context_tokens: int | None,
-    generations: int | None,
-    generation_queries: int | None,
-    generation_keys: int | None,
-    generation_pairs: int | None,
-    generation_tokens: int | None,
+    contexts: str,
+    context_sums: str | None,
+    context_tokens: str | None,
+    generations: str,
+    generation_sums: str | None,
+    generation_tokens: str | None,
 ) -> EngineStep:
+    context, generation = (
+        {name: int(number) for name, number in re.findall(r"([a-z]+)(\d+)", sums or "")}
+        for sums in (context_sums, generation_sums)
+    )
+    plain = [int(tokens) for tokens in (context_tokens, generation_tokens) if tokens]
     return EngineStep(
         "vLLM",
-        _phase(contexts or 0, generations or 0),
-        contexts,
-        generations,
-        _sum(context_queries, generation_queries, context_tokens, generation_tokens),
-        _sum(context_keys, generation_keys),
-        _sum(context_pairs, generation_pairs),
+        _phase(int(contexts), int(generations)),
+        int(contexts),
+        int(generations),
+        _sum(context.get("sq"), generation.get("sq"), *plain),
+        _sum(context.get("sk"), generation.get("sk")),
+        _sum(_pairs(context, ""), _pairs(generation, "")),
     )
+
+
+def _pairs(sums: dict[str, int], of: str) -> int | None:
+    """Pairs by an engine's sums over requests: of query times key tokens, less those of a query with the
+    queries behind it."""
+    product, squares, queries = (sums.get(of + name) for name in ("sqsk", "sqsq", "sq"))
+    return None if product is None else product - ((squares or 0) - (queries or 0)) // 2
 
 
 def _sglang(mode: str, fields: dict[str, int]) -> EngineStep | None:
@@ -126,7 +135,7 @@ def _sglang(mode: str, fields: dict[str, int]) -> EngineStep | None:
         batch if generates else None,
         fields.get("toks", batch if phase == "decode" else _sum(fields.get("c_sq"), fields.get("g_sq"))),
         _sum(fields.get("c_sk"), fields.get("g_sk")),
-        _sum(fields.get("c_sqsk"), fields.get("g_sqsk")),
+        _sum(_pairs(fields, "c_"), _pairs(fields, "g_")),
     )
 
 

@@ -102,7 +102,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
-            "serving": partial(serving.section, report.serving),
+            "serving": partial(serving.section, report.serving, whole=extent != "screen"),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),

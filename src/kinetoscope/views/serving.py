@@ -5,33 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.document import Serving, ServingRow
-from kinetoscope.render.blocks import Block, Column, Heading, Prose, Table, field, table
+from kinetoscope.document import LayerKernel, Serving, ServingClient, ServingLayer, ServingPart, ServingRow
+from kinetoscope.render import names
+from kinetoscope.render.blocks import (
+    Block,
+    Column,
+    Field,
+    Heading,
+    Prose,
+    Table,
+    field,
+    kernel,
+    place,
+    table,
+)
 
+# Waiting that is less of a step is not worth a table.
+SEEN = 0.01
+# A rate is said of a part where it is known of so much of its time.
+KNOWN = 0.5
 # A step whose device is busy for less is not hidden from the host.
 HIDDEN = 0.97
 GRAPHS = {"full": "one graph", "piecewise": "pieces", "eager": "no graph"}
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "atom": "ATOM", "xdit": "xDiT"}
+ENGINES = {
+    "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "atom": "ATOM", "xdit": "xDiT",
+    "transformers": "transformers", "unknown": "a server",
+}  # fmt: skip
+FOUND_BY = {
+    "calls": "Nothing marks these steps: each is a call of the model, with what is launched until the "
+    "next one.",
+    "graphs": "Nothing marks these steps: they are found by the launches of graphs that recur, and begin "
+    "where the host pauses longest between two launches.",
+    "kernels": "Nothing marks these steps: they are found by the launches of kernels that recur, and begin "
+    "where the host pauses longest between two of them.",
+}
 PARTS = {
     "moe": "experts and routing",
-    "kv-cache": "writing the KV cache",
     "matmul": "matrix products",
     "normalization": "norms, rotary, quantization",
     "copy": "copies",
 }
 
 
-def section(found: Serving | None, most: int) -> Iterable[Block]:
-    """The table of an engine's steps, and a sentence on each phase."""
+def section(found: Serving | None, most: int, *, whole: bool = True) -> Iterable[Block]:
+    """The table of a server's steps, a sentence on each phase, and what the steps are made of.
+
+    Args:
+        whole: with what the host does meanwhile, and the layers.
+    """
     if found is None:
         return
     rows = found.steps
+    shown = rows[: most or len(rows)]
     many, followed = len({row.rank for row in rows}) > 1, any(row.period_us for row in rows)
-    yield Heading(f"Steps of {ENGINES[found.engine]}", "medians; work counted with the step that launched it")
-    yield table(
-        rows,
+    basis = "medians; work counted with the step that launched it"
+    yield Heading(f"Steps of {ENGINES.get(found.engine, found.engine)}", basis)
+    columns = [
         field("rank", "count", "rank") if many else None,
-        field("phase", "text", "phase"),
+        field("phase", "text", _phase),
         field("batch", "text", _batch),
         field("graph", "text", lambda row: GRAPHS[row.graph_mode]),
         field("steps", "text", _steps),
@@ -41,36 +72,61 @@ def section(found: Serving | None, most: int) -> Iterable[Block]:
         field("busy", "share", lambda row: row.busy_us / row.span_us if row.span_us else 0.0),
         field("idle", "time", lambda row: _idle(row, between=False)),
         field("between", "time", lambda row: _idle(row, between=True)) if followed else None,
+        field("tokens/s", "count", _rate),
+        _counted(rows, "requests", "requests"),
+        _counted(rows, "tokens", "query_tokens"),
+        _counted(rows, "KV tokens", "kv_tokens"),
         field("kernels", "count", lambda row: round(row.kernels)),
         field("launches", "count", lambda row: round(row.launches)),
-        field("tokens/s", "count", _rate),
-        most=most,
-        noun="kind of step",
-    )
-    yield Prose(" ".join(map(sentence, rows[: most or len(rows)])))
-    yield from parts(rows[: most or len(rows)])
+    ]
+    known = [column for column in columns if column is not None]
+    first_to_go = ("launches", "kernels", "requests", "tokens", "p90", "KV tokens", "idle", "between")
+    titles = [column.title for column, _ in known]
+    leave = tuple(titles.index(title) for title in first_to_go if title in titles)
+    yield table(rows, *known, most=most, noun="kind of step", leave=leave)
+    if found.found_by in FOUND_BY:
+        yield Prose(FOUND_BY[found.found_by], "dim")
+    yield Prose(" ".join(map(sentence, shown)))
+    if found.client is not None:
+        yield from client(found.client)
+    yield from parts(shown)
+    yield from host(shown) if whole else ()
+    for row in shown if whole else ():
+        if row.layer is not None:
+            yield from layer(row, row.layer, most)
+
+
+def _counted(rows: Sequence[ServingRow], title: str, name: str) -> Field | None:
+    """A column of a number that engines say, if one says it."""
+    if all(getattr(row, name) is None for row in rows):
+        return None
+    return field(title, "count", lambda row: None if (n := getattr(row, name)) is None else round(n))
 
 
 def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
     """The parts of each kind of step's device time, a row a part."""
     listed = [(row, part) for row in rows for part in row.exposed]
     several = len(rows) > 1
-    yield Heading("What a step's work is", "exposed: nothing else ran meanwhile")
+    moved = any(map(_moves, (part for _, part in listed)))
+    basis = "exposed: nothing else ran meanwhile"
+    yield Heading("What a step's work is", basis + ("; rates of what its shapes say" if moved else ""))
     yield Table(
         (
             *([Column("steps", "text")] if several else []),
             Column("part", "text"),
             Column("exposed", "time"),
             Column("of the step", "share"),
+            *([Column("moves", "bytes"), Column("of the peak", "text")] if moved else []),
             Column("device time", "time"),
             Column("launches", "number"),
         ),
         [
             (
-                *([f"{row.phase} {_batch(row)}"] if several else []),
+                *([f"{_phase(row)} {_batch(row)}"] if several else []),
                 PARTS.get(part.category, part.category),
                 part.us,
                 part.us / row.span_us if row.span_us else 0.0,
+                *([_moves(part), _peak_of_part(part)] if moved else []),
                 part.device_us,
                 f"{part.launches:,.0f}",
             )
@@ -81,20 +137,173 @@ def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
     )
 
 
+def host(rows: Sequence[ServingRow]) -> Iterable[Block]:
+    """Waiting of the device by what the host does, where that is more than a hundredth of a step."""
+    listed = [
+        (row, activity)
+        for row in rows
+        for activity in dict.fromkeys(one.activity for one in row.idle)
+        if sum(one.idle_us for one in row.idle if one.activity == activity) > SEEN * row.span_us
+    ]
+    if not listed:
+        return
+    several = len(rows) > 1
+    yield Heading("What the host does while the device waits", "per step, by the host's scopes and calls")
+    yield Table(
+        (
+            *([Column("steps", "text")] if several else []),
+            Column("host", "text"),
+            Column("in the step", "time"),
+            Column("before the next", "time"),
+            Column("causes", "words"),
+        ),
+        [
+            (
+                *([f"{_phase(row)} {_batch(row)}"] if several else []),
+                activity,
+                _idle(row, between=False, activity=activity),
+                _idle(row, between=True, activity=activity),
+                _causes(row, activity),
+            )
+            for row, activity in listed
+        ],
+        0,
+        "activity",
+    )
+
+
+def _causes(row: ServingRow, activity: str) -> str:
+    causes = dict.fromkeys(one.cause for one in row.idle if one.activity == activity)
+    return ", ".join(list(causes)[:2])
+
+
+def layer(row: ServingRow, found: ServingLayer, most: int) -> Iterable[Block]:
+    """One layer of a step, a row a kernel, and what is outside of the layers."""
+    outside = [("before them", found.head_us), ("behind them", found.tail_us)]
+    outside += [("on other streams", found.elsewhere_us)] if found.elsewhere_us else []
+    several = "One layer" if found.layers == 1 else f"{found.layers} layers"
+    yield Heading(
+        f"{several} of {_phase(row)} at {_batch(row)}, × {found.repeats}",
+        f"{numbers.time(found.us)} each, at the mean",
+    )
+    rated = any(one.memory_share or one.compute_share for one in found.kernels)
+    columns = [
+        field("module", "name", "module") if any(one.module for one in found.kernels) else None,
+        field("op", "name", "op"),
+        field("kernel", "name", lambda one: kernel(one.kernel, one.short_name)),
+        field("time", "time", "us"),
+        field("share", "share", lambda one: one.us / found.us if found.us else 0.0),
+        field("of the peak", "text", _peak_of_kernel) if rated else None,
+        field("shapes", "name", lambda one: one.shapes),
+        field("line", "text", lambda one: place(one.line))
+        if any(one.line for one in found.kernels)
+        else None,
+    ]
+    known = [column for column in columns if column is not None]
+    titles = [column.title for column, _ in known]
+    leave = tuple(titles.index(title) for title in ("shapes", "line", "op", "module") if title in titles)
+    yield table(found.kernels, *known, most=most, noun="kernel", leave=leave)
+    said = ", ".join(f"{numbers.time(us)} {where}" for where, us in outside if us)
+    layers = f"{found.repeats * found.layers} layers take {numbers.time(found.repeats * found.us)}"
+    whole = numbers.time(found.device_us)
+    yield Prose(f"{layers} of {whole} of device time; {said or 'nothing is outside of them'}.")
+
+
+def client(found: ServingClient) -> Iterable[Block]:
+    """A client's time for a token, and where it goes."""
+    measured = found.measured
+    yield Heading("A token, as a client measured it", f"{names.plain(measured.file)}; means")
+    rate = "" if measured.tokens_per_s is None else f", {numbers.rate(measured.tokens_per_s)} tokens/s"
+    said = f"A token took the client {numbers.time(measured.token_us)}{rate}"
+    if found.recorded_token_us is None or found.outside_us is None:
+        yield Prose(f"{said}; too few steps were recorded to set next to it.")
+        return
+    yield Table(
+        (Column("where it goes", "text"), Column("time", "time"), Column("share", "share")),
+        [(CLIENT[part.part], part.us, part.share) for part in found.parts],
+        0,
+        "part",
+    )
+    own = found.recorded_tokens_per_s
+    said += f"; the recorded steps took {numbers.time(found.recorded_token_us)}"
+    said += "" if own is None else f", {numbers.rate(own)} tokens/s"
+    if found.outside_us < 0:
+        slower = "That is more than the client saw: recording slowed them down, or their batches differ."
+        yield Prose(f"{said}. {slower}")
+        return
+    share = found.outside_us / measured.token_us
+    yield Prose(f"{said}. {numbers.percent(share)} of the client's time is not the engine's steps.")
+
+
+CLIENT = {
+    "busy": "the device works in steps that generate",
+    "idle": "the device waits within them",
+    "other steps": "other steps meanwhile (prefill)",
+    "between": "between steps",
+    "outside": "not in a step: queueing, detokenising, HTTP",
+}
+
+
 def sentence(row: ServingRow) -> str:
     """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden."""
     busy = row.busy_us / row.span_us if row.span_us else 0.0
-    said = f"{row.phase.capitalize()} at {_batch(row)} is {numbers.percent(busy)} busy"
+    said = f"{_phase(row).capitalize()} at {_batch(row)} is {numbers.percent(busy)} busy"
     if row.exposed and row.span_us:
-        most = row.exposed[0]
-        said += f"; {numbers.percent(most.us / row.span_us)} of it {PARTS.get(most.category, most.category)}"
+        said += f"; {_part(row.exposed[0], row)}"
     between = _idle(row, between=True)
     if row.period_us and between > (1 - HIDDEN) * row.period_us.median:
-        cause = max((one for one in row.idle if one.between), key=lambda one: one.idle_us).cause
-        return f"{said}; between two steps the device waits {numbers.time(between)}, mostly {cause}."
+        why = _why(row, between=True)
+        return f"{said}; between two steps the device waits {numbers.time(between)}, mostly {why}."
     if busy >= HIDDEN:
         return f"{said}; the host is hidden."
-    return f"{said}; it waits {numbers.time(_idle(row, between=False))}, mostly {row.idle[0].cause}."
+    return f"{said}; it waits {numbers.time(_idle(row, between=False))}, mostly {_why(row, between=False)}."
+
+
+def _part(part: ServingPart, row: ServingRow) -> str:
+    said = f"{numbers.percent(part.us / row.span_us)} of it {PARTS.get(part.category, part.category)}"
+    if _moves(part) is None:
+        return said
+    memory, compute = part.memory_share or 0.0, part.compute_share or 0.0
+    if not memory and not compute:
+        return said
+    what = "the memory's rate" if memory >= compute else "the peak of its arithmetic"
+    return f"{said} at {numbers.percent(max(memory, compute))} of {what}"
+
+
+def _why(row: ServingRow, *, between: bool) -> str:
+    """The host's activity in most of such waiting, and the cause of it."""
+    idle: dict[str, float] = {}
+    for one in row.idle:
+        if one.between == between:
+            said = one.cause if one.activity == "other" else f"{one.activity} ({one.cause})"
+            idle[said] = idle.get(said, 0.0) + one.idle_us
+    return max(idle, key=lambda said: idle[said]) if idle else "unexplained"
+
+
+def _peak(memory: float | None, compute: float | None) -> str:
+    """The nearer of a device's two peaks: ``41 % memory``; a dash where neither is known."""
+    if not memory and not compute:
+        return "–"
+    if (memory or 0.0) >= (compute or 0.0):
+        return f"{numbers.percent(memory or 0.0)} memory"
+    return f"{numbers.percent(compute or 0.0)} arithmetic"
+
+
+def _peak_of_part(part: ServingPart) -> str:
+    return "–" if _moves(part) is None else _peak(part.memory_share, part.compute_share)
+
+
+def _moves(part: ServingPart) -> float | None:
+    """Bytes that a part moves, where that is known of most of it."""
+    return part.bytes if part.bytes and part.costed_us >= KNOWN * part.device_us else None
+
+
+def _peak_of_kernel(row: LayerKernel) -> str:
+    return _peak(row.memory_share, row.compute_share)
+
+
+def _phase(row: ServingRow) -> str:
+    return "step" if row.phase == "unknown" else row.phase
 
 
 def _batch(row: ServingRow) -> str:
@@ -103,7 +312,7 @@ def _batch(row: ServingRow) -> str:
     if row.phase in ("prefill", "mixed") and row.query_tokens is not None:
         return f"{numbers.count(round(row.query_tokens))} tokens"
     size = row.requests if row.requests is not None else row.batch
-    padded = f" of {row.padded_to:,.0f}" if row.padded_to and row.padded_to != size else ""
+    padded = f" of {row.padded_to:,.0f}" if row.padded_to and row.padded_to != row.query_tokens else ""
     return f"batch {size:,.0f}{padded}"
 
 
@@ -111,9 +320,9 @@ def _steps(row: ServingRow) -> str:
     return numbers.count(row.n) + (f" (+{row.warmup} warming up)" if row.warmup else "")
 
 
-def _idle(row: ServingRow, *, between: bool) -> float:
+def _idle(row: ServingRow, *, between: bool, activity: str = "") -> float:
     """Microseconds per step that the device waits within the step's work, or before the next step's."""
-    return sum(one.idle_us for one in row.idle if one.between == between)
+    return sum(one.idle_us for one in row.idle if one.between == between and activity in ("", one.activity))
 
 
 def _rate(row: ServingRow) -> int | None:

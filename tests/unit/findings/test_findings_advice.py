@@ -521,7 +521,8 @@ def test_nobody_is_told_to_cut_what_a_library_cut(name: str, advised: str) -> No
     event = launched("aten::op", name, 1, 400)
     event[-1]["args"] |= {"grid": [32, 1, 1], "block": [512, 1, 1]}
     device = replace(H200, multiprocessors=132)
-    finding = only(small_grid.find(view(traces.step(1, 0, 600), *event, device=device)))
+    trains = traces.host("Optimizer.step#SGD.step", 580, 10)
+    finding = only(small_grid.find(view(traces.step(1, 0, 600), *event, trains, device=device)))
     assert advised in finding.advice
     assert (finding.snippet is not None) == (advised == "channels_last")
 

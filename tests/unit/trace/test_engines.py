@@ -18,13 +18,13 @@ from kinetoscope.trace.engines import EngineStep, captured_batch, engine_step
         ),
         (
             "execute_34_context_2(sq10sk20sqsq50sqsk100)_generation_32(sq32sk900sqsq32sqsk900)",
-            EngineStep("vLLM", "mixed", 2, 32, 42, 920, 1000),
+            EngineStep("vLLM", "mixed", 2, 32, 42, 920, 980),
         ),
         ("step[DECODE bs=64]", EngineStep("SGLang", "decode", None, 64, 64)),
         ("step[EXTEND bs=2 toks=14721]", EngineStep("SGLang", "prefill", 2, None, 14721)),
         (
-            "step[MIXED bs=3 c_sq=7 c_sk=9 c_sqsq=1 c_sqsk=63 g_sq=2 g_sk=11 g_sqsq=2 g_sqsk=22]",
-            EngineStep("SGLang", "mixed", 3, None, 9, 20, 85),
+            "step[MIXED bs=3 c_sq=7 c_sk=9 c_sqsq=25 c_sqsk=63 g_sq=2 g_sk=11 g_sqsq=2 g_sqsk=22]",
+            EngineStep("SGLang", "mixed", 3, None, 9, 20, 76),
         ),
         ("[Executor] _forward_step 7: 0 ctx reqs, 12 gen reqs", EngineStep("TensorRT-LLM", "decode", 0, 12)),
         ("[Executor] _forward_step 8: 3 ctx reqs, 12 gen reqs", EngineStep("TensorRT-LLM", "mixed", 3, 12)),

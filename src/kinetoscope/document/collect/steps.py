@@ -11,11 +11,12 @@ from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
 from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.passes.whole_run import whole_run
-from kinetoscope.analysis.serving.table import replays, serving
+from kinetoscope.analysis.serving.table import replays, serving, with_client
 from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.document.collect.rows import row, rows, rows_within
 from kinetoscope.recording.manifest import RankRecord
+from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.engines import engine_step
 
@@ -108,10 +109,14 @@ def _own_step(run: LoadedRun) -> document.OwnStep | None:
     )
 
 
-def listing(run: LoadedRun) -> document.StepsListing | None:
-    """The listing of `kinetoscope steps`; None where nothing says what a step is."""
+def listing(run: LoadedRun, client: ClientTimes | None = None) -> document.StepsListing | None:
+    """The listing of `kinetoscope steps`, with what a client measured; None where nothing says what a step
+    is."""
     found = document.StepsListing(
-        as_it_runs=as_it_runs(run), step_levels=levels(run), serving=serving(run), graph_replays=replays(run)
+        as_it_runs=as_it_runs(run),
+        step_levels=levels(run),
+        serving=serving(run) if client is None else with_client(run, client),
+        graph_replays=replays(run),
     )
     return found if found.step_levels or found.serving or found.as_it_runs else None
 

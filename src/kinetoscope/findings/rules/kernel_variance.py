@@ -1,7 +1,8 @@
 """The same kernel on the same work takes different times.
 
 What it finds
-    A kernel at the same place of each step, with the same grid, whose time differs from step to step.
+    A kernel at the same place of each step (of a server's: of one phase), with the same grid, whose time
+    differs from step to step.
 
 Why it is slow
     The device's clock changes (idle, boost, heat, power limit), something else runs on it (another stream,
@@ -20,6 +21,7 @@ Source
     "Profiling in PyTorch", part 1: "Why does the same kernel take more time compared to others?"
 """
 
+from kinetoscope.analysis.time.phases import ENGINE_PHASES, phases_of
 from kinetoscope.findings.rule import *
 
 STEPS = 3  # with two, which is usual is not known
@@ -30,8 +32,12 @@ SPREAD = 1.3  # longest over median: clocks alone vary by some per cent
 def find(view: RankView) -> Findings:
     if view.unit != "step" or view.steps < STEPS:
         return
-    place = ["name", "grid", "nth"]
+    place = ["name", "grid", "nth", "phase"]
     kernels = view.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
+    # A server's steps of other phases do other work by the same kernels.
+    phase = pl.when(pl.col("phase").is_in(ENGINE_PHASES)).then("phase")
+    phases = phases_of(view.trace).select("step", phase)
+    kernels = kernels.join(phases, on="step", maintain_order="left")
     kernels = (
         kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
         .with_columns(

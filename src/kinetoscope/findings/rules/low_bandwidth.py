@@ -16,7 +16,8 @@ How it decides
 
 What to do
     Make the tensor contiguous once (or keep the column you need as a tensor of its own), choose the layout in
-    which the inner loop runs along memory, fuse with the neighbours.
+    which the inner loop runs along memory, fuse with the neighbours. Of products of few rows: kernels tuned
+    for these shapes.
 
 Source
     Roofline model (Williams, Waterman, Patterson, 2009).
@@ -32,6 +33,11 @@ LONG_NS = 20_000
 # What is bound by something else by design: exponentials and products on chip, passes over the same keys, the
 # generator of random numbers, one step after the other.
 OTHERWISE_BOUND = "^(attention|sort|random|recurrent|FFT|linear algebra)$"
+PRODUCT = (
+    "A product of few rows reads its weights: try other kernels for these shapes, which read them in more "
+    "blocks (split-K; mode='max-autotune'; of AMD PYTORCH_TUNABLEOP_ENABLED=1; the serving engine's tuned "
+    "tables)."
+)
 BASIS = f"the same bytes at {100 * POSSIBLE:.0f} % of the device's bandwidth"
 
 
@@ -48,6 +54,7 @@ def find(view: RankView) -> Findings:
     for slow, saving in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
         worst = slow.row(0, named=True)
         speed = worst["bytes"] / worst["time_ns"] / 1000
+        is_product = "matmul" in work.filter(id=worst["id"])["category"].cast(pl.String)
         yield finding_of_calls(
             view,
             slow,
@@ -55,7 +62,9 @@ def find(view: RankView) -> Findings:
             title=f"{worst['op_name']} moves its bytes at {speed:.2f} TB/s, {worst['share']:.0%} of the "
             "device's bandwidth",
             shown=f"{len(slow)} calls, inputs {worst['shapes']}",
-            advice="Look at the strides of its inputs: contiguous memory is read several times as fast.",
-            snippet="column = x[:, 3].contiguous()  # once, outside of the loop",
+            advice=PRODUCT
+            if is_product
+            else "Look at the strides of its inputs: contiguous memory is read several times as fast.",
+            snippet=None if is_product else "column = x[:, 3].contiguous()  # once, outside of the loop",
             proof=commands.bench(view, worst["name"]),
         )

@@ -59,19 +59,20 @@ def find(view: RankView) -> Findings:
             saving=saving,
             at_least="info",
             evidence=[evidence.of(view, f"{len(group)} launches", longest)],
-            advice=_advice(name),
+            advice=_advice(view, name),
             snippet=CHANNELS_LAST if re.search(BLOCK_A_CHANNEL, name) else None,
             source=evidence.source(view, longest["op"]),
             proof=commands.bench(view, name),
         )
 
 
-def _advice(name: str) -> str:
+def _advice(view: RankView, name: str) -> str:
     if re.search(BLOCK_A_CHANNEL, name):
         return (
             "In NCHW cuDNN's batch normalization has one block a channel: try channels_last, which takes "
             "another kernel. Convolutions get faster or slower by it: measure."
         )
     if re.search(OF_A_LIBRARY, name):
-        return "A library chose this kernel: a larger batch, or other sizes, may give it more blocks."
+        larger = "a larger batch, or other sizes," if trains(view) else "other sizes, or another library,"
+        return f"A library chose this kernel: {larger} may give it more blocks."
     return "Cut the work along another dimension, so that every multiprocessor has some."

@@ -30,7 +30,8 @@ Source
 from dataclasses import dataclass
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import NOT_AN_ANNOTATION, SYNCHRONIZATION
+from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 from kinetoscope.findings.rules.results_on_host import waits_of_loops
@@ -104,7 +105,7 @@ def find(view: RankView) -> Findings:
     sends = host["parent"].gather(view.kernels(r"HtoD.*Pageable")["launch"].drop_nulls())
     idle = idle.with_columns(
         callers.alias("op"),
-        host["name"].gather(callers).cast(pl.String).fill_null("the program").alias("caller"),
+        _plain(host["name"].gather(callers).cast(pl.String)).alias("caller"),
         host["name"].gather(idle["host_event"]).cast(pl.String).alias("call"),
         callers.is_in(sends.drop_nulls().implode()).fill_null(False).alias("sends"),
     )
@@ -113,7 +114,7 @@ def find(view: RankView) -> Findings:
         us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
         known = _SENT if sent else CALLS.get(str(caller))
-        remedy = known or SyncCall("")
+        remedy = known or SyncCall("", snippet=None if marks(view.trace).found_by else SyncCall.snippet)
         yield Finding(
             subject=f"{caller} {call}" + (" sends" if sent else ""),
             title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call})",
@@ -124,6 +125,15 @@ def find(view: RankView) -> Findings:
             snippet=remedy.snippet,
             source=evidence.source(view, longest["op"]),
         )
+
+
+def _plain(callers: pl.Series) -> pl.Series:
+    """The callers by name: the program, where nothing but a step's annotation is around the call."""
+    return pl.select(
+        pl.when(callers.str.contains(NOT_AN_ANNOTATION).fill_null(True))
+        .then(pl.lit("the program"))
+        .otherwise(callers)
+    ).to_series()
 
 
 def checks(view: RankView) -> pl.DataFrame:

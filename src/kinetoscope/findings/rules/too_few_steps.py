@@ -16,15 +16,21 @@ Source
     The design's "a mean alone is not a result".
 """
 
+from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
 
 ENOUGH = 3
+SERVED = (
+    "Record a few dozen steps once the server's traffic is steady (SGLang: num_steps of /start_profile; "
+    "vLLM: max_iterations of --profiler-config)."
+)
 
 
 def find(view: RankView) -> Findings:
     steps = len(view.trace.steps)
     if steps >= ENOUGH or view.trace.host_events.is_empty():
         return
+    served = bool(marks(view.trace).found_by)
     yield Finding(
         title=f"Only {numbers.count(steps, 'step')} recorded: how steps differ is not known"
         if steps
@@ -32,7 +38,9 @@ def find(view: RankView) -> Findings:
         saving=savings.nothing("nothing to save"),
         at_least="info",
         evidence=[evidence.of(view, "the recording", view.trace.steps)],
-        advice="Mark steps and record three to five of them.",
-        snippet="with profile(schedule=schedule(wait=1, warmup=3, active=5)) as profiler:\n"
+        advice=SERVED if served else "Mark steps and record three to five of them.",
+        snippet=None
+        if served
+        else "with profile(schedule=schedule(wait=1, warmup=3, active=5)) as profiler:\n"
         "    for batch in loader:\n        train(batch)\n        profiler.step()",
     )

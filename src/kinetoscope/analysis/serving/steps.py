@@ -1,0 +1,397 @@
+"""The steps of a server, by where their work was launched: as its engine marks them, else as the calls of its
+model recur, else as the launches do."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.cost.formulas import ABSURD
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import (
+    AUTOGRAD_NODE,
+    GRAPH_LAUNCH,
+    MODULE,
+    NOT_AN_ANNOTATION,
+    OPTIMIZER,
+)
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time import intervals
+from kinetoscope.trace.engines import FAMILIES, EngineStep, engine_step
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
+
+UNKNOWN = "unknown"
+# What is known of a step by its annotation or its shapes.
+SAID: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("engine", "phase"), pl.String),
+    **dict.fromkeys(
+        (
+            "context_requests",
+            "generation_requests",
+            "query_tokens",
+            "kv_tokens",
+            "attention_pairs",
+            "padded",
+        ),
+        pl.Int64,
+    ),
+}
+COUNTS = list(SAID)[2:]
+# A step that takes so many times the median of its like, before two others like it, is warming up.
+WARMING = 1.5
+
+# A call of the whole model runs attention in several layers; of one layer in no more than three kernels.
+LAYERS = 4
+# What recurs less often may be anything.
+RECURRING = 3
+# Of the longest pause between launches: pauses this long are between steps as well.
+AS_LONG = 0.5
+ATTENTION = r"(?i)^attention$"
+CACHE = r"(?i)cache"  # writes keys and values
+BACKWARD = r"(?i)bwd|backward"
+TRANSFORMERS = r"(^|/)transformers/(generation|models)/"
+
+
+class Marks(NamedTuple):
+    """Steps by the host's clock: ``step`` (its number), ``start_ns``, ``end_ns``, the columns of ``SAID``.
+
+    ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
+    launches recur; empty where there are no steps.
+    """
+
+    table: pl.DataFrame
+    found_by: str
+
+
+@remembered
+def marks(trace: Trace) -> Marks:
+    """The steps of a server; none of a program that trains, and none where no attention recurs."""
+    host = trace.host_events
+    table = _annotated(trace)
+    if len(table):
+        return Marks(table, "annotation")
+    attention = _attention(trace)
+    trains = matching(host, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any()
+    if trains or len(attention) < LAYERS or matching(attention, "name", BACKWARD).any():
+        return Marks(table, "")
+    found_by, bounds = "calls", _called(trace, attention)
+    if bounds.is_empty():
+        found_by, bounds = _launched(trace, attention)
+    # As many as the program's own: these are the steps, and have views of their own.
+    if bounds.is_empty() or len(bounds) <= len(trace.steps):
+        return Marks(table, "")
+    return Marks(_shaped(trace, bounds.with_row_index("step")), found_by)
+
+
+def _annotated(trace: Trace) -> pl.DataFrame:
+    """The steps that an engine marks; what its annotation leaves open is what others around it say."""
+    host = trace.host_events
+    families = [_of_family(host, family) for family in FAMILIES]
+    found = next((family for family in families if len(family)), families[0])
+    for other in families:
+        if other is not found and len(other):
+            around = found.select("start_ns").join_asof(
+                other.select("start_ns", *COUNTS, until_ns="end_ns"), on="start_ns"
+            )
+            open_then = pl.col("start_ns") < pl.col("until_ns")
+            said = around.select(pl.when(open_then).then(pl.col(COUNTS)))
+            found = found.with_columns(pl.coalesce(found[name], said[name]).alias(name) for name in COUNTS)
+    return found.with_row_index("step")
+
+
+def _of_family(host: pl.DataFrame, family: str) -> pl.DataFrame:
+    marked = host.filter(matching(host, "name", family))
+    marked = marked.select(pl.col("name").cast(pl.String), "start_ns", END).sort("start_ns")
+    steps = [engine_step(name) for name in marked["name"]]
+    said = [(None,) * len(SAID) if step is None else _said(step) for step in steps]
+    return marked.hstack(pl.DataFrame(said, SAID, orient="row")).filter(pl.col("engine").is_not_null())
+
+
+def _said(step: EngineStep) -> tuple[str | int | None, ...]:
+    counts = (
+        step.context_requests, step.generation_requests,
+        step.query_tokens, step.kv_tokens, step.attention_pairs, step.padded,
+    )  # fmt: skip
+    return step.engine, step.phase, *(None if n is None or n >= ABSURD else n for n in counts)
+
+
+def _attention(trace: Trace) -> pl.DataFrame:
+    """Launched kernels of attention."""
+    table = work(trace)
+    attends = matching(table, "category", ATTENTION) & ~matching(table, "name", CACHE)
+    return table.filter(attends & table["launch"].is_not_null())
+
+
+# Steps as the model is called.
+
+
+def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
+    """From each call of the model (its module, or a range that the program names) to the next one: of those
+    that hold several layers' attention the most frequent, of these the outermost."""
+    host = trace.host_events
+    named = matching(host, "category", "^user_annotation$") & ~matching(host, "name", NOT_AN_ANNOTATION)
+    named |= matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
+    if not named.any():
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    level = attention.group_by(row="launch").agg(kernels=pl.len())
+    calls: list[pl.DataFrame] = []
+    while len(level):
+        calls.append(level.filter(named.gather(level["row"])))
+        level = (
+            level.with_columns(host["parent"].gather(level["row"]).alias("row"))
+            .drop_nulls("row")
+            .group_by("row")
+            .agg(pl.col("kernels").sum())
+        )
+    found = pl.concat(calls).group_by("row").agg(pl.col("kernels").sum())
+    found = found.filter(pl.col("kernels") >= LAYERS)
+    found = found.hstack(host.select("name", "depth", "start_ns")[found["row"]])
+    most = (
+        found.group_by("name")
+        .agg(n=pl.len(), depth=pl.col("depth").min(), kernels=pl.col("kernels").sum())
+        .filter(pl.col("n") >= RECURRING, pl.col("kernels") >= len(attention) // 2)
+        .sort("n", "depth", pl.col("name").cast(pl.String), descending=[True, False, False])
+    )
+    starts = found.filter(pl.col("name").is_in(most["name"].head(1).implode()))["start_ns"].sort()
+    return _until_next(starts, trace)
+
+
+def _until_next(starts: pl.Series, trace: Trace) -> pl.DataFrame:
+    """Each start until the next one, the last until nothing is launched any more."""
+    end = whole(trace.host_events.select(END.max()).item()) + 1
+    return pl.DataFrame({"start_ns": starts, "end_ns": starts.shift(-1, fill_value=end)})
+
+
+# Steps as launches recur.
+
+
+def _launched(trace: Trace, attention: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """Steps between those launches where the host pauses longest, time and again.
+
+    A server's step ends with tokens that the host waits for, and begins with what it makes of them: between
+    two launches, the same each time, it launches nothing for longer than between any others. A pause is
+    between steps only if what is cut by all such holds several layers' attention. One replay of one graph
+    is one step.
+    """
+    calls = _calls(trace)
+    in_graphs = whole(calls.filter("replays")["device_ns"].sum()) > calls["device_ns"].sum() // 2
+    found_by = "graphs" if in_graphs else "kernels"
+    weights = attention.group_by("launch").agg(kernels=pl.len().cast(pl.Int64))
+    calls = calls.join(weights, on="launch", how="left", maintain_order="left").with_columns(
+        pl.col("kernels").fill_null(0),
+        pair=pl.concat_str(pl.col("does").shift(1), pl.lit("\n"), pl.col("does")),
+        pause_ns=pl.col("start_ns") - pl.col("end_ns").shift(1),
+    )
+    cuts = _cuts(calls)
+    whole_graphs = calls.filter(pl.col("replays") & (pl.col("kernels") >= LAYERS))
+    if not cuts and not (found_by == "graphs" and len(whole_graphs) == 1):
+        return "", pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    groups = calls.with_columns(step=pl.int_range(pl.len()).is_in(cuts).cum_sum())
+    held = (
+        groups.with_columns(_stray(groups))
+        .group_by("step", maintain_order=True)
+        .agg(
+            pl.col("start_ns").min().alias("first_ns"),
+            pl.col("start_ns").filter(~pl.col("stray")).min(),
+            pl.col("kernels").sum(),
+        )
+    )
+    bounds = _until_next(held["first_ns"], trace).with_columns(held["start_ns"])
+    # At the ends of the recording steps are cut off.
+    enough = 2 * held["kernels"] >= whole(held["kernels"].median())
+    return found_by, bounds.filter(enough)
+
+
+def _calls(trace: Trace) -> pl.DataFrame:
+    """One row per launch of the thread that launches most: ``launch``, ``does`` (its op, else kernel),
+    ``replays`` a graph, ``start_ns`` and ``end_ns`` of the call, ``began_ns`` and ``ended_ns`` of its work,
+    ``device_ns``."""
+    host, table = trace.host_events, work(trace).filter(pl.col("launch").is_not_null())
+    ops = host["name"].cast(pl.String).gather(table["op"])
+    calls = (
+        table.with_columns(does=pl.coalesce(ops, pl.col("name").cast(pl.String)))
+        .group_by("launch")
+        .agg(
+            pl.col("does").first(),
+            began_ns=pl.col("start_ns").min(),
+            ended_ns=pl.col("end_ns").max(),
+            device_ns=pl.col("duration_ns").sum(),
+        )
+    )
+    calls = calls.hstack(host.select("lane", "start_ns", END)[calls["launch"]])
+    most = calls.group_by("lane").agg(pl.col("device_ns").sum()).sort("device_ns", "lane").tail(1)
+    replays = matching(host, "name", GRAPH_LAUNCH).gather(calls["launch"]).alias("replays")
+    return (
+        calls.with_columns(replays)
+        .join(most.select("lane"), on="lane", how="semi")
+        .with_columns(does=pl.when("replays").then(pl.lit("graph")).otherwise("does"))
+        .sort("start_ns")
+    )
+
+
+def _cuts(calls: pl.DataFrame) -> list[int]:
+    """The rows of ``calls`` with which steps begin; none where no pause is between steps."""
+    place = pl.int_range(pl.len())
+    pairs = (
+        calls.with_columns(place=place)
+        .drop_nulls("pair")
+        .group_by("pair")
+        .agg(
+            n=pl.len(),
+            pause_ns=pl.col("pause_ns").median(),
+            places="place",
+            reach_ns=pl.col("start_ns").max() - pl.col("start_ns").min(),
+        )
+    )
+    length = whole(calls["start_ns"].max()) - whole(calls["start_ns"].min())
+    # Twice: three steps have two pauses between them.
+    pairs = pairs.filter(pl.col("n") >= RECURRING - 1, 3 * pl.col("reach_ns") >= length)
+    before = [0, *calls["kernels"].cum_sum()]
+
+    def of_steps(places: list[int]) -> bool:
+        """Whether every step between two of these pauses runs attention in several layers."""
+        return all(before[b] - before[a] >= LAYERS for a, b in pairwise(places))
+
+    pairs = pairs.sort("pause_ns", "pair", descending=[True, False])
+    between = [row for row in pairs.iter_rows(named=True) if of_steps(row["places"])]
+    if not between:
+        return []
+    limit = AS_LONG * between[0]["pause_ns"]
+    most = max((row for row in between if row["pause_ns"] >= limit), key=lambda row: row["n"])
+    return most["places"]
+
+
+def _stray(calls: pl.DataFrame) -> pl.Series:
+    """Which calls begin a step, hold no layers, and end longer before the rest of it than that takes: what a
+    recording has of an earlier step, or the host did before it waited for requests."""
+    gap_ns = pl.col("began_ns").shift(-1) - pl.col("ended_ns").cum_max()
+    after_ns = pl.col("ended_ns").max() - pl.col("began_ns").shift(-1)
+    few = pl.col("kernels").cum_sum() < LAYERS
+    apart = ((gap_ns > after_ns) & few).fill_null(False)
+    return calls.select(stray=apart.reverse().cum_max().reverse().over("step")).to_series()
+
+
+# What shapes say of steps that nothing marks.
+
+
+def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
+    """The steps with what the shape of the tokens that each looks up tells: requests by one token are
+    decoded, of one request several are read."""
+    host = trace.host_events
+    looked_up = host.filter(matching(host, "name", "^aten::embedding$")).sort("start_ns")
+    first = (
+        looked_up.select("start_ns", dims=pl.col("input_dims").cast(pl.String))
+        .join_asof(bounds.select("step", "start_ns", "end_ns"), on="start_ns", check_sortedness=False)
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .unique("step", keep="first")
+    )
+    shapes = {step: _tokens(dims or "") for step, dims in first.select("step", "dims").iter_rows()}
+    engine = "transformers" if matching(host, "name", TRANSFORMERS).any() else UNKNOWN
+    said = [_of_shape(engine, shapes.get(step)) for step in bounds["step"]]
+    return bounds.hstack(pl.DataFrame(said, SAID, orient="row"))
+
+
+def _tokens(dims: str) -> tuple[int, int] | None:
+    """Requests and tokens of each, by the shapes of ``embedding``'s table and indices; None: not said."""
+    match = re.match(r"\[\[\d+, ?\d+\], ?\[(\d{1,9}), ?(\d{1,9})\]", dims)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def _of_shape(engine: str, shape: tuple[int, int] | None) -> tuple[str | int | None, ...]:
+    if shape is None:
+        return (engine, UNKNOWN, *[None] * len(COUNTS))
+    requests, each = shape
+    decodes = each == 1
+    step = EngineStep(
+        engine,
+        "decode" if decodes else "prefill",
+        0 if decodes else requests,
+        requests if decodes else 0,
+        requests * each,
+    )
+    return _said(step)
+
+
+# What ran in them.
+
+
+@remembered
+def own(trace: Trace) -> pl.DataFrame:
+    """Device work (``work``) that was launched within a step, with its ``step``."""
+    table = work(trace).filter(pl.col("launch").is_not_null())
+    at = trace.host_events["start_ns"].gather(table["launch"])
+    found = marks(trace).table
+    row = found["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
+    row = row.set(row < 0, None)
+    inside = (at < found["end_ns"].gather(row)).fill_null(False)
+    return table.with_columns(found["step"].gather(row).alias("step")).filter(inside)
+
+
+@remembered
+def steps(trace: Trace) -> pl.DataFrame:
+    """One row per step that did any device work, in order.
+
+    Returns:
+        ``step``, the columns of ``SAID``, ``requests``, ``batch`` (requests that generate, else tokens, up to
+        a power of two), ``start_ns`` and ``end_ns`` of its work, ``kernels``, ``launches``, ``graph`` (full,
+        piecewise, eager), ``busy_ns``, ``span_ns``, ``period_ns`` and ``between_ns`` (to the next step's
+        first work, from this one's first and last; null of the last), and ``warming``.
+    """
+    table = own(trace)
+    busy = intervals.length(intervals.union(table, ["step"]), ["step"]).rename({"length_ns": "busy_ns"})
+    is_replay = matching(trace.host_events, "name", GRAPH_LAUNCH)
+    worked = (
+        table.with_columns(is_replay.gather(table["launch"]).alias("replayed"))
+        .group_by("step")
+        .agg(
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+            kernels=pl.len(),
+            launches=pl.col("launch").n_unique(),
+            graphs=pl.col("launch").filter("replayed").n_unique(),
+            inside=pl.col("replayed").sum(),
+        )
+    )
+    following = pl.col("start_ns").shift(-1)
+    graph = (
+        pl.when(pl.col("graphs") == 0)
+        .then(pl.lit("eager"))
+        .when(pl.col("inside") >= 0.9 * pl.col("kernels"), pl.col("graphs") == 1)
+        .then(pl.lit("full"))
+        .otherwise(pl.lit("piecewise"))
+    )
+    requests = pl.sum_horizontal("context_requests", "generation_requests")
+    known = pl.any_horizontal(pl.col("context_requests", "generation_requests").is_not_null())
+    of_requests = pl.col("phase").is_in(["decode", "verify", "diffusion"])
+    size = pl.when(of_requests).then("requests").otherwise("query_tokens")
+    return (
+        marks(trace)
+        .table.drop("start_ns", "end_ns")
+        .join(worked, on="step", maintain_order="left")
+        .join(busy, on="step", maintain_order="left")
+        .sort("start_ns")
+        .with_columns(pl.when(known).then(requests).alias("requests"))
+        .with_columns(
+            graph.alias("graph"),
+            batch=size.map_elements(lambda n: 1 << max(0, n - 1).bit_length(), return_dtype=pl.Int64),
+            span_ns=pl.col("end_ns") - pl.col("start_ns"),
+            period_ns=following - pl.col("start_ns"),
+            between_ns=following - pl.col("end_ns"),
+        )
+        .with_columns(warming=_warming())
+    )
+
+
+LIKE = ["engine", "phase", "batch", "graph"]
+
+
+def _warming() -> pl.Expr:
+    """Whether a step is among the first of its like and takes much longer than they do."""
+    place = pl.int_range(pl.len()).over(LIKE)
+    slow = pl.col("span_ns") > WARMING * pl.col("span_ns").median().over(LIKE)
+    return slow & (place < 2) & (pl.len().over(LIKE) > 2)

@@ -1,0 +1,85 @@
+"""A client's measurements of a server: the JSON that vLLM's and SGLang's benchmarks write.
+
+``vllm bench serve --save-result`` writes one object, ``sglang.bench_serving --output-file`` appends a line;
+both have the same names for their figures (``vllm/benchmarks/serve.py``, ``sglang/bench_serving.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from kinetoscope.errors import InputError
+
+
+class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """A benchmark of a server; what its file does not say is null.
+
+    Attributes:
+        requests: that were answered.
+        concurrency: requests in flight: at the mean, else at most.
+        token_us: time for a token after a request's first, at the mean over requests; ``token_median_us``
+            its median; ``first_token_us`` the time to the first.
+        tokens_per_s: generated tokens of all requests in a second.
+    """
+
+    file: str
+    requests: int | None = None
+    concurrency: float | None = None
+    token_us: float
+    token_median_us: float | None = None
+    first_token_us: float | None = None
+    tokens_per_s: float | None = None
+
+
+def read(path: Path) -> ClientTimes:
+    """The result in a file, the last one of several.
+
+    Raises:
+        InputError: it cannot be read, or holds no time per token.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", where=str(path)) from error
+    found = _number(result := _result(text), "mean_tpot_ms")
+    if found is None:
+        raise InputError(
+            "it holds no time per token (mean_tpot_ms)",
+            where=str(path),
+            hint="`vllm bench serve --save-result` and `sglang.bench_serving --output-file` write one",
+        )
+    median, first = _number(result, "median_tpot_ms"), _number(result, "mean_ttft_ms")
+    requests = _number(result, "completed")
+    return ClientTimes(
+        file=str(path),
+        requests=None if requests is None else round(requests),
+        concurrency=_number(result, "concurrency") or _number(result, "max_concurrency"),
+        token_us=1000 * found,
+        token_median_us=None if median is None else 1000 * median,
+        first_token_us=None if first is None else 1000 * first,
+        tokens_per_s=_number(result, "output_throughput"),
+    )
+
+
+def _result(text: str) -> dict[str, Any]:
+    """The object of a file, or of its last line that is one; empty where there is none."""
+    for part in (text, *reversed(text.splitlines())):
+        try:
+            found = json.loads(part)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return cast(dict[str, Any], found)
+    return {}
+
+
+def _number(result: dict[str, Any], name: str) -> float | None:
+    """A finite positive number, or None."""
+    value = result.get(name)
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return float(value) if known and value is not None else None

@@ -1,0 +1,165 @@
+"""Steps of servers that mark none: as many, of the same work, as their marks would tell."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.analysis.serving.steps import marks, own, steps
+from kinetoscope.analysis.serving.table import serving
+from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
+from kinetoscope.trace.read import read
+from serving_traces import Mode, Server
+from traces import Event, event, host, kernel, trace
+
+FIGURES = ["start_ns", "end_ns", "kernels", "launches", "graph", "busy_ns"]
+ENGINE = re.compile(r"^(step\[|execute_)")
+
+
+def without_marks(events: list[Event]) -> list[Event]:
+    return [one for one in events if not ENGINE.match(one.get("name", ""))]
+
+
+@st.composite
+def servers(draw: st.DrawFn) -> Server:
+    made = Server(
+        layers=draw(st.integers(4, 7)),
+        mode=draw(st.sampled_from(("full", "piecewise", "eager"))),
+        waits=draw(st.booleans()),
+        gemm_us=draw(st.floats(2, 60)),
+    )
+    # The longest pause between launches is the scheduler's: ours is 2 µs between two ops.
+    pauses = draw(st.lists(st.floats(40, 400), min_size=4, max_size=9))
+    prefills = draw(st.sets(st.integers(0, len(pauses) - 1), max_size=2))
+    for number, pause in enumerate(pauses):
+        made.step(prefill=512 if number in prefills else 0, pause=pause)
+    return made
+
+
+@given(servers())
+@settings(deadline=None, max_examples=40)
+def test_launches_tell_the_steps_that_marks_would(made: Server) -> None:
+    marked, bare = trace(*made.events), trace(*without_marks(made.events))
+    assert marks(marked).found_by == "annotation"
+    assert marks(bare).found_by in ("graphs", "kernels")
+    assert steps(bare).select(FIGURES).equals(steps(marked).select(FIGURES))
+
+
+def repeated(file: Path, times: int, apart_us: float) -> list[Event]:
+    """The events of a recording of one step, several times over."""
+    found = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    found = [one for one in found if one.get("ph") == "X"]
+    made: list[Event] = []
+    for number in range(times):
+        for one in found:
+            arguments = dict(one.get("args", {}))
+            if "correlation" in arguments:
+                arguments["correlation"] += 10_000_000 * (number + 1)
+            made.append(one | {"ts": one["ts"] + number * apart_us, "args": arguments})
+    return made
+
+
+@pytest.mark.parametrize(("name", "apart_us"), [("vllm_decode_full", 20_000.0), ("sglang_decode", 600_000.0)])
+@pytest.mark.parametrize("times", [1, 4])
+def test_public_traces_without_their_marks(shared_data: Path, name: str, apart_us: float, times: int) -> None:
+    folder = shared_data / "serving" / name
+    if not folder.is_dir():
+        pytest.skip("the traces of serving engines are not here")
+    (file,) = folder.glob("*.json.gz")
+    events = repeated(file, times, apart_us)
+    marked, bare = trace(*events), trace(*without_marks(events))
+    found, said = steps(bare), steps(marked)
+    assert marks(bare).found_by == "graphs"
+    assert len(found) == len(said) == times
+    # The engine's mark may leave out what its step copies and samples: a hundredth of its time.
+    for column in ("busy_ns", "span_ns", "kernels"):
+        assert found[column].to_list() == pytest.approx(said[column].to_list(), rel=0.02)
+
+
+def test_tokens_of_a_generation_are_steps(shared_data: Path) -> None:
+    """16 tokens of an 8-layer Llama by transformers, eager, on an H200; nothing marks them."""
+    run = read(shared_data / "h200" / "llama_generate_eager.json.gz")
+    assert marks(run).found_by == "kernels"
+    table = own(run)
+    flash = table.filter(table["name"].cast(str).str.contains("flash_fprop"))
+    assert flash.group_by("step").len()["len"].to_list() == [8] * 16
+
+
+def test_calls_of_the_model_are_steps_where_they_were_recorded() -> None:
+    made = Server(mode="eager", marked=False, layers=5)
+    for _ in range(4):
+        began = made.at
+        made.step()
+        made.events.append(event("python_function", "nn.Module: Llama_0", began + 12, made.at - began - 130))
+        made.events.append(event("python_function", "nn.Module: Model_0", began + 13, made.at - began - 140))
+    found = marks(trace(*made.events))
+    assert (found.found_by, len(found.table)) == ("calls", 4)
+    starts = [one["ts"] for one in made.events if one["name"] == "nn.Module: Llama_0"]
+    assert found.table["start_ns"].to_list() == [round(1000 * start) for start in starts]
+
+
+def test_shapes_of_tokens_tell_prefill_from_decode() -> None:
+    made = Server(mode="eager", marked=False)
+    made.step(prefill=64)
+    for _ in range(4):
+        made.step()
+    shapes = iter([[2, 64], *[[2, 1]] * 4])
+    for one in made.events:
+        if one["name"] == "aten::embedding":
+            one["args"]["Input Dims"] = [[8000, 64], next(shapes), [], [], []]
+    found = serving(LoadedRun((trace(*made.events),)))
+    assert found is not None
+    assert found.engine == "unknown"
+    rows = {row.phase: (row.n, row.requests, row.query_tokens) for row in found.steps}
+    assert rows == {"prefill": (1, 2, 128), "decode": (4, 2, 2)}
+
+
+def nothing(run: Trace) -> bool:
+    return marks(run).found_by == "" and steps(run).is_empty() and serving(LoadedRun((run,))) is None
+
+
+def test_other_programs_have_no_steps_of_a_server() -> None:
+    made = Server(mode="eager", marked=False)
+    for _ in range(4):
+        made.step()
+    assert marks(trace(*made.events)).found_by == "kernels"
+    training = [*made.events, host("autograd::engine::evaluate_function: MmBackward0", made.at, 5)]
+    assert nothing(trace(*training))
+    backward = [*made.events, kernel("flash_bwd_kernel", made.at + 9, 5, 2)]
+    assert nothing(trace(*backward))
+    convolutions = [one | {"name": one["name"].replace("flash", "conv")} for one in made.events]
+    assert nothing(trace(*convolutions))
+    steps_of_its_own = [
+        event("user_annotation", f"ProfilerStep#{n}", made.at * n / 4, made.at / 4) for n in range(4)
+    ]
+    assert nothing(trace(*made.events, *steps_of_its_own))
+
+
+def test_work_of_an_earlier_step_is_left_out() -> None:
+    made = Server(marked=False)
+    made.launch("aten::arange", ("elementwise_kernel_with_index", 4.0))
+    made.at += 100_000
+    made.step()
+    (step,) = steps(trace(*made.events)).iter_rows(named=True)
+    assert step["span_ns"] < 1_000_000
+
+
+_MODES: tuple[Mode, ...] = ("full", "piecewise", "eager")
+
+
+@pytest.mark.parametrize("mode", _MODES)
+def test_steps_cut_off_at_the_ends_are_left_out(mode: Mode) -> None:
+    made = Server(mode=mode, marked=False)
+    for _ in range(5):
+        made.step()
+    late = [one for one in made.events if one["ts"] > 60 and one.get("args", {}).get("correlation") != 3]
+    whole = steps(trace(*made.events))
+    assert len(whole) == 5
+    assert len(steps(trace(*late))) in (4, 5)
