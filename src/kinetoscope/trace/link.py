@@ -16,7 +16,9 @@ from kinetoscope.trace.model import Trace
 
 LAUNCHING = sorted(CALLS)
 STEP = r"^ProfilerStep(#|\*)"
-BROKEN_OFF = 0.5  # of the ops of the step that has fewest: what the recording's end broke off has fewer
+# What the recording's end broke off has less than half of the ops of the step that has fewest, where these
+# are enough to tell.
+BROKEN_OFF, ENOUGH = 0.5, 4
 _OPS = ["cpu_op", "user_annotation"]
 _NO_ROW = pl.lit(None, pl.UInt32)
 
@@ -70,7 +72,7 @@ def _is_broken_off(steps: pl.DataFrame, ops: pl.Series) -> bool:
         return False
     ops, ends = ops.sort(), steps["start_ns"] + steps["duration_ns"]
     *others, last = ops.search_sorted(ends) - ops.search_sorted(steps["start_ns"], side="right")
-    return last < BROKEN_OFF * min(others)
+    return min(others) >= ENOUGH and last < BROKEN_OFF * min(others)
 
 
 def _named_as_steps(host: pl.DataFrame) -> pl.Series:
