@@ -132,9 +132,19 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
         computing=(pl.col(f"{COMPUTE}_longer") / pl.col(COMPUTE)).fill_nan(0).clip(0, 1),
         idling=(idle / pl.sum_horizontal(hosts)).fill_nan(0).clip(0, 1),
     )
-    # By how much longer a rank was idle until its first collective is not known: as much as in other steps.
+    # By how much longer a rank was idle until its first collective is not known, and nothing of steps in which
+    # it lacks some: as much as in other steps.
+    every = [trace.steps.select(rank=pl.lit(trace.rank, pl.Int32), step="name") for trace in run.traces]
+    shares = (
+        pl.concat(every)
+        .unique(maintain_order=True)
+        .join(shares, on=["rank", "step"], how="left", maintain_order="left")
+    )
     known = pl.col("idling").filter("is_known").mean().over("rank")
-    shares = shares.with_columns(idling=pl.when("is_known").then("idling").otherwise(known.fill_null(0)))
+    shares = shares.with_columns(
+        idling=pl.when("is_known").then("idling").otherwise(known).fill_null(0),
+        computing=pl.coalesce("computing", pl.col("computing").mean().over("rank"), 0.0),
+    )
     paces = [own.pace_us for own in loaders_of(run).values()]
     paces += [0.0] * (len(run.traces) - len(paces))
     pace_us = float(pl.DataFrame({"us": paces}).select(usual("us")).item() or 0)
