@@ -16,9 +16,6 @@ from kinetoscope.trace.model import Trace
 
 LAUNCHING = sorted(CALLS)
 STEP = r"^ProfilerStep(#|\*)"
-# What the recording's end broke off has less than half of the ops of the step that has fewest, where these
-# are enough to tell.
-BROKEN_OFF, ENOUGH = 0.5, 4
 _OPS = ["cpu_op", "user_annotation"]
 _NO_ROW = pl.lit(None, pl.UInt32)
 
@@ -57,22 +54,11 @@ def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
     texts = names.cast(pl.String)
     named = next((names.filter(of) for of in _families(texts) if of.any()), names.head(0))
     rows = host.filter(is_op & host["name"].is_in(named.implode())) if len(named) else host.head(0)
-    steps = (
+    return (
         rows.sort("start_ns")
         .select("event", pl.col("name").cast(pl.String), "start_ns", "duration_ns", host_event="id")
         .with_row_index("id")
     )
-    return steps[:-1] if _is_broken_off(steps, host["start_ns"].filter(is_op)) else steps
-
-
-def _is_broken_off(steps: pl.DataFrame, ops: pl.Series) -> bool:
-    """Whether the recording ended within the last step: when the program did, or a profiler whose ``step``
-    opens another one each time it is called."""
-    if len(steps) < 2:
-        return False
-    ops, ends = ops.sort(), steps["start_ns"] + steps["duration_ns"]
-    *others, last = ops.search_sorted(ends) - ops.search_sorted(steps["start_ns"], side="right")
-    return min(others) >= ENOUGH and last < BROKEN_OFF * min(others)
 
 
 def _named_as_steps(host: pl.DataFrame) -> pl.Series:

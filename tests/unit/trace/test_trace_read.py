@@ -304,32 +304,3 @@ def test_decoding_processes_load_their_own_folder_msgspec_and_the_standard_libra
         "kinetoscope",
         "kinetoscope.trace",
     }
-
-
-def stepped(*ops: int) -> list[dict[str, Any]]:
-    """Steps of 100 µs, each with so many ops."""
-    marks = [span("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in range(len(ops))]
-    called = [
-        span("cpu_op", "aten::mm", 100 * n + 5 + 9 * i, 8)
-        for n, count in enumerate(ops)
-        for i in range(count)
-    ]
-    return [*marks, *called]
-
-
-@pytest.mark.parametrize(
-    ("ops", "steps"),
-    [
-        ((8, 8, 3), 2),
-        ((8, 8, 0), 2),
-        ((8, 1), 1),
-        ((8, 8, 5), 3),
-        ((8, 3, 8, 3), 4),
-        ((0, 0, 0), 3),
-        ((8,), 1),
-    ],
-)
-def test_a_step_that_the_end_of_the_recording_broke_off_is_none(
-    trace_of: TraceOf, ops: tuple[int, ...], steps: int
-) -> None:
-    assert len(trace_of(*stepped(*ops)).steps) == steps
