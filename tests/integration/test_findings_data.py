@@ -62,7 +62,7 @@ def test_a_straggler_is_shown_with_what_the_late_rank_did(shared_data: Path) -> 
     """Rank 1 slept 20 ms per step."""
     found, _ = found_in(shared_data, "h200-dist/ddp_straggler_rank0+1")
     (finding,) = [finding for finding in found if finding.rule == "straggler"]
-    assert finding.remaining.saving_us == pytest.approx(20_000, rel=0.03)
+    assert finding.remaining.saving_us == pytest.approx(20_000, rel=0.15)
     shown = finding.evidence[-1]
     assert shown.text.startswith("rank 1 was idle 20")
     assert "the launching thread recorded nothing" in shown.text

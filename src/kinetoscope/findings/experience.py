@@ -57,6 +57,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "unexplained-idle": (0.8, 1.2),
     "unfused-attention": (0.8, 1.3),
     "unfused-elementwise": (0.4, 1.4),
+    "unused-graph": (0.5, 2.0),
 }
 
 

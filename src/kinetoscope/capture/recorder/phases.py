@@ -468,6 +468,8 @@ class RecordSteps(Phase):
         context = self.context
         if self.running and context.detector.leads_at_beginnings():
             self._last_ends()  # it began at a call, and has no other end than this one
+        elif self.times:
+            self.session.running = None  # what came after the last step is none
         if self.times:
             steps = "steps" if self.full else "steps of the device alone"
             context.measured.note(f"{why}: recorded {len(self.times)} {steps}, fewer than wanted")
