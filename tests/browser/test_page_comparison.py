@@ -58,7 +58,7 @@ def test_the_generated_kernel_is_folded_by_itself_and_whole(opened: Open, found:
 
 def test_a_kernel_of_a_change_is_lit_on_both_timelines(opened: Open, found: Difference) -> None:
     page = opened(render_difference(found))
-    page.click("#because-of a:has-text('AbsFunctor')")
+    page.click("#because-of a:has-text('elementwise<Abs')")
     page.wait_for_timeout(100)
     names = page.evaluate(
         "[...kinetoscope.timeline.marked.found].map(at => kinetoscope.app.store.names[at].name)"

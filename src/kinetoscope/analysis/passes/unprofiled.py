@@ -102,7 +102,10 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     size = _round(timings, timed)
     rounds_of = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
-    rare = rare_steps(_counted(around, timed), size)
+    counted = _counted(around, timed)
+    rare = rare_steps(counted, size)
+    # Where rare steps are counted among more than those timed at its pace, they are added to the usual step.
+    by_parts = rare is not None and len(counted.step_s) > len(timed.step_s)
     return Unprofiled(
         spread(timed.step_s, size),
         (before.n if before else 0, after.n if after else 0),
@@ -111,7 +114,7 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
         _waiting(timed, size),
         None if timings.recorded is None else _of_rounds(timings.recorded.data_s, size),
         f"steps timed by the {timed.clock}'s clock{rounds_of}",
-        1e6 * mean(timed.step_s) if rare is None else spread(timed.step_s, size).median + rare.extra_us,
+        spread(timed.step_s, size).median + rare.extra_us if rare and by_parts else 1e6 * mean(timed.step_s),
         rare,
     )
 

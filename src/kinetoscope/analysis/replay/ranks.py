@@ -132,8 +132,8 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
         computing=(pl.col(f"{COMPUTE}_longer") / pl.col(COMPUTE)).fill_nan(0).clip(0, 1),
         idling=(idle / pl.sum_horizontal(hosts)).fill_nan(0).clip(0, 1),
     )
-    # By how much longer a rank was idle until its first collective is not known, and nothing of steps in which
-    # it lacks some: as much as in other steps.
+    # By how much longer a rank was idle until its first collective is not known, and nothing of steps that
+    # lack some: as much as in other steps.
     every = [trace.steps.select(rank=pl.lit(trace.rank, pl.Int32), step="name") for trace in run.traces]
     shares = (
         pl.concat(every)
