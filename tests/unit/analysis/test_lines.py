@@ -104,3 +104,29 @@ def test_kernels_are_summed_by_line_and_module_and_backward_work_is_its_forward_
     view = RankView(found, recorded)
     shown = evidence.of(view, "all", recorded.device_events)
     assert evidence.lines(view, [shown]) == ("a.py:1 Block.forward", "a.py:2 step")
+
+
+def test_of_a_pause_the_line_is_known_in_which_most_of_it_passed():
+    clock = [event for at in (1.0, 3.0) for event in (
+        traces.event("python_function", CLOCK, at, 1), traces.event("user_annotation", CLOCK, at + 0.3, 0.2),
+    )]  # fmt: skip
+    known = traces.trace(
+        *clock,
+        traces.step(9, 99, 500),
+        *(
+            traces.event("python_function", name, at, us)
+            for name, at, us in (
+                ("a.py(1): load", 100, 20),
+                ("a.py(2): load", 120, 60),
+                ("a.py(3): load", 180, 30),
+                ("a.py(4): load", 210, 20),
+            )
+        ),
+        traces.host("aten::mm", 102, 5),
+        traces.host("aten::copy_", 212, 5),
+        traces.host("aten::add", 220, 5),
+    )
+    recorded = traces.trace(traces.step(1, 0, 100), *ops(10, "aten::mm", "aten::copy_", "aten::add"))
+    before = op_lines(run(recorded, known))[0].rows["before"]
+    host = recorded.host_events.select(pl.col("category").cast(pl.String))
+    assert before.filter(host["category"] == "cpu_op").to_list() == [None, "a.py:2 load", None]

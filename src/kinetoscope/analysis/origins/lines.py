@@ -23,6 +23,7 @@ from kinetoscope.trace.model import Trace
 
 # Between what Python's trace function notes and the op that follows lies more than this: two calls.
 EXACT_NS = 500
+SILENT_NS = 50_000  # without an op for so long, it is noted in which line the time passed
 AGREE = 0.9  # of the events that both clocks timed
 FRAME = r"^(.*)\((\d+)\): (.*)$"  # train.py(12): step
 
@@ -33,7 +34,9 @@ class OpLines:
 
     Attributes:
         rows: one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and
-            ``module`` (the class), of the innermost op around it; null where they are not known.
+            ``module`` (the class), of the innermost op around it; ``before``, the line in which most of the
+            time passed since the thread's last op (``train.py:10 step``), where that is 50 µs or more; null
+            where they are not known.
         verified: the share of the recorded steps' ops that stand at their place in the step with lines.
     """
 
@@ -81,6 +84,7 @@ def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
             "module": name.gather(rows["module_row"]).str.strip_prefix(MODULE),
         }
     ).with_row_index("noted")
+    called = called.join(_before(around, host, lines), on="noted", how="left", maintain_order="left")
     own = trace.host_events.select("id").join(known, on="id", how="left", maintain_order="left")
     own = own.join(called, on="noted", how="left", maintain_order="left").drop("id", "noted")
     innermost = nearest(trace.host_events, matching(trace.host_events, "category", "^cpu_op$"))
@@ -94,6 +98,33 @@ def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
     found = began.join_asof(lines, on="start_ns", by="lane", check_sortedness=False)
     is_open = pl.col("ends") > pl.col("start_ns")
     return found.select("id", pl.when(is_open).then("line_row").alias("line_row")).sort("id")["line_row"]
+
+
+def _before(ops: pl.DataFrame, host: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
+    """The line in which the thread spent most of a pause before an op, for that op and those inside of it:
+    (noted, before)."""
+    times = host.select("id", "start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
+    ops = ops.join(times, on="id", maintain_order="left").with_columns(
+        outermost=pl.when("is_outermost").then("id").forward_fill().over("lane")
+    )
+    pauses = (
+        ops.filter("is_outermost")
+        .with_columns(since=pl.col("ends").shift(1).over("lane"))
+        .filter(pl.col("start_ns") - pl.col("since") >= SILENT_NS)
+        .select("outermost", "lane", "since", until="start_ns")
+    )
+    frame = pl.col("name").cast(pl.String).str.extract_groups(FRAME).struct
+    spent = pl.min_horizontal("ends", "until") - pl.max_horizontal("start_ns", "since")
+    longest = (
+        pauses.join(lines.select("lane", "start_ns", "name", ends=END), on="lane")
+        .filter(pl.col("start_ns") < pl.col("until"), pl.col("ends") > pl.col("since"))
+        .group_by("outermost", "name")
+        .agg(spent.sum().alias("spent"))
+        .sort("spent", "name", descending=[True, False])
+        .unique("outermost", keep="first", maintain_order=True)
+        .select("outermost", before=pl.format("{}:{} {}", *(frame.field(str(at)) for at in (1, 2, 3))))
+    )
+    return ops.join(longest, on="outermost").select("before", noted="id")
 
 
 def _clocks_agree(noted: Trace) -> bool:

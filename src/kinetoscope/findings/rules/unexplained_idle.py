@@ -18,8 +18,9 @@ How it decides
     What would end a delay is not known, and nothing is promised.
 
 What to do
-    Silence: record it with stacks (``kinetoscope run --stacks``), which name the functions; then take them
-    out of the step, do them less often or in another thread. Delay: record later steps, and see who else
+    Silence: see the line in which it passes, or record it with stacks (``kinetoscope run --stacks``), which
+    name the functions; take that out of the step, have the device do it, do it less often or in another
+    thread. Delay: record later steps, and see who else
     uses the device.
 
 Source
@@ -39,6 +40,8 @@ def find(view: RankView) -> Findings:
     after_reading = intervals.covered(intervals.union(spans(silences(view))), silent)
     silent = silent.filter(2 * after_reading < silent["idle_ns"])
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
+        at = _line_before(view, silent)
+        look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
         yield Finding(
             title="The device waits for code that was not recorded: Python, or a library that is not "
             "profiled",
@@ -46,9 +49,11 @@ def find(view: RankView) -> Findings:
             saving=savings.idle(view, silent, "the idle time in which the launching thread recorded nothing"),
             at_most="medium" if view.unprofiled_us is None else "high",
             evidence=_longest(view, silent),
-            advice="Record with --stacks to see which function it is; take it out of the step, do it less "
-            "often, or in another thread.",
-            source=evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
+            advice=f"{look}: take it out of the step, have the device do it, do it less often, or in another "
+            "thread.",
+            source=at.split(" ")[0]
+            if at
+            else evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
         )
     if (us := view.us_of(delayed, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
@@ -60,6 +65,21 @@ def find(view: RankView) -> Findings:
             evidence=_longest(view, delayed),
             advice="Record later steps, when all code is loaded; see whether others use the device.",
         )
+
+
+def _line_before(view: RankView, gaps: pl.DataFrame) -> str | None:
+    """The line of the program in which its thread was in the longest of these gaps, where that is known."""
+    if view.lines is None:
+        return None
+    host = view.trace.host_events.select("start_ns").with_columns(view.lines.rows["before"])
+    for gap in gaps.sort("idle_ns", descending=True).head(SHOWN).iter_rows(named=True):
+        meanwhile = host.filter(
+            pl.col("start_ns").is_between(gap["start_ns"], gap["launched_ns"]),
+            pl.col("before").is_not_null(),
+        )
+        if len(meanwhile):
+            return meanwhile["before"][0]
+    return None
 
 
 def _unexplained(view: RankView) -> pl.DataFrame:
