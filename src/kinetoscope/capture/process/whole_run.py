@@ -367,9 +367,16 @@ class Sampler:
 
     def _watch(self, wake: _thread.LockType, ended: _thread.LockType, task: list[int]) -> None:
         try:
-            # A signal that the program blocks, to wait for it, must not find a thread that would take it.
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            task.append(_thread.get_native_id())
+            collects = gc.isenabled()
+            if collects:
+                gc.disable()
+            try:
+                # A signal that the program blocks, to wait for it, must not find a thread that would take it.
+                signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+                task.append(_thread.get_native_id())
+            finally:
+                if collects:
+                    gc.enable()
             began_s, cpu_s = time.thread_time(), self.cpu_s
             while True:
                 wake.acquire(timeout=self._distance_s())
@@ -408,8 +415,7 @@ class Sampler:
         if collects:
             gc.disable()
         try:
-            codes = self._codes()
-            self.tree.add(self.places.path(codes), period, now_s - self.began_s, seconds)
+            self.tree.add(self.places.path(self._codes()), period, now_s - self.began_s, seconds)
         finally:
             if collects:
                 gc.enable()
