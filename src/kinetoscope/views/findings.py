@@ -24,6 +24,7 @@ from kinetoscope.render.blocks import (
     rest,
 )
 from kinetoscope.render.sarif import SarifResult
+from kinetoscope.views.headline import UNLIKE
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = 3
@@ -33,7 +34,6 @@ LINES = 3  # lines of the program that a finding names
 ROUGH = 0.1  # an error of the replay above which figures have one digit
 # A finding's saving is worded differently where so much of it is another's, or only comes with others'.
 OWNED, WORTH = 0.5, 0.005
-UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 
 
 def section(report: Report, most: int, *, everything: bool = False) -> Iterable[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from statistics import median
+from statistics import mean, median
 
 from kinetoscope import numbers
 from kinetoscope.document import IdleRow, Note, OpRow, Report
@@ -12,6 +12,7 @@ from kinetoscope.views import memory, steps, whole_run
 from kinetoscope.views import ranks as rank_lines
 
 PHASES = 4
+UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",
@@ -164,8 +165,9 @@ def recorded_window(report: Report) -> str:
 
 
 def _steps(report: Report) -> str:
-    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth; the
-    steps of each phase where there are several."""
+    """``3 steps (18.3 ms each)``, or their median and range where they differ by more than a tenth, and their
+    mean, of which savings are parts, where that is as far from the median; the steps of each phase where
+    there are several."""
     ranks = len({row.rank for row in report.steps})
     unit, parts = steps.unit(report), steps.parts(report, report.steps[0].rank)
     what = numbers.count(len(step_names(report)), unit) + (f" on {ranks} ranks" if ranks > 1 else "")
@@ -186,7 +188,9 @@ def _steps(report: Report) -> str:
 def _durations(durations: list[float]) -> str:
     middle, low, high = median(durations), min(durations), max(durations)
     if high - low > 0.1 * middle:
-        return f"median {numbers.time(middle)}, {numbers.span(low, high)}"
+        unlike = abs(mean(durations) - middle) > UNLIKE * middle
+        at_the_mean = f"mean {numbers.time(mean(durations))}, " if unlike else ""
+        return f"median {numbers.time(middle)}, {at_the_mean}{numbers.span(low, high)}"
     return f"{numbers.time(middle)}{' each' if len(durations) > 1 else ''}"
 
 

@@ -163,3 +163,18 @@ def test_steps_cut_off_at_the_ends_are_left_out(mode: Mode) -> None:
     whole = steps(trace(*made.events))
     assert len(whole) == 5
     assert len(steps(trace(*late))) in (4, 5)
+
+
+def test_a_marked_step_in_which_the_recording_ended_is_left_out() -> None:
+    made = Server()
+    for _ in range(4):
+        made.step()
+    began = made.at
+    made.launch("aten::copy_", ("Memcpy HtoD (Pinned -> Device)", 1.5), copy=True)
+    stop = event("cuda_runtime", "cudaDeviceSynchronize", made.at, 30)
+    broken_off = event("user_annotation", "step[DECODE bs=8]", began, made.at + 40 - began)
+    assert len(marks(trace(*made.events)).table) == 4
+    assert len(marks(trace(*made.events, broken_off, stop)).table) == 4
+    # One that ended before the profiler was stopped is whole.
+    whole = broken_off | {"dur": made.at - began}
+    assert len(marks(trace(*made.events, whole, stop)).table) == 5

@@ -26,12 +26,12 @@ def test_several_ranks_give_their_range():
     )
 
 
-def test_uneven_steps_give_median_and_range():
+def test_uneven_steps_give_median_mean_and_range():
     steps = [
         msgspec.structs.replace(step, duration_us=duration)
         for step, duration in zip(report().steps, (10_000.0, 12_000.0, 31_000.0), strict=True)
     ]
-    assert "3 steps (median 12.0 ms, 10.0–31.0 ms)" in headline.headline(report(steps=steps))
+    assert "3 steps (median 12.0 ms, mean 17.7 ms, 10.0–31.0 ms)" in headline.headline(report(steps=steps))
 
 
 def test_a_cause_of_less_than_half_is_not_called_most():

@@ -41,7 +41,6 @@ DISTRIBUTED = re.compile(r"(^|/)torch/(distributed/|nn/parallel/|_C/_distributed
 CHECKPOINT = re.compile(r"(^|/)torch/utils/checkpoint\.py$")
 # Its ``forward`` is that of a graph which was compiled with its backward.
 COMPILED_FORWARD = re.compile(r"(^|/)torch/_functorch/_aot_autograd/\w*runtime_wrappers\.py$")
-COMPILER = re.compile(r"(^|/)torch/_(dynamo|inductor|functorch|subclasses|export)/")
 # What Inductor writes: a folder of two letters, a file that is named after its content.
 GENERATED = re.compile(r"(^|/)([0-9a-z]{2})/(c\2[0-9a-z]{20,})\.py$")
 CALL = ("_call_impl", "_wrapped_call_impl")

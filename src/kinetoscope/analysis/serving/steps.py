@@ -13,6 +13,7 @@ from kinetoscope.analysis.cost.formulas import ABSURD
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import (
     AUTOGRAD_NODE,
+    DEVICE_WAIT,
     GRAPH_LAUNCH,
     MODULE,
     NOT_AN_ANNOTATION,
@@ -101,7 +102,17 @@ def _annotated(trace: Trace) -> pl.DataFrame:
             open_then = pl.col("start_ns") < pl.col("until_ns")
             said = around.select(pl.when(open_then).then(pl.col(COUNTS)))
             found = found.with_columns(pl.coalesce(found[name], said[name]).alias(name) for name in COUNTS)
+    if len(found) > 1 and _is_open_at_the_end(host, *found.select("start_ns", "end_ns").row(-1)):
+        found = found[:-1]
     return found.with_row_index("step")
+
+
+def _is_open_at_the_end(host: pl.DataFrame, start_ns: int, end_ns: int) -> bool:
+    """Whether the recording ended within an annotation: the profiler's wait for the device lies inside of it,
+    and nothing ends later."""
+    waits = host.filter(matching(host, "name", DEVICE_WAIT))["start_ns"]
+    later = host.select((END > end_ns).any()).item()
+    return bool(waits.is_between(start_ns, end_ns).any()) and not later
 
 
 def _of_family(host: pl.DataFrame, family: str) -> pl.DataFrame:
