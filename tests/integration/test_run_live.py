@@ -170,20 +170,23 @@ def test_a_server_without_requests_has_no_steps(tmp_path: Path) -> None:
     assert sorted(path.name for path in live.folder.iterdir()) == ["001"]
 
 
+def long_request(pid: int) -> subprocess.Popen[str]:
+    """A request of more steps than there will be, which are being recorded."""
+    words = [*KINETOSCOPE, "record", str(pid), "--steps", "100000"]
+    asking = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert asking.stderr is not None
+    while "recording 100000 steps" not in asking.stderr.readline():
+        assert asking.poll() is None
+    return asking
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None])
 def test_a_server_that_ends_meanwhile_keeps_what_was_recorded(
     tmp_path: Path, how: signal.Signals | None
 ) -> None:
     with server(tmp_path, "threads") as live:
         with busy(live):
-            asking = subprocess.Popen(
-                [*KINETOSCOPE, "record", str(live.pid), "--steps", "100000"],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            assert asking.stderr is not None
-            while "recording 100000 steps" not in asking.stderr.readline():
-                assert asking.poll() is None
+            asking = long_request(live.pid)
             time.sleep(0.5)
             live.idle.set()
             if how is not None:
@@ -198,14 +201,7 @@ def test_a_server_that_ends_meanwhile_keeps_what_was_recorded(
 def test_ctrl_c_of_the_request_ends_the_recording_and_keeps_it(tmp_path: Path) -> None:
     with server(tmp_path, "threads") as live:
         with busy(live):
-            asking = subprocess.Popen(
-                [*KINETOSCOPE, "record", str(live.pid), "--steps", "100000"],
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            assert asking.stderr is not None
-            while "recording 100000 steps" not in asking.stderr.readline():
-                assert asking.poll() is None
+            asking = long_request(live.pid)
             time.sleep(0.3)
             asking.send_signal(signal.SIGINT)
             asking.communicate(timeout=60)

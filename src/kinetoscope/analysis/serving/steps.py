@@ -111,8 +111,7 @@ def _is_open_at_the_end(host: pl.DataFrame, start_ns: int, end_ns: int) -> bool:
     """Whether the recording ended within an annotation: the profiler's wait for the device lies inside of it,
     and nothing ends later."""
     waits = host.filter(matching(host, "name", DEVICE_WAIT))["start_ns"]
-    later = host.select((END > end_ns).any()).item()
-    return bool(waits.is_between(start_ns, end_ns).any()) and not later
+    return bool(waits.is_between(start_ns, end_ns).any()) and host.filter(end_ns < END).is_empty()
 
 
 def _of_family(host: pl.DataFrame, family: str) -> pl.DataFrame:
