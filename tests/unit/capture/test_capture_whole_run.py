@@ -163,6 +163,8 @@ def test_the_garbage_collector_is_as_the_program_left_it(sampler: Sampler) -> No
         collected_in.add(threading.get_native_id())
 
     gc.callbacks.append(collection)
+    usual = gc.get_threshold()
+    gc.set_threshold(1, 1000, 1000)  # each second object that the collector counts makes it collect
     try:
         for enabled in (True, False, True):
             (gc.enable if enabled else gc.disable)()
@@ -170,6 +172,7 @@ def test_the_garbage_collector_is_as_the_program_left_it(sampler: Sampler) -> No
             until(lambda seen=seen: sampler.count > seen + 3)
             assert gc.isenabled() is enabled
     finally:
+        gc.set_threshold(*usual)
         gc.callbacks.remove(collection)
         gc.enable()
     assert sampler.running is not None

@@ -366,20 +366,28 @@ class Sampler:
         self.still, self.running = NEVER, None
 
     def _watch(self, wake: _thread.LockType, ended: _thread.LockType, task: list[int]) -> None:
+        """Sample until told to end.
+
+        What this thread makes that the garbage collector counts, it makes while the collector is off: else
+        the program's garbage could be collected, and its finalizers run, in a thread that it does not know.
+        """
+        collects = gc.isenabled()
+        if collects:
+            gc.disable()
         try:
-            collects = gc.isenabled()
-            if collects:
-                gc.disable()
-            try:
-                # A signal that the program blocks, to wait for it, must not find a thread that would take it.
-                signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-                task.append(_thread.get_native_id())
-            finally:
-                if collects:
-                    gc.enable()
+            # A signal that the program blocks, to wait for it, must not find a thread that would take it.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            task.append(_thread.get_native_id())
             began_s, cpu_s = time.thread_time(), self.cpu_s
             while True:
-                wake.acquire(timeout=self._distance_s())
+                distance_s = self._distance_s()
+                if collects:
+                    gc.enable()
+                # By position, since Python makes a dictionary for an argument's name.
+                wake.acquire(True, distance_s)
+                collects = gc.isenabled()
+                if collects:
+                    gc.disable()
                 if self.running is None or self.running[0] is not wake:
                     return
                 self._sample()
@@ -389,6 +397,8 @@ class Sampler:
         except Exception:
             pass  # the program goes on unseen
         finally:
+            if collects:
+                gc.enable()
             ended.release()
 
     def _distance_s(self) -> float:
@@ -411,14 +421,7 @@ class Sampler:
         if period != self.latest:
             self.changed_s, self.latest = now_s, period
         self.steps_seen += period in ("settling", "timed")
-        collects = gc.isenabled()
-        if collects:
-            gc.disable()
-        try:
-            self.tree.add(self.places.path(self._codes()), period, now_s - self.began_s, seconds)
-        finally:
-            if collects:
-                gc.enable()
+        self.tree.add(self.places.path(self._codes()), period, now_s - self.began_s, seconds)
 
     def _codes(self) -> list[tuple[CodeType, int]]:
         """The thread's stack; the main thread's where it has ended."""
