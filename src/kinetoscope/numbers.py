@@ -29,10 +29,15 @@ def size(count: float) -> str:
     return _scaled(count, _SIZE_UNITS) if count else "0 B"
 
 
+FAR = 0.005  # of the upper end: in its unit the lower one has no digit left
+
+
 def span(low_us: float, high_us: float) -> str:
-    """A range of times in one unit, that of its upper end: ``1.2–18.3 ms``."""
+    """A range of times in the unit of its upper end: ``1.2–18.3 ms``; far apart, in two: ``1.9 ms–1.2 s``."""
     if not high_us:
         return time(0)
+    if 0 < low_us < FAR * high_us:
+        return f"{time(low_us)}–{time(high_us)}"
     high, unit = time(high_us).split()
     factor = next(factor for factor, name in _TIME_UNITS if name == unit)
     low = _digits(low_us / factor)

@@ -31,9 +31,12 @@ export const seconds = (s: number): string => time(s * 1e6);
 export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
 export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;
 
-/** `1.20–18.3 ms`: both in the unit of the upper end. */
+const FAR = 0.005; // of the upper end: in its unit the lower one has no digit left
+
+/** `1.20–18.3 ms`: both in the unit of the upper end, unless they are too far apart for that. */
 export function span(low: number, high: number): string {
   if (!high) return time(0);
+  if (low > 0 && low < FAR * high) return `${time(low)}–${time(high)}`;
   const [upper, unit] = time(high).split(SPACE) as [string, string];
   const factor = TIMES.find(([, name]) => name === unit)![0];
   const lower = digits(low / factor);

@@ -46,7 +46,7 @@ from kinetoscope.document.ranks import (
     SimilarRanksRow,
     SpreadRow,
 )
-from kinetoscope.document.replay import ChangeRow, PathRow, ReplayRow, WhatIfRow
+from kinetoscope.document.replay import ChangeRow, PathRow, PausedLine, ReplayRow, WhatIfRow
 from kinetoscope.document.report import Report
 from kinetoscope.document.sources import EnvironmentRow, Health, Note, SourceRow
 from kinetoscope.document.steps import (
@@ -132,6 +132,7 @@ __all__ = [
     "PaceRow",
     "Paces",
     "PathRow",
+    "PausedLine",
     "PhaseKernel",
     "PhaseRow",
     "Quantiles",

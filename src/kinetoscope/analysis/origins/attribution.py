@@ -144,12 +144,21 @@ def belonging(run: LoadedRun) -> pl.DataFrame:
 
 
 def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
-    """``line`` and ``module`` (Categorical) of each row of ``device_events``: of backward work, those of its
-    forward op; null where they are not known."""
+    """``line``, ``module`` and ``modules`` (Categorical) of each row of ``device_events``: of backward work,
+    those of its forward op; null where they are not known."""
+    return _first_known(lines, attribution(trace)["forward_op"], caller(trace.device_events))
+
+
+def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
+    """The same of each row of ``host_events``."""
+    host = trace.host_events
+    return _first_known(lines, origins(host, host["id"])["forward_op"], host["id"])
+
+
+def _first_known(lines: OpLines | None, *rows: pl.Series) -> pl.DataFrame:
     if lines is None:
-        nothing = pl.repeat(None, len(trace.device_events), dtype=pl.Categorical, eager=True)
-        return pl.DataFrame({"line": nothing, "module": nothing})
-    rows = attribution(trace)["forward_op"], caller(trace.device_events)
+        nothing = pl.repeat(None, len(rows[0]), dtype=pl.Categorical, eager=True)
+        return pl.DataFrame({"line": nothing, "module": nothing, "modules": nothing})
     return pl.select(
         pl.coalesce(lines.texts[column].gather(row) for row in rows).cast(pl.Categorical).alias(column)
         for column in lines.texts.columns
