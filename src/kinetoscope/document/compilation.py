@@ -19,8 +19,8 @@ from kinetoscope.compilation.model import (
     GraphBreak,
     GuardTree,
     Instruction,
+    LineTime,
     LogSource,
-    PausedLine,
     PhaseSpan,
     Recompilation,
 )
@@ -117,7 +117,7 @@ class Compilation(CompileRow, frozen=True, kw_only=True):
     coverage: Coverage
     notes: tuple[str, ...]
     glossary: dict[str, str]
-    source_lines: tuple[PausedLine, ...] | UnsetType = UNSET
+    source_lines: tuple[LineTime, ...] | UnsetType = UNSET
     join: Matched | UnsetType = UNSET
     texts: Texts | UnsetType = UNSET
 

@@ -15,8 +15,8 @@ from kinetoscope.document.compilation import (
     Frame,
     GraphBreak,
     KeyChange,
+    LineTime,
     Matched,
-    PausedLine,
 )
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
@@ -261,7 +261,7 @@ def _fused(graph: CompiledGraph) -> str | None:
     return f"{nodes[0]} → {nodes[-1]}" if nodes else None
 
 
-def _of_peak(row: CompiledGraph | PausedLine) -> str | None:
+def _of_peak(row: CompiledGraph | LineTime) -> str | None:
     """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return None
@@ -309,7 +309,7 @@ def _source(row: CompiledKernel) -> str:
     return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
-def _lines(lines: Sequence[PausedLine]) -> Iterable[Block]:
+def _lines(lines: Sequence[LineTime]) -> Iterable[Block]:
     if not lines:
         return
     rated = any(row.costed_us for row in lines)
