@@ -55,6 +55,6 @@ def test_shapes_that_were_met_before_are_not_new() -> None:
 
 
 def test_a_large_product_on_the_cpu_computes_and_plans_nothing() -> None:
-    large = {step: 5000.0 for step in range(4)}
+    large = dict.fromkeys(range(4), 5000.0)
     assert list(new_shapes.find(view(large, op="aten::mm")))
     assert not list(new_shapes.find(view(large, op="aten::mm", on_device=False)))
