@@ -366,7 +366,7 @@ export interface Only {
 /** A row of torch's own op table; rows of one name differ in ``kind``. */
 export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
-  device_self_us: number; device_total_us: number;
+  device_self_us: number; device_total_us: number; line: string | null;
 }
 /** The step in words, and how much of the run such steps are. */
 export interface OwnStep {

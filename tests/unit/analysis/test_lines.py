@@ -12,6 +12,7 @@ import traces
 from kinetoscope.analysis.events.torch_names import CLOCK
 from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.analysis.origins.sums import kernels
+from kinetoscope.document.collect.kernels import ops as listed_ops
 from kinetoscope.document.collect.replay import replay
 from kinetoscope.export import speedscope
 from kinetoscope.findings import evidence
@@ -146,3 +147,12 @@ def test_of_the_time_between_ops_the_lines_are_named_in_which_it_passed():
         assert [one.line for one in between.lines] == named
         assert sum(one.us for one in between.lines) <= between.us + 1e-6
     assert all(part.lines is None for part in found.critical_path if part is not between)
+
+
+def test_an_op_is_listed_with_the_line_that_calls_it_most():
+    products = traces.host("aten::mm", 10, 5), traces.host("aten::mm", 20, 9)
+    recorded = traces.trace(traces.step(1, 0, 100), *products)
+    lines = noted(("aten::mm", "a.py(1): f"), ("aten::mm", "a.py(2): g"))
+    rows = {row.name: row.line for row in listed_ops(run(recorded, lines))}
+    assert rows["aten::mm"] == "a.py:2 g"
+    assert {row.line for row in listed_ops(LoadedRun((recorded,)))} == {None}

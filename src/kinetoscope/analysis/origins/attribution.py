@@ -155,6 +155,30 @@ def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
     return _first_known(lines, origins(host, host["id"])["forward_op"], host["id"])
 
 
+def calling_lines(run: LoadedRun) -> dict[str, str]:
+    """By the name of an op the line in whose calls most of its time passed, where lines were noted: of
+    backward work that of its forward op."""
+    known = [
+        lines_of_ops(trace, lines)
+        .select(pl.col("line").cast(pl.String))
+        .with_columns(trace.host_events["name", "duration_ns"])
+        for trace in run.traces
+        if (lines := op_lines(run).get(trace.rank)) is not None
+    ]
+    if not known:
+        return {}
+    time = (
+        pl.concat(known)
+        .drop_nulls("line")
+        .group_by(pl.col("name").cast(pl.String), "line")
+        .agg(pl.sum("duration_ns"))
+    )
+    most = time.sort("duration_ns", "line", descending=[True, False]).unique(
+        "name", keep="first", maintain_order=True
+    )
+    return dict(most.select("name", "line").iter_rows())
+
+
 def _first_known(lines: OpLines | None, *rows: pl.Series) -> pl.DataFrame:
     if lines is None:
         nothing = pl.repeat(None, len(rows[0]), dtype=pl.Categorical, eager=True)
