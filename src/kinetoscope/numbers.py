@@ -9,9 +9,12 @@ _TIME_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 _SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
+LEAST_US = 5e-7  # less is none: half of the last digit of a nanosecond
+
+
 def time(us: float) -> str:
     """Microseconds in the unit that suits them: ``18.3 ms``."""
-    return _scaled(us, _TIME_UNITS) if us else "0 µs"
+    return _scaled(us, _TIME_UNITS) if abs(us) >= LEAST_US else "0 µs"
 
 
 def roughly(us: float) -> str:

@@ -38,6 +38,7 @@ def test_percent_claims_nothing_and_everything_only_when_exact(fraction):
 
 def test_numbers_are_written_with_three_digits_and_a_unit():
     assert numbers.time(0) == "0 µs"
+    assert numbers.time(1e-9) == numbers.time(-1e-9) == "0 µs"
     assert numbers.time(999.7) == "1.00 ms"
     assert numbers.time(18_312) == "18.3 ms"
     assert numbers.time(0.85) == "850 ns"
