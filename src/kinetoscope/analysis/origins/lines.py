@@ -118,8 +118,8 @@ def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
 
 
 def _nested(host: pl.DataFrame, is_module: pl.Series) -> pl.Series:
-    """Of each module's call the classes of all modules around it and its own, the outermost first; of other
-    events null."""
+    """The classes of all modules around each module's call and its own, the outermost first; null for other
+    events."""
     around = nearest(host, is_module).gather(host["parent"])
     own = host["name"].cast(pl.String).str.strip_prefix(MODULE)
     modules = pl.DataFrame({"path": own, "around": around}).select(
