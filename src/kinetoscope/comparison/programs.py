@@ -66,7 +66,7 @@ def unknown_program(base: LoadedRun, new: LoadedRun) -> str | None:
     )
 
 
-def alike(base: LoadedRun, new: LoadedRun) -> bool:
+def is_of_one_series(base: LoadedRun, new: LoadedRun) -> bool:
     """Whether two recordings belong into one series: of one program, or as far as that cannot be said, with
     most of their ops in common."""
     if other_programs(base, new):
@@ -75,11 +75,11 @@ def alike(base: LoadedRun, new: LoadedRun) -> bool:
 
 
 def in_series(runs: Iterable[LoadedRun]) -> list[int]:
-    """For each recording the number of its series: that of the first of the others that is ``alike``."""
+    """For each recording the number of its series: that of the first recording that is of one series with it."""
     firsts: list[LoadedRun] = []
     found: list[int] = []
     for run in runs:
-        place = next((place for place, first in enumerate(firsts) if alike(first, run)), None)
+        place = next((place for place, first in enumerate(firsts) if is_of_one_series(first, run)), None)
         if place is None:
             place = len(firsts)
             firsts.append(run)
