@@ -86,7 +86,7 @@ def test_the_table_ends_with_the_categories_percentages():
     shares = listed()["share_of_device_time"]
     summary = " ".join(done.stdout.split())
     for category, share in shares.items():
-        assert f"{category} {100 * share:.2f} %" in summary
+        assert f"{category} {numbers.percent(share)}" in summary
     assert done.stdout.startswith("Reduction device time by kernel")
 
 
