@@ -49,6 +49,32 @@ def passes(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
+def unused(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is a forward op of whose node of autograd no backward pass
+    makes use."""
+    host = trace.host_events
+    numbered = host["sequence"].is_not_null()
+    backward = in_backward(trace) | (host["forward_thread"] > 0).fill_null(False)
+    used = host["sequence"].filter(numbered & backward).unique()
+    return numbered & ~backward & ~host["sequence"].is_in(used.implode())
+
+
+@remembered
+def without_gradients(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is outside of backward passes and of forward ops that these
+    follow."""
+    host = trace.host_events
+    follows = host["sequence"].is_not_null() & ~unused(trace)
+    return nearest(host, follows).is_null() & ~in_backward(trace)
+
+
+@remembered
+def in_backward(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is a node of autograd or inside of one."""
+    return nearest(trace.host_events, matching(trace.host_events, "name", AUTOGRAD_NODE)).is_not_null()
+
+
+@remembered
 def recomputed(trace: Trace) -> pl.DataFrame:
     """The intervals of backward passes in which checkpointing runs a part of the forward pass again:
     ``lane``, ``start_ns``, ``duration_ns``.

@@ -112,15 +112,16 @@ SILENT: dict[Kind, int] = {"graph": 16, "loop": 512}
 SILENT_OTHERS, LONGER = 64, 3
 # Threads whose calls that wait are looked at.
 THREADS = 8
-# Calls of the leader from another thread, with none from its own in between: a model that was warmed up in one
-# thread serves in another.
+# Calls of the leader from another thread, with none from its own in between: a model that was warmed up in
+# one thread serves in another.
 MOVED = 16
 
 
 class StepDetector:
     """The source that steps are taken from: the first to tick as often as needed, until a surer one does.
 
-    Only the thread in which it took the lead has steps, until its calls come from another one alone. A source less sure than the leader is not heard.
+    Only the thread in which it took the lead has steps, until its calls come from another one alone. A source
+    less sure than the leader is not heard.
 
     Args:
         may_lead: False where all sources stay candidates.
