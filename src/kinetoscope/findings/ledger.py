@@ -303,6 +303,12 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
             SEVERITIES.index(one.severity), -one.saving.us, -one.saving_bytes, one.rule, one.subject
         )
     )  # fmt: skip
+    for finding in [one for one in rest if one.saving.most_us > 0 and experience.helps(one.rule)]:
+        # What may save much, and is more serious for that than what surely saves little, stands above it.
+        above = [SEVERITIES.index(one.severity) <= SEVERITIES.index(finding.severity) for one in saves]
+        if not all(above):
+            rest.remove(finding)
+            saves.insert(len(above) - above[::-1].index(True) if any(above) else 0, finding)
     return first + saves + rest
 
 

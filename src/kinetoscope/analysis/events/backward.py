@@ -81,7 +81,8 @@ def recomputed(trace: Trace) -> pl.DataFrame:
 
     Forward ops have a sequence number and no thread of a forward pass; inside of a node of autograd they are
     computed again. So are they where gradients are differentiated: without a function of checkpointing
-    in the trace there are no such intervals. A node asks for what it needs before it does anything itself.
+    in the trace there are no such intervals. A node asks for what it needs before it does anything itself, so
+    that the interval ends where it calls its first op of its own.
     """
     host = trace.host_events
     node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
@@ -90,5 +91,10 @@ def recomputed(trace: Trace) -> pl.DataFrame:
         return host.select("lane", "start_ns", "duration_ns").clear()
     inner = host.filter(forward & node.gather(host["parent"]).fill_null(False))
     ends = inner.select("parent", END).group_by("parent", maintain_order=True).agg(pl.col("end_ns").max())
+    own = host.filter(host["parent"].is_in(ends["parent"].implode())).select("parent", "start_ns")
+    own = own.join(ends, on="parent").filter(pl.col("start_ns") >= pl.col("end_ns"))
+    own = own.group_by("parent").agg(own_ns=pl.col("start_ns").min())
+    ends = ends.join(own, on="parent", how="left", maintain_order="left")
+    ends = ends.with_columns(end_ns=pl.coalesce("own_ns", "end_ns"))
     around = host.select("lane", "start_ns")[ends["parent"]]
     return around.with_columns(duration_ns=ends["end_ns"] - around["start_ns"]).sort("lane", "start_ns")
