@@ -36,7 +36,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "low-occupancy": (0.9, 1.4),
     "many-tiny-kernels": (0.9, 2.9),
     "misaligned-shapes": (0.8, 1.2),
-    "needless-checkpointing": (0.9, 1.6),
+    "needless-checkpointing": (1.0, 1.6),
     "needless-scaler": (1.0, 3.0),
     "new-shapes": (0.7, 1.8),
     "no-tensor-cores": (0.2, 2.0),
