@@ -305,10 +305,10 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
     )  # fmt: skip
     for finding in [one for one in rest if one.saving.most_us > 0 and experience.helps(one.rule)]:
         # What may save much, and is more serious for that than what surely saves little, stands above it.
-        above = [SEVERITIES.index(one.severity) <= SEVERITIES.index(finding.severity) for one in saves]
-        if not all(above):
+        less = [SEVERITIES.index(one.severity) > SEVERITIES.index(finding.severity) for one in saves]
+        if any(less):
             rest.remove(finding)
-            saves.insert(len(above) - above[::-1].index(True) if any(above) else 0, finding)
+            saves.insert(less.index(True), finding)
     return first + saves + rest
 
 
