@@ -58,6 +58,7 @@ def test_a_model_that_was_warmed_up_in_one_thread_serves_in_another() -> None:
     # Waits for the device in the thread that serves do not take the place of the calls there.
     for _ in range(MOVED - 1):
         assert set(ticked(detector, *["loop"] * 100, "module", thread=8)) == {None}
+        assert ticked(detector, "module", thread=9) == [None]
     assert ticked(detector, *["module"] * 2, thread=8) == ["leads", "step"]
     assert ticked(detector, "module", thread=7) == [None]
 

@@ -120,7 +120,7 @@ MOVED = 16
 class StepDetector:
     """The source that steps are taken from: the first to tick as often as needed, until a surer one does.
 
-    Only the thread in which it took the lead has steps, until its calls come from another one alone. A source
+    Only the thread in which it took the lead has steps, until its calls come from others alone. A source
     less sure than the leader is not heard.
 
     Args:
@@ -220,7 +220,7 @@ class StepDetector:
         if self.fixed or source[0] not in ("request", "module", "compiled"):
             return False
         self._elsewhere[thread] += 1
-        return len(self._elsewhere) == 1 and self._elsewhere[thread] >= MOVED
+        return self._elsewhere[thread] >= MOVED
 
     def _repeats(self, source: Source, thread: int, stack: CallStack) -> bool:
         """Whether this call that waits begins a pass of a loop in which such calls repeat."""
