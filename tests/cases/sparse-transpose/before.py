@@ -1,4 +1,4 @@
-"""A graph net multiplies by its adjacency in COO form: the backward pass sorts the transpose, layer by layer."""
+"""A graph net multiplies by its adjacency in COO form: each backward pass sorts the transpose, by layer."""
 
 import torch
 
