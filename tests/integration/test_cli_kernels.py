@@ -10,6 +10,7 @@ from statistics import mean, median
 import pytest
 
 from command import RECORDING, complaints, kinetoscope
+from kinetoscope import numbers
 
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
