@@ -154,6 +154,9 @@ def did(change: Change) -> str:
     each = change.per_launch_us
     if change.kind not in ("kernel", "op"):
         return f"{_times(before)} → {_times(after)} launches per step" if before != after else change.what
+    if change.what in ("slower", "faster") and each is not None and not all(each):
+        overlapped = "no longer overlapped by other work" if each[1] else "now overlapped by other work"
+        return f"{overlapped}: {numbers.time(each[0])} → {numbers.time(each[1])} of its own each"
     if change.what in ("slower", "faster") and each is not None:
         return f"{change.what} at the same work: {numbers.time(each[0])} → {numbers.time(each[1])} each"
     if change.what in ("slower", "faster"):
