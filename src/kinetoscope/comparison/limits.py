@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -65,11 +65,13 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
 
     Args:
         wanted: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
-            ``no_pageable_copies=True``; of the usual step, or of all that was recorded, where no steps were.
+            ``no_pageable_copies=True``; of the usual step, or of all that was recorded where there are not
+            several.
 
     Raises:
         UsageError: there is no such limit, or its value is no amount.
     """
+    run = _whole(run)
     counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
     found: list[Broken] = []
     left_out = uncounted(run, wanted)
@@ -83,6 +85,16 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
         elif there > most:
             found.append(Broken(f"{limit}={given!r}", _value(name, there), tuple(_why(run, name))[:SHOWN]))
     return found
+
+
+def _whole(run: LoadedRun) -> LoadedRun:
+    """The run without a lone step's mark: what stands before it is the test's as well."""
+    if all(len(trace.steps) != 1 for trace in run.traces):
+        return run
+    traces = (
+        replace(trace, steps=trace.steps.clear()) if len(trace.steps) == 1 else trace for trace in run.traces
+    )
+    return replace(run, traces=tuple(traces))
 
 
 def checked_names(wanted: Mapping[str, object]) -> list[str]:
