@@ -3,8 +3,8 @@ hand:
 
     PYTHONPATH=src:tests python tests/support/bare_traces.py [CASE …]
 
-prints a line for each pair of `tests/cases`, and how many hold. The steps without the profiler were timed when
-the pairs were recorded, in five rounds; they are kept from the comparison.
+prints a line for each pair of `tests/cases`, and how many hold. The steps without the profiler were timed in
+five rounds when the pairs were recorded; they are kept from the comparison.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.comparison.account import recorded_account
 from kinetoscope.comparison.contributors import contributors, described
 from kinetoscope.comparison.counts import COUNTED, counted_rank, counts
@@ -71,22 +72,36 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
     Raises:
         UsageError: there is no such limit, or its value is no amount.
     """
-    run = _whole(run)
-    counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
-    found: list[Broken] = []
-    left_out = uncounted(run, wanted)
-    for (limit, given), name in zip(wanted.items(), checked_names(wanted), strict=True):
-        if (limit == PAGEABLE and not given) or limit in left_out:
-            continue
-        most = 0.0 if limit == PAGEABLE else amount(limit, given)
-        there = counted[name]
+    run, found = _whole(run), list[Broken]()
+    for limit, name, there in _counted(run, wanted):
+        most = 0.0 if limit == PAGEABLE else amount(limit, wanted[limit])
+        text = f"{limit}={wanted[limit]!r}"
         if there is None:
-            found.append(Broken(f"{limit}={given!r}", f"cannot be judged: {_unknown(name)}", ()))
+            found.append(Broken(text, f"cannot be judged: {_unknown(name)}", ()))
         elif there > most:
-            found.append(Broken(f"{limit}={given!r}", _value(name, there), tuple(_why(run, name))[:SHOWN]))
+            found.append(Broken(text, _value(name, there), tuple(_why(run, name))[:SHOWN]))
     return found
 
 
+def amounts(run: LoadedRun, wanted: Mapping[str, object]) -> list[str]:
+    """What was counted and its limit, each as ``launches 37 of 40``."""
+    return [
+        f"{name} {_amount(name, there)} of {0 if limit == PAGEABLE else wanted[limit]}"
+        for limit, name, there in _counted(_whole(run), wanted)
+        if there is not None
+    ]
+
+
+def _counted(run: LoadedRun, wanted: Mapping[str, object]) -> Iterable[tuple[str, str, float | None]]:
+    """The limits that are judged, each with the name of its quantity and how much of it there is."""
+    counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
+    left_out = uncounted(run, wanted)
+    for limit, name in zip(wanted, checked_names(wanted), strict=True):
+        if limit not in left_out and (limit != PAGEABLE or wanted[limit]):
+            yield limit, name, counted[name]
+
+
+@remembered
 def _whole(run: LoadedRun) -> LoadedRun:
     """The run without a lone step's mark: what stands before it is the test's as well."""
     if all(len(trace.steps) != 1 for trace in run.traces):
@@ -143,9 +158,12 @@ def _unknown(name: str) -> str:
 
 def _value(name: str, there: float) -> str:
     if name == DEVICE_TIME:
-        return f"the device was busy for {numbers.time(there)}"
-    counted = COUNTED[name]
-    return f"{counted.words}: {numbers.quantity(there, counted.unit)}"
+        return f"the device was busy for {_amount(name, there)}"
+    return f"{COUNTED[name].words}: {_amount(name, there)}"
+
+
+def _amount(name: str, there: float) -> str:
+    return numbers.time(there) if name == DEVICE_TIME else numbers.quantity(there, COUNTED[name].unit)
 
 
 def _why(run: LoadedRun, name: str) -> Iterable[str]:
