@@ -33,8 +33,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One version: its step (s, the geometric mean of its runs', whose quotient is the ratio), each run's, and
-    what of it is counted."""
+    """One version: its step (s, the geometric mean of its runs', of which the ratio is), each run's, and what
+    of it is counted."""
 
     label: str
     step_s: float
