@@ -3,8 +3,8 @@
     python tests/support/slow_downs.py OUT [SECONDS] [NAME …]
 
 makes a repository of each program in OUT, commits it, adds a tenth to the work of its step in the working
-tree, and gives `kinetoscope compare` so many seconds (120). A line for each, and how many were found; then the same
-without a change, for how many were found that are not there (SECONDS once more).
+tree, and gives `kinetoscope compare` so many seconds (120). A line for each, and how many were found; then
+the same without a change, for how many were found that are not there.
 """
 
 from __future__ import annotations

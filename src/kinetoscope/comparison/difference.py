@@ -27,7 +27,7 @@ from kinetoscope.comparison.changes import (
 from kinetoscope.comparison.comparability import Surroundings, incomplete, program, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
 from kinetoscope.comparison.contributors import contributors, described, grown
-from kinetoscope.comparison.counts import Counts, counts
+from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
 from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
 from kinetoscope.comparison.step_change import StepChange, device_change, step_change
@@ -295,6 +295,22 @@ def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:
     }
     judgements = [judge(gate, found.counts, times, found.lost) for gate in gates]
     return [_with_culprit(found, one) if one.failed and one.known else one for one in judgements]
+
+
+def most_changed(found: RunDifference, count: str) -> str:
+    """What of a count grew most, or shrank most where the count did: its name, its amount before and now.
+    Empty where it did not change, or the recordings do not show what it consists of."""
+    before, after = (side[count] for side in found.counts)
+    if before is None or after is None or before == after:
+        return ""
+    less, more = (contributors(run, count) for run in (found.runs if before < after else found.runs[::-1]))
+    one = grown({key: part.amount for key, part in less.items()}, more)
+    if one is None:
+        return ""
+    amounts = [less[one.key].amount if one.key in less else 0.0, one.amount]
+    unit = COUNTED[count].unit
+    shown = (numbers.quantity(amount, unit) for amount in (amounts if before < after else amounts[::-1]))
+    return f"{one.key}, {' → '.join(shown)}"
 
 
 def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
