@@ -298,8 +298,8 @@ def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:
 
 
 def most_changed(found: RunDifference, count: str) -> str:
-    """What of a count grew most, or shrank most where the count did: its name, its amount before and now.
-    Empty where it did not change, or the recordings do not show what it consists of."""
+    """The part of a count that grew most, or shrank most where the count did: its name, its amount before and
+    now. Empty where it did not change, or the recordings do not show what it consists of."""
     before, after = (side[count] for side in found.counts)
     if before is None or after is None or before == after:
         return ""

@@ -35,18 +35,7 @@ RULES = {
 }
 SHOWN = 3
 # What a device, or the host's waiting for it, is counted by.
-OF_DEVICES = frozenset(
-    {
-        "launches",
-        "eager_kernels",
-        "syncs",
-        "copies",
-        "pageable_copies",
-        "copied_bytes",
-        "peak_memory",
-        DEVICE_TIME,
-    }
-)
+OF_DEVICES = frozenset({*(name for name, counted in COUNTED.items() if counted.of_device), DEVICE_TIME})
 # Whose lines only Python's stacks tell; those of the compiler's are in its log.
 OF_STACKS = OF_DEVICES - {"peak_memory"} | {"ops", "graph_calls"}
 
@@ -84,7 +73,7 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
 
 
 def amounts(run: LoadedRun, wanted: Mapping[str, object]) -> list[str]:
-    """What was counted and its limit, each as ``launches 37 of 40``."""
+    """Each amount that was counted, with its limit: ``launches 37 of 40``."""
     return [
         f"{name} {_amount(name, there)} of {0 if limit == PAGEABLE else wanted[limit]}"
         for limit, name, there in _counted(_whole(run), wanted)

@@ -62,7 +62,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what was counted of each test beside its limits, and say which limits were not counted: they hold
+    """List what was counted of each test, with its limits, and say which limits were not counted: they hold
     no more than they fail."""
     reports = [
         report
