@@ -156,6 +156,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """The requester: a module, a function or autograd; null where no stack was recorded."""
     failed_line: str | None = None
     failed_stack: list[str] = []
+    free_bytes: int | None = None
+    """What the driver had free when the allocation failed."""
     peak_us: float
     history_us: float
     requested_bytes: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import cycle
 
 from kinetoscope import numbers
 from kinetoscope.document import (
@@ -11,6 +12,7 @@ from kinetoscope.document import (
     Fits,
     GivenBackRow,
     HolderRow,
+    MemoryPart,
     MemoryPeak,
     MemoryPeaks,
     MemoryRow,
@@ -51,6 +53,8 @@ PARTS = {
     "fragmentation": "free, between blocks in use",
     "cached": "free, in segments that hold nothing",
 }
+LINES = 2  # of the largest part, in a sentence
+MANY = 100  # times a batch: nobody has tried what lies as far from what was recorded
 OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
 MUCH_OUTSIDE = 0.1  # of the device: the driver and its context have some 1 %
 MOMENTS = {
@@ -71,7 +75,8 @@ def headline(peak: MemoryPeak) -> tuple[str, str]:
         title = f"rank {peak.rank}, {title}"
     words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
     if peak.total_bytes:
-        words.append(f"of the device's {numbers.size(peak.total_bytes)}")
+        share = numbers.percent(peak.reserved_bytes / peak.total_bytes)
+        words.append(f"{share} of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
     if peak.failed_bytes is not None:
         words.append(f"which requested {numbers.size(peak.failed_bytes)} more{_requester(peak)}")
@@ -88,6 +93,8 @@ def fits(row: Fits, failed_bytes: int | None = None) -> str:
     """How large a batch fits; where an allocation failed, of the batch that failed."""
     low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"
+    if row.low >= MANY:  # what a peak has of the batch is then too little to tell
+        times = f"more than {MANY}"
     batch = "recorded batch" if failed_bytes is None else "batch that failed"
     return (
         f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of its peak grow with it, "
@@ -137,18 +144,39 @@ def ran_out(report: Report) -> str:
     peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
     if peak is None:
         return ""
-    most = max(peak.parts, key=lambda part: part.bytes)
     return (
         f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_requester(peak)} "
         f"where {numbers.size(peak.requested_bytes)} were allocated of "
-        f"{numbers.size(peak.reserved_bytes)} reserved; "
-        f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
+        f"{numbers.size(peak.reserved_bytes)} reserved; {_largest(peak)}.{_elsewhere(peak)}"
     )
+
+
+def is_alone(report: Report) -> bool:
+    """Whether nothing but memory was recorded: a snapshot of the allocator, or a memory timeline."""
+    return bool(report.memory_peaks) and not (report.devices or report.ops or report.compilation)
+
+
+def alone(report: Report) -> str:
+    """A sentence on each peak of what has nothing but memory, but for those of which ``ran_out`` tells."""
+    peaks = [peak for peak in report.memory_peaks if peak.failed_bytes is None]
+    return " ".join(f"{' '.join(headline(peak))}; {_largest(peak)}." for peak in peaks)
+
+
+def _largest(peak: MemoryPeak) -> str:
+    """The largest part, and the lines that allocated most of it."""
+    most = max(peak.parts, key=lambda part: part.bytes)
+    by = [row for row in peak.holders if row.role == most.part and row.line][:LINES]
+    at = (f"{numbers.size(row.bytes)} at {names.plain(row.line or '')}" for row in by)
+    where = f" ({', '.join(at)})" if by else ""
+    return f"the largest part: {most.part}, {numbers.size(most.bytes)}{where}"
 
 
 def _elsewhere(peak: MemoryPeak) -> str:
     """The part of the device that the program did not have, where that is why it ran out."""
     total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
+    if not total and (peak.free_bytes or 0) > (peak.failed_bytes or 0):
+        free = numbers.size(peak.free_bytes or 0)
+        return f" The device had {free} free: the program is limited to a part of it."
     if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
         return f" The device has {numbers.size(total)}: the program is limited to a part of it."
     if outside > MUCH_OUTSIDE * total:
@@ -170,18 +198,12 @@ def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
 
 def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable[Block]:
     yield Heading(*headline(peak), level=1)
-    # All parts side by side; one that is less than half a cell is not drawn.
-    parts = (
-        Text(
-            _fill(part.part) * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR),
-            palette.memory(part.part),
-        )
-        for part in peak.parts
-    )
-    yield line("  ", *parts)
+    fills = _fills(peak)
+    yield line("  ", *(Text(fills[row.part] * _cells(row), palette.memory(row.part)) for row in peak.parts))
     yield from (line(note, style="yellow", indent=2) for note in peak.notes)
     if frees:
-        yield Heading("What would free it", "each by itself; they do not add up")
+        lacked = f"{numbers.size(peak.failed_bytes)} could not be had; " if peak.failed_bytes else ""
+        yield Heading("What would free it", f"{lacked}each by itself; they do not add up")
         yield Labelled(tuple((Text(numbers.size(row.saving_bytes)), tuple(_advice(row))) for row in frees))
     yield from _tables(peak, limit)
 
@@ -277,13 +299,20 @@ def _line(line: str | None, stack: Iterable[str]) -> Text:
     return Text(line, "", "line", next((path for path in paths if path.endswith(line)), line))
 
 
-def _fill(part: str) -> str:
-    """A glyph of the bar: neighbours differ where colours do not show."""
-    return FILLS[list(palette.MEMORY).index(part) % len(FILLS) if part in palette.MEMORY else 0]
+def _cells(part: MemoryPart) -> int:
+    return round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR)
+
+
+def _fills(peak: MemoryPeak) -> dict[str, str]:
+    """A glyph for each part: in the bar of all, neighbours differ where colours do not show. A part of less
+    than half a cell is not drawn."""
+    glyphs = cycle(FILLS)
+    return {part.part: next(glyphs) if _cells(part) else "·" for part in peak.parts}
 
 
 def _parts(peak: MemoryPeak) -> Iterable[Block]:
     kind = "allocated" if peak.moment == "timeline" else "reserved"
+    fills = _fills(peak)
     whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
     yield Heading("What it was", whole)
     yield stacked_bar(
@@ -296,7 +325,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
     )
     parts = table(
         peak.parts,
-        field("part", "text", lambda row: (Text(f"{_fill(row.part)} ", palette.memory(row.part)), row.part)),
+        field("part", "text", lambda row: (Text(f"{fills[row.part]} ", palette.memory(row.part)), row.part)),
         field("bytes", "bytes", "bytes"),
         field(f"of the {kind}", "share", "share_of_reserved"),
         field("allocations", "count", lambda row: row.allocations or "", "dim"),

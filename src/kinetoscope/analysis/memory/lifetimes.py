@@ -31,7 +31,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
 
     Of one that was there before the history began, the stack is known where the allocator still knew it: not
     where the history has the stacks of releases (``context="all"``), which are not of the code that requested
-    it.
+    it, nor where nothing in the history tells which stacks those of its releases are.
     """
     ended = FREED if snapshot.entries["action"].eq(FREED).any() else FREE
     calls = (
@@ -54,9 +54,8 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     )  # fmt: skip
     is_older = pl.col("action_before").ne_missing(ALLOC)
     ends = calls.filter(pl.col("action") == ended)
-    of_releases = bool(
-        (~is_older & (pl.col("stack") != pl.col("stack_before"))).pipe(ends.select).to_series().any()
-    )
+    seen = ends.filter(~is_older)  # to be released: with the stack of the allocation, or with their own
+    of_releases = seen.is_empty() or not seen["stack"].equals(seen["stack_before"])
     older = ends.filter(is_older).select(
         "device", "address", "bytes",
         pl.lit(None).alias("start"),

@@ -42,6 +42,7 @@ class DeviceHistory:
         span: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
         failed_bytes: the bytes that the failed allocation requested; 0: none failed.
+        free_bytes: what the driver had free at the failure; None where nothing tells it.
     """
 
     device: int
@@ -53,6 +54,7 @@ class DeviceHistory:
     span: tuple[int, int]
     counters: DeviceMemory | None
     failed_bytes: int = 0
+    free_bytes: int | None = None
 
     @property
     def requested(self) -> int:
@@ -71,6 +73,15 @@ class DeviceHistory:
     def at_peak(self) -> pl.DataFrame:
         """The allocations of that moment."""
         return alive(self.known, self.place)
+
+    @property
+    def failed_stack(self) -> int | None:
+        """The stack of the allocation that failed; None where none did, or no stacks were recorded."""
+        failures = self.snapshot.entries.filter(
+            pl.col("device") == self.device, pl.col("action") == OOM, pl.col("bytes") == self.failed_bytes
+        )
+        is_known = len(failures) and len(self.snapshot.stacks) > 1
+        return int(failures["stack"][-1]) if is_known else None
 
     @property
     def time_us(self) -> int:
@@ -104,19 +115,26 @@ def devices(
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
         known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
         failed = failure["bytes"] if failure else (held and held.failed_bytes) or 0
-        found.append(DeviceHistory(device, snapshot, known, table, place, moment, span, counters, failed))
+        free = failure["address"] if failure else counters.free_bytes if failed and counters else None
+        found.append(
+            DeviceHistory(device, snapshot, known, table, place, moment, span, counters, failed, free)
+        )
     return found
 
 
 def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, int] | None:
     """The entry of the allocation that failed, in a history without a description: the last of the device, if
-    nothing was allocated any more."""
+    what was allocated afterwards is together less than it requested. A program that ends allocates little: a
+    barrier of its ranks, a copy of its state to write it down. One that goes on soon has more than that."""
     if held is not None:
         return None
-    entries = snapshot.entries.with_row_index("place")
-    asked = entries.filter(pl.col("device") == device, pl.col("action").is_in([ALLOC, OOM])).tail(1)
-    row = asked.filter(pl.col("action") == OOM).select("place", "bytes").rows(named=True)
-    return row[0] if row else None
+    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
+    last = entries.filter(pl.col("action") == OOM).tail(1).select("place", "bytes", "address")
+    for row in last.iter_rows(named=True):
+        later = entries.filter(pl.col("action") == ALLOC, pl.col("place") > row["place"])
+        if whole(later["bytes"].sum()) < row["bytes"]:
+            return row
+    return None
 
 
 def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:
@@ -255,7 +273,7 @@ def owner() -> pl.Expr:
         .when(pl.col("stack") != 0)
         .then(pl.lit("torch"))
         .when(pl.col("start").is_null())
-        .then(pl.lit("allocated while no history was kept"))
+        .then(pl.lit("allocated before the history"))
         .otherwise(pl.coalesce(pl.format("autograd, {}", "op"), pl.lit("autograd")))
     )
 

@@ -129,6 +129,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         moment=history.moment,
         failed_bytes=one.history.failed_bytes or (one.held.failed_bytes if one.held else None),
         **_failed(one.history),
+        free_bytes=one.history.free_bytes,
         peak_us=float(history.time_us - began),
         history_us=float(ended - began),
         requested_bytes=history.requested,
@@ -210,11 +211,9 @@ class Failed(TypedDict, total=False):
 
 def _failed(history: DeviceHistory) -> Failed:
     """The owner of the allocation that failed; nothing where no stack was recorded."""
-    snapshot = history.snapshot
-    failures = snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
-    if not history.failed_bytes or failures.is_empty() or len(snapshot.stacks) == 1:
+    snapshot, number = history.snapshot, history.failed_stack
+    if number is None:
         return {}
-    number = int(failures["stack"][-1])
     said = stack_owners(snapshot).row(number, named=True)
     by = said["module"] or said["function"] or ("autograd" if said["backward"] else "torch")
     return Failed(failed_by=by, failed_line=said["line"] or None, failed_stack=stack_lines(snapshot, number))
@@ -302,17 +301,17 @@ def _notes(one: RankHistory) -> list[str]:
             "the program went on"
         )
     counters = history.counters
+    if history.failed_bytes and (free := history.free_bytes or 0) > history.failed_bytes:
+        notes.append(
+            f"the device had {numbers.size(free)} free: the program may not take more of it "
+            "(set_per_process_memory_fraction)"
+        )
     if counters is None:
         return notes
     if counters.retries:
         notes.append(
             f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
             "given back to the driver, which waits for the device"
-        )
-    if 0 < history.failed_bytes < counters.free_bytes:
-        notes.append(
-            f"the device had {numbers.size(counters.free_bytes)} free: the program may not take more of it "
-            "(set_per_process_memory_fraction)"
         )
     if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
         most = numbers.size(counters.peak_requested_bytes)
