@@ -75,6 +75,7 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     wanted = history.failed_bytes  # it found no hole: a segment would have been taken for it
     slack = max(1.0, (history.reserved + wanted) / max(1, history.requested + wanted))
     low = (room / slack - fixed) / scaling
+    most = min(most, 1.0) if wanted else most  # the whole of it has failed
     return Fits(
         low=max(0.0, low), high=max(0.0, most), fixed_bytes=fixed, scaling_bytes=scaling, room_bytes=room
     )
@@ -119,7 +120,7 @@ def _moments(history: DeviceHistory) -> pl.DataFrame:
 
 
 def _grows(history: DeviceHistory) -> bool:
-    """Whether what could not be had grows with the batch: not a parameter, an optimizer's or a collective's."""
+    """Whether what could not be had grows with the batch: no parameter does, no optimizer, no collective."""
     stack = history.failed_stack
     if stack is None:
         return True

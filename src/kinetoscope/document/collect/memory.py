@@ -290,7 +290,16 @@ def _notes(one: RankHistory) -> list[str]:
     if history.moment == "snapshot":
         notes.append("no history was kept: this is what was there at the snapshot")
     if len(history.snapshot.stacks) == 1:
-        notes.append("no stacks were recorded: owners are known by the program's account alone")
+        notes.append(
+            "no stacks were recorded: owners are known by the program's account alone. `kinetoscope run "
+            "--memory` records them, as does torch.cuda.memory._record_memory_history(stacks='python')"
+        )
+    young = history.at_peak.filter(pl.col("role").is_in(["activation", "input"]), pl.col("end").is_null())
+    if len(young) and history.moment == "history":
+        notes.append(
+            f"{numbers.size(int(young['bytes'].sum()))} of activations and inputs were still there where the "
+            "history ends, within a step of their allocation: whether they are kept, a longer one would tell"
+        )
     if history.snapshot.unknown:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
     failures = history.snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
