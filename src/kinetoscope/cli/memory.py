@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.as_json(parser, ", with every row")
     _options.limit(parser, ROWS)
+    _options.flag(parser, "--stacks", "also a tree of all calls that allocated what was there")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -33,5 +34,5 @@ def main(arguments: argparse.Namespace) -> int:
             where=" ".join(arguments.inputs),
             hint="kinetoscope run --memory script.py",
         )
-    _options.answer(arguments, found, lambda: view.listing(found, arguments.limit))
+    _options.answer(arguments, found, lambda: view.listing(found, arguments.limit, stacks=arguments.stacks))
     return 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import cycle
+from pathlib import PurePath
 
 from kinetoscope import numbers
 from kinetoscope.document import (
+    CallsRow,
     FindingRow,
     Fits,
     GivenBackRow,
@@ -17,6 +20,7 @@ from kinetoscope.document import (
     MemoryPeaks,
     MemoryRow,
     Report,
+    SegmentRow,
 )
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
@@ -35,6 +39,7 @@ from kinetoscope.render.blocks import (
 )
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
+SEGMENTS = 8  # on a terminal
 BAR = 60  # cells of the bar of all parts
 FILLS = "█▒▓░"
 PARTS = {
@@ -184,7 +189,7 @@ def _elsewhere(peak: MemoryPeak) -> str:
     return ""
 
 
-def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
+def listing(found: MemoryPeaks, limit: int, *, stacks: bool = False) -> Iterable[Block]:
     """Each device: its parts at the peak, who has them, what grows, and what fits."""
     yield from (line(Text(problem, "yellow")) for problem in found.unread)
     if not found.peaks:
@@ -194,6 +199,7 @@ def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
         if number:
             yield Line()
         yield from _peak(peak, limit, [row for row in found.frees if peak.rank in row.ranks])
+        yield from calls(peak) if stacks else ()
 
 
 def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable[Block]:
@@ -216,7 +222,8 @@ def _advice(row: FindingRow) -> Iterable[Line]:
 
 def peak(row: MemoryPeak) -> Iterable[Block]:
     """The page's blocks of a peak, below its drawing."""
-    return _tables(row, 0)
+    yield from _tables(row, 0)
+    yield from calls(row)
 
 
 def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
@@ -244,6 +251,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
             leave=(3, 8),
             heads=False,
         )
+    yield from _segments(peak, limit)
     if peak.growth:
         yield Heading("What grows", "with every recorded step")
         yield table(
@@ -279,6 +287,69 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     is_snapshot = peak.moment != "timeline"
     yield Heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
     yield table([peak], field("", "name", "snapshot"))
+
+
+def _segments(peak: MemoryPeak, limit: int) -> Iterable[Block]:
+    """Where memory lay, and where a hole is that is large enough."""
+    if not peak.segments:
+        return
+    free = sum(row.free_bytes for row in peak.segments)
+    hole = max(row.largest_hole_bytes for row in peak.segments)
+    words = f"{numbers.count(len(peak.segments), 'segment')} of the driver; {numbers.size(free)} free in them"
+    words += f", the largest hole {numbers.size(hole)}" if hole else ""
+    if peak.failed_bytes:
+        words += f" where {numbers.size(peak.failed_bytes)} were requested"
+    yield Heading("Where it lay", words)
+    several = len({(row.stream, row.pool) for row in peak.segments}) > 1
+    yield table(
+        peak.segments,
+        field("segment", "bytes", "bytes"),
+        field("free", "bytes", "free_bytes"),
+        field("largest hole", "bytes", "largest_hole_bytes"),
+        field("allocations", "count", "allocations", "dim"),
+        field("stream", "text", lambda row: f"{row.stream:x}", "dim") if several else None,
+        field("pool", "text", lambda row: ", ".join(map(str, row.pool)), "dim") if several else None,
+        field("by address", "bar", partial(_drawn, _fills(peak))),
+        most=min(limit, SEGMENTS) if limit else 0,
+        noun="segment",
+        leave=(3, 4, 5) if several else (3,),
+    )
+
+
+def _drawn(fills: Mapping[str, str], row: SegmentRow) -> tuple[Segment, ...]:
+    return tuple(
+        Segment(
+            size / row.bytes,
+            palette.memory("fragmentation" if part == "free" else part),
+            " " if part == "free" else fills.get(part, "·"),
+            f"{part}: {numbers.size(size)}",
+        )
+        for part, size in row.pieces
+    )
+
+
+def calls(peak: MemoryPeak) -> Iterable[Block]:
+    """Everything that was allocated at the peak by whole stacks."""
+    if not peak.calls:
+        return
+    whole = peak.requested_bytes or 1
+    yield Heading("By whole stack", "each with what the calls below it allocated", folded=True)
+    yield table(
+        peak.calls,
+        field("bytes", "bytes", "bytes"),
+        field("of what was allocated", "share", lambda row: row.bytes / whole),
+        field("allocations", "count", "allocations", "dim"),
+        field("call", "name", _call),
+        leave=(2,),
+        heads=False,
+    )
+
+
+def _call(row: CallsRow) -> Text:
+    """The innermost call, with those that only lead to it behind it; a module's, rather than that which calls
+    all modules."""
+    path, _, name = next((one for one in row.frames if "_call_impl" not in one), row.frames[0]).partition(" ")
+    return Text(f"{'· ' * row.depth}{name} {PurePath(path).name}", "", "stack", "\n".join(row.frames))
 
 
 def _when(peak: MemoryPeak) -> str:

@@ -167,7 +167,7 @@ def split(history: DeviceHistory) -> pl.DataFrame:
     """
     here = history.at_peak
     roles = here.group_by("role").agg(pl.col("bytes").sum(), allocations=pl.len().cast(pl.Int64))
-    rounding = whole(_rounded(history, here).sum()) - history.requested
+    rounding = whole(block_sizes(history, here).sum()) - history.requested
     cached = _whole_segments(history, here)
     fragments = history.reserved - history.requested - rounding - cached
     rest = pl.DataFrame({"role": REST, "bytes": [rounding, fragments, cached], "allocations": [0, 0, 0]})
@@ -178,7 +178,7 @@ def split(history: DeviceHistory) -> pl.DataFrame:
     )
 
 
-def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
+def block_sizes(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
     """Bytes of the blocks of allocations: exact where the snapshot still has them as they were. Of others the
     request rounded up, and of large blocks also what lies between them and the next, where that is too little
     to have been split off."""
@@ -189,9 +189,9 @@ def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
         return found["block"].fill_null(0)
     blocks = pl.max_horizontal((pl.col("bytes") + ROUND - 1) // ROUND, 1) * ROUND
     segments = (
-        _segments_then(history)
+        segments_then(history)
         .with_columns(until=pl.col("address") + pl.col("bytes"))
-        .drop("bytes", "segment")
+        .select("address", "until")
     )
     placed = here.select("address", block=blocks).with_row_index("order").sort("address")
     placed = placed.join_asof(segments.rename({"address": "segment"}), left_on="address", right_on="segment")
@@ -208,20 +208,22 @@ def _whole_segments(history: DeviceHistory, here: pl.DataFrame) -> int:
     entries = snapshot.entries.filter(pl.col("device") == history.device)
     if entries["action"].is_in([MAP, UNMAP]).any() or snapshot.segments["is_expandable"].any():
         return 0
-    there = _segments_then(history)
+    there = segments_then(history)
     used = here.select("address").sort("address").join_asof(there, on="address")["segment"]
     return whole(there.filter(~pl.col("segment").is_in(used.unique().implode()))["bytes"].sum())
 
 
-def _segments_then(history: DeviceHistory) -> pl.DataFrame:
-    """The segments that were there at the peak, by address: ``address``, ``bytes``, ``segment``."""
+def segments_then(history: DeviceHistory) -> pl.DataFrame:
+    """The segments that were there at the peak, by address: ``address`` (twice, as ``segment``), ``bytes``,
+    ``stream``, ``pool``."""
     snapshot, device, place = history.snapshot, history.device, history.place
     entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
     changes = entries.filter(pl.col("action").is_in([SEGMENT, SEGMENT_FREE])).filter(pl.col("place") > place)
     first = changes.group_by("address", maintain_order=True).first()
-    gone = first.filter(pl.col("action") == SEGMENT_FREE).select("address", "bytes")
+    columns = "address", "bytes", "stream", "pool"
+    gone = first.filter(pl.col("action") == SEGMENT_FREE).select(columns)
     later = first.filter(pl.col("action") == SEGMENT).select("address")
-    now = snapshot.segments.filter(pl.col("device") == device).select("address", "bytes")
+    now = snapshot.segments.filter(pl.col("device") == device).select(columns)
     there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
     return there.sort("address").with_columns(segment="address")
 

@@ -21,6 +21,8 @@ from kinetoscope.analysis.memory.peak import (
     owner,
     split,
 )
+from kinetoscope.analysis.memory.segments import segments
+from kinetoscope.analysis.memory.stacks import calls
 from kinetoscope.analysis.memory.traced import (
     BASE,
     allocator_calls,
@@ -30,6 +32,7 @@ from kinetoscope.analysis.memory.traced import (
 )
 from kinetoscope.document import (
     AllocatorRow,
+    CallsRow,
     GivenBackRow,
     GrowthRow,
     HeldRow,
@@ -41,12 +44,13 @@ from kinetoscope.document import (
     MemoryPoint,
     MemoryRow,
     MemorySample,
+    SegmentRow,
 )
 from kinetoscope.document.collect.findings import findings
 from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.proof.measured import measurements
 from kinetoscope.snapshot import timeline as timelines
-from kinetoscope.snapshot.model import OOM, Snapshot
+from kinetoscope.snapshot.model import OOM, Snapshot, Stack
 from kinetoscope.snapshot.timeline import MemoryTimeline
 from kinetoscope.sources.run import LoadedRun
 
@@ -57,6 +61,8 @@ NO_OWNERS = (
     "a memory timeline is of one device, which it does not name, and says neither whose its memory was nor "
     "what was reserved: `kinetoscope run --memory` records it"
 )
+SHOWN = 0.01  # of what was requested: of a tree of calls
+SEGMENTS = 200  # that are drawn
 FRAMES = 12  # of a stack
 
 
@@ -149,6 +155,11 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=_growth(one),
         given_back=_given_back(one),
+        segments=_segments(history),
+        calls=[
+            CallsRow(depth=one.depth, frames=_lines(one.frames), bytes=one.bytes, allocations=one.allocations)
+            for one in calls(history, SHOWN)
+        ],
         fits=room,
         snapshot=str(one.files.path),
         notes=_notes(one),
@@ -254,13 +265,28 @@ def _given_back(one: RankHistory) -> list[GivenBackRow]:
     return sorted(found, key=lambda row: -row.bytes)
 
 
+def _segments(history: DeviceHistory) -> list[SegmentRow]:
+    return [
+        SegmentRow(
+            **{**one._asdict(), "pieces": one.pieces if place < SEGMENTS else []},
+            free_bytes=sum(one.holes),
+            largest_hole_bytes=max(one.holes, default=0),
+        )
+        for place, one in enumerate(segments(history))
+    ]
+
+
 def _boundaries(one: RankHistory) -> tuple[int, ...]:
     return one.held.boundaries_ns if one.held else ()
 
 
 def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
     """A stack, the innermost function first; of a long one the beginning."""
-    return [f"{frame.file}:{frame.line} {frame.name}" for frame in snapshot.stacks[number][:FRAMES]]
+    return _lines(snapshot.stacks[number][:FRAMES])
+
+
+def _lines(frames: Stack) -> list[str]:
+    return [f"{frame.file}:{frame.line} {frame.name}" for frame in frames]
 
 
 def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[str]]]:
