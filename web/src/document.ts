@@ -337,12 +337,13 @@ export interface MemoryPart { part: string; bytes: number; share_of_reserved: nu
 /** One device's memory by the allocator's history, at the moment when most was allocated. */
 export interface MemoryPeak {
   rank: number; device: number; moment: string; failed_bytes: number | null; failed_by: string | null;
-  failed_line: string | null; failed_stack: string[]; free_bytes: number | null; peak_us: number;
-  history_us: number; requested_bytes: number; reserved_bytes: number; outside_bytes: number | null;
-  total_bytes: number | null; program_peak_bytes: number | null; parts: MemoryPart[]; holders: HolderRow[];
-  roles: string[]; over_time: MemorySample[]; blocks: MemoryBlock[]; stacks: string[][];
-  traced_us: number | null; growth: GrowthRow[]; given_back: GivenBackRow[]; segments: SegmentRow[];
-  calls: CallsRow[]; fits: Fits | null; snapshot: string; notes: string[];
+  failed_line: string | null; failed_stack: string[]; free_bytes: number | null; annotations: string[];
+  peak_us: number; history_us: number; requested_bytes: number; reserved_bytes: number;
+  outside_bytes: number | null; total_bytes: number | null; program_peak_bytes: number | null;
+  parts: MemoryPart[]; holders: HolderRow[]; roles: string[]; over_time: MemorySample[];
+  blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null; growth: GrowthRow[];
+  given_back: GivenBackRow[]; segments: SegmentRow[]; calls: CallsRow[]; fits: Fits | null; snapshot: string;
+  notes: string[];
 }
 /** An interval of the recording: the most that was allocated and reserved in it. */
 export interface MemoryPoint { start_us: number; allocated_bytes: number; reserved_bytes: number | null; }

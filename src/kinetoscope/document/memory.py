@@ -184,6 +184,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     failed_stack: list[str] = []
     free_bytes: int | None = None
     """What the driver had free when the allocation failed."""
+    annotations: list[str] = []
+    """The program's named ranges at that moment, the outermost first."""
     peak_us: float
     history_us: float
     requested_bytes: int

@@ -39,6 +39,8 @@ from kinetoscope.render.blocks import (
 )
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
+RANGES = 2  # the innermost that a headline names
+FIRST = 5  # owners that stand first on the page of a failure
 SEGMENTS = 8  # on a terminal
 BAR = 60  # cells of the bar of all parts
 FILLS = "█▒▓░"
@@ -85,6 +87,8 @@ def headline(peak: MemoryPeak) -> tuple[str, str]:
     words.append(MOMENTS.get(peak.moment, peak.moment))
     if peak.failed_bytes is not None:
         words.append(f"which requested {numbers.size(peak.failed_bytes)} more{_requester(peak)}")
+    if peak.annotations:
+        words.append(f"inside {' › '.join(names.shorten(one, 60) for one in peak.annotations[-RANGES:])}")
     return title, ", ".join(words)
 
 
@@ -224,6 +228,25 @@ def peak(row: MemoryPeak) -> Iterable[Block]:
     """The page's blocks of a peak, below its drawing."""
     yield from _tables(row, 0)
     yield from calls(row)
+
+
+def answer(peak: MemoryPeak) -> Iterable[Block]:
+    """The page's first blocks of an allocation that failed, above its drawing."""
+    if peak.failed_bytes is None:
+        return
+    whole = peak.requested_bytes or 1
+    yield Heading("Most of it", f"{_when(peak)}; all of it below")
+    yield table(
+        peak.holders[:FIRST],
+        field("bytes", "bytes", "bytes"),
+        field("of what was allocated", "share", lambda row: row.bytes / whole),
+        field("role", "text", lambda row: (Text("■ ", palette.memory(row.role)), row.role)),
+        field("whose", "name", "owner"),
+        field("line", "text", lambda row: _line(row.line, row.stack)),
+        heads=False,
+    )
+    if peak.fits is not None:
+        yield line(Text("What fits: ", "bold"), fits(peak.fits, peak.failed_bytes))
 
 
 def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:

@@ -62,7 +62,7 @@ def section(found: MemoryChange, most: int) -> Iterable[Block]:
         yield table(
             lines,
             field("difference", "number", _delta),
-            field("line", "text", lambda row: place(row.line)),
+            field("line", "text", lambda row: place(row.line) if row.line else "no line of the program"),
             *SIDES,
             most=most,
         )

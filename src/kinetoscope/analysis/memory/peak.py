@@ -84,6 +84,19 @@ class DeviceHistory:
         return int(failures["stack"][-1]) if is_known else None
 
     @property
+    def annotations(self) -> list[str]:
+        """The program's named ranges at that moment, the outermost first."""
+        here, moment_us = list[str](), self.time_us
+        for one in self.snapshot.annotations:
+            if one.device != self.device or one.time_us > moment_us:
+                continue
+            if one.begins:
+                here.append(one.name)
+            elif one.name in here:
+                del here[len(here) - 1 - here[::-1].index(one.name)]
+        return here
+
+    @property
     def time_us(self) -> int:
         return whole(self.curve.table.filter(pl.col("place") <= self.place)["time_us"].max())
 

@@ -135,6 +135,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         moment=history.moment,
         failed_bytes=one.history.failed_bytes or (one.held.failed_bytes if one.held else None),
         **_failed(one.history),
+        annotations=history.annotations,
         free_bytes=one.history.free_bytes,
         peak_us=float(history.time_us - began),
         history_us=float(ended - began),
