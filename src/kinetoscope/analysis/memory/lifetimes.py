@@ -39,8 +39,8 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         .filter(pl.col("action").is_in([ALLOC, ended]))
         .sort("device", "address", "place")
         .with_columns(
-            pl.col("action", "place", "time_us").shift(-1).over("device", "address").name.prefix("next_"),
-            pl.col("action", "stack").shift(1).over("device", "address").name.suffix("_before"),
+            pl.when(_same(-1)).then(pl.col("action", "place", "time_us").shift(-1)).name.prefix("next_"),
+            pl.when(_same(1)).then(pl.col("action", "stack").shift(1)).name.suffix("_before"),
         )
     )
     is_released = pl.col("next_action").is_not_null()
@@ -80,6 +80,13 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     begun = begun.join(gone, on="start", how="anti")
     tables = [table.cast(ALLOCATIONS) for table in (never_seen, older, begun)]  # type: ignore[arg-type]
     return pl.concat(tables)
+
+
+def _same(rows: int) -> pl.Expr:
+    """Whether the row so many before is of the same address."""
+    return pl.all_horizontal(
+        pl.col(name) == pl.col(name).shift(rows) for name in ("device", "address")
+    ).fill_null(value=False)
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def devices(
         traced: the ops that made allocations (``ops.ops``).
     """
     found: list[DeviceHistory] = []
-    for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
+    for device in sorted({*snapshot.segments["device"].unique(), *snapshot.entries["device"].unique()}):
         table = curve(snapshot, device)
         failure = _failure(snapshot, device, held)
         place, moment, span = _highest(table, held)
@@ -303,29 +303,22 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
         ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
     """
     table = history.curve.table
-    for role in ROLES:
-        of_role = history.known.filter(pl.col("role") == role)
-        if of_role.is_empty():
-            continue
-        changes = pl.concat(
-            [
-                of_role.select(place="start", change="bytes"),
-                of_role.select(place="end", change=-pl.col("bytes")),
-            ]
-        )
-        changes = changes.drop_nulls().group_by("place").agg(pl.col("change").sum())
-        before = whole(of_role.filter(pl.col("start").is_null())["bytes"].sum())
-        table = table.join(changes, on="place", how="left", maintain_order="left").with_columns(
-            (pl.col("change").fill_null(0).cum_sum() + before).alias(role)
-        )
-        table = table.drop("change")
     if table.is_empty():
         return table.drop("place", "held")
     since_us = pl.col("time_us") - pl.col("time_us").min()
     intervals = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)
     marks = intervals.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
     shown = pl.concat([marks["most"], marks["place"]]).unique()
-    return table.filter(pl.col("place").is_in(shown.implode())).drop("place", "held")
+    found = table.filter(pl.col("place").is_in(shown.implode())).drop("held").sort("place")
+    for role in ROLES:
+        of_role = history.known.filter(pl.col("role") == role)
+        if of_role.is_empty():
+            continue
+        begun = of_role.select(pl.col("start").fill_null(-1).alias("place"), change="bytes")
+        ended = of_role.select(place="end", change=-pl.col("bytes")).drop_nulls()
+        changes = pl.concat([begun, ended]).sort("place").with_columns(pl.col("change").cum_sum().alias(role))
+        found = found.join_asof(changes.select("place", role), on="place").with_columns(pl.col(role).fill_null(0))
+    return found.drop("place")
 
 
 @dataclass(frozen=True, eq=False)
