@@ -61,7 +61,7 @@ PARTS = {
     "cached": "free, in segments that hold nothing",
 }
 LINES = 2  # of the largest part, in a sentence
-MANY = 100  # times a batch: nobody has tried what lies as far from what was recorded
+MANY = 100  # times a batch: too far from what was recorded for a number
 OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
 MUCH_OUTSIDE = 0.1  # of the device: the driver and its context have some 1 %
 MOMENTS = {

@@ -1,4 +1,4 @@
-"""What the peaks of memory of two runs differ by: parts, owners and their lines."""
+"""The difference of two peaks of memory: its owners, its parts and its lines."""
 
 from __future__ import annotations
 
