@@ -17,6 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.as_json(parser, ", with every row")
     _options.limit(parser, ROWS)
+    at = "the state of the allocator so many milliseconds after its history began, instead of at the peak"
+    parser.add_argument("--at", type=float, metavar="MS", help=at)
     _options.flag(parser, "--stacks", "also a tree of all calls that allocated what was there")
 
 
@@ -27,7 +29,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.views import memory as view
 
     run = load_shown(arguments.inputs)
-    found = listing(run)
+    found = listing(run, None if arguments.at is None else 1000 * arguments.at)
     if not (found.peaks or found.memory):
         raise InputError(
             "; ".join(found.unread) or "no device memory was recorded in it",

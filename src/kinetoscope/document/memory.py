@@ -174,8 +174,8 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     moment: str
-    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
-    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was
+    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), chosen,
+    timeline (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was
     allocated)."""
     failed_bytes: int | None
     failed_by: str | None = None

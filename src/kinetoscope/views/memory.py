@@ -41,6 +41,7 @@ from kinetoscope.render.blocks import (
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 RANGES = 2  # the innermost that a headline names
 FIRST = 5  # owners that stand first on the page of a failure
+FREE = "free"  # of a segment's pieces
 SEGMENTS = 8  # on a terminal
 BAR = 60  # cells of the bar of all parts
 FILLS = "█▒▓░"
@@ -69,6 +70,7 @@ MOMENTS = {
     "history": "at the peak of the history",
     "out of memory": "when the allocation failed",
     "snapshot": "at the snapshot",
+    "chosen": "at the chosen moment",
     "timeline": "at the peak of the memory timeline",
 }
 
@@ -340,14 +342,15 @@ def _segments(peak: MemoryPeak, limit: int) -> Iterable[Block]:
 
 
 def _drawn(fills: Mapping[str, str], row: SegmentRow) -> tuple[Segment, ...]:
+    """The bar of a segment; its end, of no length, has one that is all of a piece drawn as a bar of parts."""
     return tuple(
         Segment(
             size / row.bytes,
-            palette.memory("fragmentation" if part == "free" else part),
-            " " if part == "free" else fills.get(part, "·"),
-            f"{part}: {numbers.size(size)}",
+            palette.memory("fragmentation" if part == FREE else part),
+            " " if part == FREE else fills.get(part, "·"),
+            f"{part}: {numbers.size(size)}" if size else "",
         )
-        for part, size in row.pieces
+        for part, size in (*row.pieces, (FREE, 0))
     )
 
 
@@ -377,7 +380,7 @@ def _call(row: CallsRow) -> Text:
 
 def _when(peak: MemoryPeak) -> str:
     """The moment that parts and owners are of."""
-    return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot") else "at the peak"
+    return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot", "chosen") else "at the peak"
 
 
 def _owner(row: HolderRow) -> Cell:

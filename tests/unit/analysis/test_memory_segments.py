@@ -78,3 +78,23 @@ def test_ranges_that_the_program_named_are_those_around_the_moment(tmp_path: Pat
     path.write_bytes(pickle.dumps(made))
     with pytest.raises(InputError):
         read(path)
+
+
+def test_another_moment_than_the_peak_is_shown_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    allocator = Allocator()
+    allocator.begin()
+    first = allocator.alloc(30 * MIB, frames(*MAIN))
+    allocator.free(allocator.alloc(50 * MIB, frames(*MAIN)))
+    allocator.free(first)
+    path = dump(tmp_path / "x.pickle", allocator)
+    (found,) = devices(read(path), None)
+    times = found.curve.table["time_us"]
+    for place, time_us in enumerate(times[1:]):
+        chosen = found.at(time_us - times[0])
+        counted = allocator.counted[place]
+        assert (chosen.requested, chosen.reserved) == (counted["requested"], counted["reserved"])
+        assert sum(sum(one.holes) for one in segments(chosen)) == chosen.reserved - chosen.requested
+    assert main(["memory", str(path), "--at", "0.075"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "GPU 0: 0 B allocated of 83.9 MB reserved, at the chosen moment" in shown
+    assert "2 segments of the driver; 83.9 MB free in them, the largest hole 52.4 MB" in shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -29,7 +29,7 @@ ROUND = 512
 # hole is as small.
 LEAST_SPLIT = 1 << 20
 
-Moment = Literal["recorded steps", "history", "out of memory", "snapshot"]
+Moment = Literal["recorded steps", "history", "out of memory", "snapshot", "chosen"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,15 @@ class DeviceHistory:
     counters: DeviceMemory | None
     failed_bytes: int = 0
     free_bytes: int | None = None
+
+    def at(self, time_us: float) -> DeviceHistory:
+        """The same history with another moment in the peak's stead, counted from its beginning."""
+        table = self.curve.table
+        earlier = table.filter(pl.col("time_us") <= table["time_us"][0] + time_us)
+        place = whole(earlier["place"].max()) if len(earlier) else -1
+        return replace(
+            self, place=place, moment="chosen", span=(place, place), failed_bytes=0, free_bytes=None
+        )
 
     @property
     def requested(self) -> int:
@@ -317,7 +326,9 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
         begun = of_role.select(pl.col("start").fill_null(-1).alias("place"), change="bytes")
         ended = of_role.select(place="end", change=-pl.col("bytes")).drop_nulls()
         changes = pl.concat([begun, ended]).sort("place").with_columns(pl.col("change").cum_sum().alias(role))
-        found = found.join_asof(changes.select("place", role), on="place").with_columns(pl.col(role).fill_null(0))
+        found = found.join_asof(changes.select("place", role), on="place").with_columns(
+            pl.col(role).fill_null(0)
+        )
     return found.drop("place")
 
 

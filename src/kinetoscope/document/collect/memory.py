@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
 import msgspec
@@ -112,9 +113,13 @@ def peaks(run: LoadedRun) -> MemoryPeaks:
     )
 
 
-def listing(run: LoadedRun) -> MemoryPeaks:
-    """The same, what the traces' own events say, and the advice that frees memory."""
+def listing(run: LoadedRun, at_us: float | None = None) -> MemoryPeaks:
+    """The same, what the traces' own events say, and the advice that frees memory; with ``at_us`` another
+    moment than the peak, since each history began, and no advice."""
     found = peaks(run)
+    if at_us is not None:
+        chosen = [replace(one, history=one.history.at(at_us)) for one in histories(run).found]
+        return msgspec.structs.replace(found, peaks=[_peak(one, None, None) for one in chosen])
     advice = findings(run, measurements(run)) if found.peaks else []
     frees = [finding for finding in advice if finding.saving_bytes]
     return msgspec.structs.replace(found, memory=memory(run), frees=frees)
@@ -126,14 +131,14 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
     samples = over_time(history, POINTS)
     roles = [role for role in ROLES if role in samples.columns]
-    room = fits(history, failure.history if failure else None)
+    room = fits(history, failure.history if failure else None) if history.moment != "chosen" else None
     blocks, stacks = _blocks(one, began)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     return MemoryPeak(
         rank=one.rank,
         device=history.device,
         moment=history.moment,
-        failed_bytes=one.history.failed_bytes or (one.held.failed_bytes if one.held else None),
+        failed_bytes=history.failed_bytes or None,
         **_failed(one.history),
         annotations=history.annotations,
         free_bytes=one.history.free_bytes,
@@ -330,7 +335,7 @@ def _notes(one: RankHistory) -> list[str]:
     if history.snapshot.unknown:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
     failures = history.snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
-    if len(failures) and not history.failed_bytes:
+    if len(failures) and not history.failed_bytes and history.moment != "chosen":
         requested = numbers.size(int(failures["bytes"][-1]))
         notes.append(
             f"{numbers.count(len(failures), 'allocation')} failed, the last of {requested}; "
