@@ -39,7 +39,7 @@ class SegmentAtPeak(NamedTuple):
 def segments(history: DeviceHistory) -> list[SegmentAtPeak]:
     """The segments at the peak (``DeviceHistory.place``), most free bytes first.
 
-    None where segments grow by pages and the history goes on: what was mapped then is not known by segment.
+    Empty where segments grow by pages and the history goes on: what was mapped then is not known by segment.
     """
     snapshot = history.snapshot
     entries = snapshot.entries.filter(pl.col("device") == history.device)

@@ -274,7 +274,12 @@ def _given_back(one: RankHistory) -> list[GivenBackRow]:
 def _segments(history: DeviceHistory) -> list[SegmentRow]:
     return [
         SegmentRow(
-            **{**one._asdict(), "pieces": one.pieces if place < SEGMENTS else []},
+            address=one.address,
+            bytes=one.bytes,
+            stream=one.stream,
+            pool=one.pool,
+            allocations=one.allocations,
+            pieces=one.pieces if place < SEGMENTS else [],
             free_bytes=sum(one.holes),
             largest_hole_bytes=max(one.holes, default=0),
         )
