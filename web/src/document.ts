@@ -31,6 +31,8 @@ export interface CacheState { fx: string; aot: string; }
 export interface Caches { fx: Counts; aot: Counts; }
 /** The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32`` where the kernel that runs rounds first). */
 export interface CallCost { flops: number; bytes: number; dtype: string; }
+/** Calls one inside the other, as ``file:line function``, the innermost first, of a tree of all stacks at the peak: ``depth`` branches stand above them, and bytes and allocations are of all that is below. */
+export interface CallsRow { depth: number; frames: string[]; bytes: number; allocations: number; }
 export interface CategoryRow {
   category: string; device_time_us: number; share_of_device_time: number; share_of_window: number;
   launches: number; distinct_kernels: number;
@@ -335,11 +337,13 @@ export interface MemoryPart { part: string; bytes: number; share_of_reserved: nu
 /** One device's memory by the allocator's history, at the moment when most was allocated. */
 export interface MemoryPeak {
   rank: number; device: number; moment: string; failed_bytes: number | null; failed_by: string | null;
-  failed_line: string | null; failed_stack: string[]; peak_us: number; history_us: number;
-  requested_bytes: number; reserved_bytes: number; outside_bytes: number | null; total_bytes: number | null;
-  program_peak_bytes: number | null; parts: MemoryPart[]; holders: HolderRow[]; roles: string[];
-  over_time: MemorySample[]; blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null;
-  growth: GrowthRow[]; given_back: GivenBackRow[]; fits: Fits | null; snapshot: string; notes: string[];
+  failed_line: string | null; failed_stack: string[]; free_bytes: number | null; annotations: string[];
+  peak_us: number; history_us: number; requested_bytes: number; reserved_bytes: number;
+  outside_bytes: number | null; total_bytes: number | null; program_peak_bytes: number | null;
+  parts: MemoryPart[]; holders: HolderRow[]; roles: string[]; over_time: MemorySample[];
+  blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null; growth: GrowthRow[];
+  given_back: GivenBackRow[]; segments: SegmentRow[]; calls: CallsRow[]; fits: Fits | null; snapshot: string;
+  notes: string[];
 }
 /** An interval of the recording: the most that was allocated and reserved in it. */
 export interface MemoryPoint { start_us: number; allocated_bytes: number; reserved_bytes: number | null; }
@@ -490,6 +494,11 @@ export interface SavedForBackward {
 }
 /** A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and what a page says of it. */
 export interface Segment { type: "Segment"; share: number; colour: string; fill: string; label: string; }
+/** A segment at the peak: memory that the allocator took from the driver in one piece. */
+export interface SegmentRow {
+  address: number; bytes: number; stream: number; pool: [number, number]; allocations: number;
+  free_bytes: number; largest_hole_bytes: number; pieces: [string, number][];
+}
 /** The page's sentences. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;

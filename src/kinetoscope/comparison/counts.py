@@ -15,6 +15,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.peak import histories
 from kinetoscope.analysis.memory.traced import memory_statistics
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.time.phases import leading_of
@@ -167,5 +168,6 @@ def _peak_memory(run: LoadedRun) -> float | None:
         peaks = [record.peak_memory_bytes for record in run.manifest.ranks if record.peak_memory_bytes]
         if peaks:
             return float(max(peaks))
-    recorded = memory_statistics(run)
-    return float(recorded["peak_allocated"].to_list()[0]) if len(recorded) else None
+    recorded = memory_statistics(run)["peak_allocated"].to_list()[:1]
+    recorded = recorded or [one.history.requested for one in histories(run).found]
+    return float(max(recorded)) if recorded else None

@@ -29,6 +29,7 @@ from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
 from kinetoscope.comparison.contributors import contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
+from kinetoscope.comparison.memory import MemoryChange, memory_change
 from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
 from kinetoscope.comparison.step_change import StepChange, device_change, step_change
 from kinetoscope.findings.model import Finding
@@ -125,6 +126,7 @@ class RunDifference:
         facts: how compiling differs, which changes may stand for.
         by: busy time by category, op, module, graph, line; ``idle`` time by cause. All sums of busy time
             differ by as much, and with the idle time's by ``step.delta_us``.
+        memory: what the peaks differ by; None where the allocator's history was not recorded.
         gone, come: findings that only the base, or only the new run has.
         code: the unified diff of the generated kernel of the first change that has one.
         lost: sentences on missing parts of either recording: nothing can be judged by them.
@@ -145,6 +147,7 @@ class RunDifference:
     accounts: tuple[Account, Account] | None
     runs: tuple[LoadedRun, LoadedRun]
     lost: tuple[str, ...] = ()
+    memory: MemoryChange | None = None
 
 
 def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDifference:
@@ -175,6 +178,7 @@ def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDiffer
         accounts=chosen,
         runs=runs,
         lost=lost,
+        memory=memory_change(*runs),
     )
 
 
@@ -317,12 +321,21 @@ def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
     if judgement.name in TIMES:
         return _with_slower(found, judgement)
     base, new = found.runs
+    if judgement.name == "peak_memory" and found.memory is not None:
+        return _with_owner(found.memory, judgement)
     before = {key: one.amount for key, one in contributors(base, judgement.name).items()}
     one = grown(before, contributors(new, judgement.name))
     if one is None:
         return judgement
     culprit = described(judgement.name, before.get(one.key, 0.0), one)
     return replace(judgement, culprit=culprit, source=line_of(new, one))
+
+
+def _with_owner(memory: MemoryChange, judgement: Judgement) -> Judgement:
+    """The judgement of the peak with the owner whose memory grew most."""
+    most = max(memory.owners, key=lambda row: row.new_bytes - row.base_bytes)
+    sizes = f"{numbers.size(most.base_bytes)} → {numbers.size(most.new_bytes)}"
+    return replace(judgement, culprit=f"{most.owner} ({most.role}), {sizes}", source=most.line)
 
 
 def _with_slower(found: RunDifference, judgement: Judgement) -> Judgement:

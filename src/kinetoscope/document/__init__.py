@@ -17,6 +17,7 @@ from kinetoscope.document.kernels import (
 )
 from kinetoscope.document.memory import (
     AllocatorRow,
+    CallsRow,
     Fits,
     GivenBackRow,
     GrowthRow,
@@ -29,6 +30,7 @@ from kinetoscope.document.memory import (
     MemoryPoint,
     MemoryRow,
     MemorySample,
+    SegmentRow,
 )
 from kinetoscope.document.ranks import (
     ClockRow,
@@ -84,6 +86,7 @@ from kinetoscope.document.steps import (
 __all__ = [
     "AllocatorRow",
     "AsItRunsRow",
+    "CallsRow",
     "CategoryRow",
     "CauseRow",
     "Chain",
@@ -144,6 +147,7 @@ __all__ = [
     "Report",
     "RunPhase",
     "SecondRecording",
+    "SegmentRow",
     "Serving",
     "ServingClient",
     "ServingIdle",

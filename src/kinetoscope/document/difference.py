@@ -7,6 +7,7 @@ import msgspec
 from kinetoscope.comparison.changes import Change, SumChange
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.gates import Judgement
+from kinetoscope.comparison.memory import MemoryChange
 from kinetoscope.comparison.step_change import StepChange
 from kinetoscope.comparison.timelines import DrawnWork
 
@@ -79,3 +80,5 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[str] = []
     device_time: StepChange | None = None
     timelines: tuple[list[DrawnWork], list[DrawnWork]] | None = None
+    memory: MemoryChange | None = None
+    """Of the highest peaks; null where the allocator's history was not recorded of both."""

@@ -38,7 +38,7 @@ CATEGORY, WIDE_CATEGORY = 13, 24  # characters
 BAR, WIDE_BAR = 28, 56  # cells of the longest bar
 DIFF = {"+": "green", "-": "red", "@": "cyan"}
 _OVERFLOW: dict[str, OverflowMethod] = {"fold": "fold", "cut": "ellipsis", "whole": "ignore"}
-ASCII = {"█": "#", "▓": "=", "▒": "+", "░": "."}
+ASCII = {"█": "#", "▓": "=", "▒": "+", "░": ".", "·": "-", " ": " "}
 
 
 class SafeConsole(Console):

@@ -15,7 +15,17 @@ import polars as pl
 
 from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.recording import plain_file
-from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Snapshot, Stack, StackFrame
+from kinetoscope.snapshot.model import (
+    ACTIONS,
+    BLOCKS,
+    ENTRIES,
+    SEGMENTS,
+    STATES,
+    Annotation,
+    Snapshot,
+    Stack,
+    StackFrame,
+)
 from kinetoscope.snapshot.unpickle import PickleReader, load
 
 ACTION_NUMBERS = {name: number for number, name in enumerate(ACTIONS)}
@@ -211,6 +221,7 @@ class _SnapshotReader(PickleReader):
                 if isinstance(value, (str, int, float))  # lists may name each other without end
             },
             unknown,
+            _annotations(found.get("external_annotations", ())),
         )
 
     def _segments(self, found: Sequence[dict[str, Any]]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -238,6 +249,16 @@ class _SnapshotReader(PickleReader):
             pl.DataFrame(segments, schema=SEGMENTS, orient="row"),
             pl.DataFrame(blocks, schema=BLOCKS, orient="row"),
         )
+
+
+def _annotations(found: Sequence[dict[str, Any]]) -> tuple[Annotation, ...]:
+    read = [
+        Annotation(one.get("device", 0), one["name"], one["time_us"], one["stage"] == "START")
+        for one in found
+    ]
+    if any(tuple(map(type, one)) != (int, str, int, bool) for one in read):
+        raise TypeError
+    return tuple(sorted(read, key=lambda one: one.time_us))
 
 
 def _checked(number: object, below: int) -> int:

@@ -46,23 +46,24 @@ from kinetoscope.render.blocks import (
 )
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.terminal import LISTING_WIDTH, Screen, Section
+from kinetoscope.views import memory_change
 from kinetoscope.views.gates import gate_lines
 
 SCREEN = Screen(
     least={"lead": 3, "changes": 3, "counts": 3, "gates": 9},
     less=(("counts", 0), ("lead", 1), ("changes", 1), ("gates", 4)),
     more=(
-        ("changes", 5), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2), ("changes", 8),
-        ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3), ("lines", 4),
-        ("idle", 4), ("changes", 10),
+        ("changes", 5), ("memory", 6), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2),
+        ("changes", 8), ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3),
+        ("lines", 4), ("idle", 4), ("changes", 10),
     ),
 )  # fmt: skip
 WHOLE = {
     "lead": 99, "changes": 60, "counts": 99, "findings": 99, "categories": 99, "ops": 30, "modules": 30,
-    "graphs": 30, "lines": 30, "idle": 20, "code": 200, "gates": 99,
+    "graphs": 30, "lines": 30, "idle": 20, "code": 200, "gates": 99, "memory": 30,
 }  # fmt: skip
 # A file is small enough for a comment on a pull request.
-FILE = {"lead": 99, "gates": 99, "changes": 8, "counts": 12, "findings": 6, "code": 60}
+FILE = {"lead": 99, "gates": 99, "changes": 8, "memory": 8, "counts": 12, "findings": 6, "code": 60}
 PARTS, FILE_PARTS = 2, 3  # of each change
 LEADING = 2  # failed gates that the heading names
 OF_IDLE = {
@@ -106,6 +107,8 @@ def headline(found: Difference) -> str:
     step = found.step
     if found.lost:
         return f"Nothing can be judged: {found.lost[0]}"
+    if step is None and found.memory is not None:
+        return memory_change.headline(found.memory)
     if step is None:
         return "Nothing but compiling was recorded in one of them: no step to compare."
     times = f"{step.unit} {numbers.time(step.base_us)} → {numbers.time(step.new_us)}"
@@ -275,6 +278,8 @@ def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
             if extent == "page"
             else partial(_changes, found, parts, extent == "whole")
         )
+    if found.memory is not None and len(set(found.memory.requested_bytes)) > 1:
+        sections["memory"] = partial(memory_change.section, found.memory)
     sections["counts"] = partial(_counts, found)
     if found.findings_gone or found.findings_come:
         sections["findings"] = partial(_findings, found)

@@ -87,6 +87,7 @@ def build(
         lost=list(found.lost),
         device_time=found.device_time,
         timelines=lanes,
+        memory=found.memory,
     )
 
 
