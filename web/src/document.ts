@@ -267,9 +267,10 @@ export interface KernelPlace { name: string; first_line: number; last_line: numb
 export interface KernelRow {
   name: string; short_name: string; category: string; launches: number; device_time_us: number;
   share_of_device_time: number; mean_us: number; median_us: number; min_us: number; max_us: number;
-  p90_us: number; ops: KernelOp[]; kind: string; graph: string | null; source: string | null;
-  bytes: number | null; flops: number | null; speed_of_light: number | null; costed_launches: number;
-  of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
+  p90_us: number; waves: number | null; launches_below_device: number | null; ops: KernelOp[]; kind: string;
+  graph: string | null; source: string | null; bytes: number | null; flops: number | null;
+  speed_of_light: number | null; costed_launches: number; of_peak: number | null;
+  could_save_us: number | null;
 }
 /** Paragraphs, each behind a label. */
 export interface Labelled { type: "Labelled"; items: ([Text, (Prose | Line | Items)[]])[]; indent: number; }
