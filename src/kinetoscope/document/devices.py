@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.idle.gaps import IdleRow as IdleRow
+from kinetoscope.analysis.idle.launches import LaunchRow as LaunchRow
+from kinetoscope.analysis.idle.launches import QueuePoint as QueuePoint
 
 
 class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):

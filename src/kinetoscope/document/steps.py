@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
+from kinetoscope.analysis.passes.unprofiled import RareSteps as RareSteps
+from kinetoscope.analysis.passes.unprofiled import Spread as Spread
+from kinetoscope.analysis.passes.unprofiled import Waiting as Waiting
 from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
 from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
 from kinetoscope.analysis.serving.client import ClientRow as ClientRow
