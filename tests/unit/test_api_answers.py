@@ -101,4 +101,5 @@ def test_a_library_warns_and_writes_nothing(tmp_path: Path, capfd: pytest.Captur
 def test_what_is_returned_has_a_type_to_annotate_with(run: kinetoscope.Run) -> None:
     assert {type(row) for row in run.findings()} == {types.FindingRow}
     assert isinstance(run.report(), types.Report)
-    assert issubclass(types.History, Struct) and issubclass(types.MemoryPeaks, Struct)
+    assert issubclass(types.History, Struct)
+    assert issubclass(types.MemoryPeaks, Struct)
