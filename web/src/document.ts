@@ -112,9 +112,10 @@ export interface Coverage {
 }
 /** NVML's reading of a device at a moment of the run. */
 export interface DeviceClock {
-  rank: number; device: number; moment: string; sm_clock_mhz: number | null; max_sm_clock_mhz: number | null;
-  memory_clock_mhz: number | null; temperature_c: number | null; power_w: number | null;
-  throttle_reasons: string[];
+  sm_clock_mhz: number | null; memory_clock_mhz: number | null; max_sm_clock_mhz: number | null;
+  temperature_c: number | null; power_w: number | null; power_limit_w: number | null;
+  application_clock_mhz: number | null; throttle_reasons: string[]; rank: number; device: number;
+  moment: string;
 }
 export interface DeviceInfo {
   index: number; name: string; kind?: string; total_memory_bytes?: number;
