@@ -13,8 +13,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.compilation import cache_keys
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.compilation.sources import load
-from kinetoscope.document.collect.compilation import as_document
-from kinetoscope.document.collect.graph_detail import kernel_details
+from kinetoscope.document.collect.compilation import as_document, kernel_details
 from kinetoscope.sources.run import load as load_profile
 
 
