@@ -306,7 +306,7 @@ def indented(manifest: Manifest) -> bytes:
     return msgspec.json.format(encoded(manifest), indent=2)
 
 
-def encoded(row: msgspec.Struct) -> bytes:
+def encoded(row: object) -> bytes:
     """The JSON of anything. Bytes of a command line or a path that are no UTF-8 stand in it as ``\\xff``."""
     try:
         return msgspec.json.encode(row)
