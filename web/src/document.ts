@@ -251,6 +251,7 @@ export interface IdealRow {
   without: Record<string, number>; grain: string; steps: number | null; by_stage: Record<string, number>;
   by_worker: Record<string, number>; by_operation: Record<string, number>; why: string;
 }
+/** Over all causes ``idle_us`` sums to the device's idle time. */
 export interface IdleRow {
   device: number; cause: string; idle_us: number; share_of_window: number; rank: number; gaps: number;
   busy_inside_collectives_us: number; text: string | null;

@@ -68,8 +68,8 @@ def busy(run: LoadedRun) -> pl.DataFrame:
     - ``exposed_communication_ns``: communication while nothing computes;
     - ``busy_in_window_ns`` and ``idle_ns``: they sum to ``window_ns``;
     - ``device_time_ns``: plain sum of durations;
-    - ``device_events``, ``kernels``, ``unattributed`` (device events whose launch is not in the recording)
-      and ``launches_without_kernel`` (launch calls whose device work is not in the recording).
+    - ``device_events``, ``kernel_launches``, ``unattributed_kernels`` (device events whose launch is not in
+      the recording) and ``launches_without_kernel`` (launch calls whose device work is not in the recording).
     """
     return pl.concat([busy_of(trace) for trace in run.traces]).sort(*DEVICE)
 
@@ -82,8 +82,8 @@ def busy_of(trace: Trace) -> pl.DataFrame:
         span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
         device_time_ns=pl.col("duration_ns").sum(),
         device_events=pl.len().cast(pl.Int64),
-        kernels=(pl.col("kind") == "kernel").sum().cast(pl.Int64),
-        unattributed=pl.col("launch").is_null().sum().cast(pl.Int64),
+        kernel_launches=(pl.col("kind") == "kernel").sum().cast(pl.Int64),
+        unattributed_kernels=pl.col("launch").is_null().sum().cast(pl.Int64),
     )
     whole = busy_intervals(trace)
     bounds = table.select(*DEVICE, "part", "start_ns", "end_ns")
