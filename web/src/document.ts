@@ -213,7 +213,7 @@ export interface GraphCategory {
 export interface GraphReplays {
   captured: number; replayed: number; joined: number; verified: number; by: string; why: string;
 }
-/** A compiled graph that was called, and its device time by category. */
+/** A compiled graph that was called (see ``graph_calls``), and its device time by category; ``host_us`` is the time inside the calls. */
 export interface GraphRow {
   graph: string; hash: string; compile_id: string | null; direction: string; calls: number; host_us: number;
   launches: number; device_time_us: number; share_of_device_time: number; categories: GraphCategory[];
@@ -366,7 +366,7 @@ export interface Note {
 export interface Only {
   type: "Only"; medium: "" | "page" | "screen"; block: Prose | Line | Table | Items | Heading | Status;
 }
-/** A row of torch's own op table; rows of one name differ in ``kind``. */
+/** A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or ``kernel``, ``memcpy``, ``memset``, ``device annotation``. */
 export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
   device_self_us: number; device_total_us: number;

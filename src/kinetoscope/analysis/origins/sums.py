@@ -20,7 +20,11 @@ class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time under one name: of a kernel, or of whatever kernels are summed by."""
+    """Device time under one name: of a kernel, or of whatever kernels are summed by.
+
+    ``category`` is the one with most of the time, ``launches`` are device events, and the share is of all
+    device time, filtered or not. Quantiles interpolate linearly between the two nearest ranks, so the median
+    of an even count is the mean of the middle two."""
 
     name: str
     short_name: str
@@ -78,11 +82,7 @@ def kernels(run: LoadedRun, by: str = "kernel", category: str | None = None) -> 
     """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first.
 
     Returns:
-        The key's column (named ``by``) and ``category`` (the one with most of the row's time), ``launches``
-        (device events), ``device_time_ns`` (sum), ``share_of_device_time`` (of all device time, filtered or
-        not), ``mean_ns``, ``median_ns``, ``min_ns``, ``max_ns``, ``p90_ns`` of the durations, ``waves`` and
-        ``launches_below_device`` (see `ListingRow`). Quantiles interpolate linearly between the two nearest
-        ranks, so the median of an even count is the mean of the middle two.
+        The key's column (named ``by``) and those of ``ListingRow`` but its names, in ns.
 
     Raises:
         UsageError: ``by`` or ``category`` is not one there is.
