@@ -96,7 +96,7 @@ class LoadedRun:
 
     @property
     def records(self) -> tuple[RankRecord, ...]:
-        """What each process of the recording wrote about itself; none of a bare trace."""
+        """The accounts that the processes of the recording wrote of themselves; none of a bare trace."""
         return self.manifest.ranks if self.manifest else ()
 
     @property
