@@ -121,6 +121,7 @@ export interface DeviceInfo {
   index: number; name: string; kind?: string; total_memory_bytes?: number;
   compute_capability?: [number, number]; multiprocessors?: number; driver?: string;
 }
+/** A device that did any work: over the whole recording unless the name says window (see ``window``). */
 export interface DeviceRow {
   rank: number; device: number; name: string; window_us: number; span_us: number; busy_us: number;
   busy_fraction: number; busy_fraction_of_span: number; compute_us: number; copy_us: number;
@@ -580,7 +581,7 @@ export interface StepLevels { levels: StepLevelRow[]; candidates: StepCandidateR
 export interface StepOutlierRow {
   rank: number; name: string; duration_us: number; median_us: number; differences: StepDifference[];
 }
-/** A step by the device's clock, from where its first work stands to where the next step's does; ``host_duration_us`` is from the host's mark to its next. */
+/** A step by the device's clock (see ``periods``), from where its first work stands to where the next step's does; ``host_duration_us`` is from the host's mark to its next. */
 export interface StepRow {
   name: string; start_us: number; duration_us: number; host_duration_us: number; busy_us: number;
   launches: number; device_time_us: number; rank: number; phase: string;
