@@ -56,9 +56,9 @@ def as_document(
         return alone
     return msgspec.structs.replace(
         alone,
-        coverage=msgspec.convert(joined.coverage, document.Coverage, from_attributes=True),
+        coverage=joined.coverage,
         source_lines=joined.source_lines,
-        join=msgspec.convert(joined.matched, document.Matched, from_attributes=True),
+        join=joined.matched,
     )
 
 
