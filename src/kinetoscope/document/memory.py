@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.memory.headroom import Fits
+from kinetoscope.analysis.memory.headroom import Fits as Fits
 from kinetoscope.document.findings import FindingRow
 
 

@@ -95,6 +95,11 @@ class LoadedRun:
     watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
 
     @property
+    def records(self) -> tuple[RankRecord, ...]:
+        """The accounts that the processes of the recording wrote of themselves; none of a bare trace."""
+        return self.manifest.ranks if self.manifest else ()
+
+    @property
     def remarks(self) -> list[str]:
         """A sentence on each file that was left out, and on each trace of which something was lost: every
         figure lacks it."""
