@@ -46,11 +46,11 @@ def _rule(slug: str) -> Rule:
 def find(run: LoadedRun) -> list[Finding]:
     """All findings of all rules, in the order to act on them (see ``ledger``); none of a recording of
     captures, in which nothing ran."""
+    ranks = [view for view in views(run) if not is_capture(view.trace)]
     found = [
         _placed(view, replace(finding, rule=rule.slug, rank=view.rank))
         for rule in rules().values()
-        for view in views(run)
-        if not is_capture(view.trace)
+        for view in ranks
         for finding in rule.find(view)
         if severity(finding.saving, finding.at_least, finding.at_most) is not None
     ]
