@@ -26,7 +26,7 @@ class Documentation(NamedTuple):
 
 @cache
 def documentation() -> dict[str, Documentation]:
-    """That of every rule by its slug, in alphabetical order."""
+    """The documentation of every rule by its slug, in alphabetical order."""
     modules = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
     return {name.replace("_", "-"): _read(name) for name in modules}
 
