@@ -14,7 +14,7 @@ SCHEMA = "kinetoscope.diff/1"
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One side: where it ran, and how many runs of it there are."""
+    """One side: where it ran, and how many runs of it there are; ``commit`` was checked out then."""
 
     inputs: list[str]
     devices: list[str]
@@ -22,10 +22,12 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     created: str | None
     command: str | None
     runs: int
+    commit: str | None = None
 
 
 class CountChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A count before and now, null where a recording does not have it; ``per_step``: of the usual step."""
+    """A count before and now, null where a recording does not have it; ``per_step``: of the usual step;
+    ``most``: what of it changed most, as ``aten::sin, 0 → 20``, empty where that is not known."""
 
     name: str
     words: str
@@ -34,6 +36,7 @@ class CountChange(msgspec.Struct, frozen=True, kw_only=True):
     per_step: bool
     exact: bool
     unit: str = ""
+    most: str = ""
 
 
 class FindingChange(msgspec.Struct, frozen=True, kw_only=True):

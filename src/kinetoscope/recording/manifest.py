@@ -232,6 +232,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: str = SCHEMA
     kinetoscope: str = ""
     created: str = ""
+    commit: str | None = None  # that was checked out where it was begun; changes since are not in it
     command: tuple[str, ...] = ()
     options: dict[str, object] = {}  # those of capture, as they were
     environment: Environment = Environment()
