@@ -51,17 +51,6 @@ SHORT = 16  # frames of a stack that is compared anew each time it is named
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
 
 
-def is_snapshot(path: Path) -> bool:
-    """Whether a file is a pickle, by its name and its first byte."""
-    if not path.name.endswith((".pickle", ".pkl", ".pickle.gz", ".pkl.gz")) or not path.is_file():
-        return False
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(1) == b"\x80"
-    except (OSError, EOFError, zlib.error):
-        return True  # by its name: ``read`` says what is wrong with it
-
-
 def read(path: Path) -> Snapshot:
     """The snapshot in a file.
 
