@@ -42,8 +42,9 @@ ANY_STEP = "ProfilerStep*"
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of torch's own op table; rows of one name differ in ``kind``. ``line`` is that of the program in
-    whose calls most of its time passed (``train.py:12 step``), where lines were noted."""
+    """A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or
+    ``kernel``, ``memcpy``, ``memset``, ``device annotation``. ``line`` is that of the program in whose calls
+    most of its time passed (``train.py:12 step``), where lines were noted."""
 
     name: str
     kind: str = "cpu_op"
@@ -57,12 +58,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @remembered
 def ops(run: LoadedRun) -> pl.DataFrame:
-    """One row per name and kind, all ranks together, most device time first.
-
-    ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device
-    annotation``), ``calls``, and in integer nanoseconds ``host_self_ns``, ``host_total_ns``,
-    ``device_self_ns``, ``device_total_ns``.
-    """
+    """One row per name and kind, all ranks together, most device time first: ``OpRow``, in integer ns."""
     tables = [ops_of(trace) for trace in run.traces]
     return (
         pl.concat(tables)
