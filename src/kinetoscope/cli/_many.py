@@ -16,7 +16,7 @@ def report_many(
     inputs: Sequence[str],
     output: Path | None,
     engine: str,
-    parts: Path | None,
+    parts: str | None,
     *,
     every: bool,
     as_json: bool = False,
