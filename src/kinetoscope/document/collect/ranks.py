@@ -165,9 +165,12 @@ def _clocks(found: RankComparison) -> list[document.ClockRow]:
     """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
     them are one row."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
-    groups: dict[tuple[str, int], list[int]] = {}
+    groups: dict[tuple[str, float], list[int]] = {}
     for rank, clock in sorted(found.paired.clocks.items()):
-        groups.setdefault((hosts.get(rank, ""), round(clock.ahead_ns / 100_000)), []).append(rank)
+        known = (group for group in groups if group[0] == hosts.get(rank, ""))
+        finest = max(1000.0, found.paired.residuals.get(rank) or 0.0)
+        same = (group for group in known if abs(group[1] - clock.ahead_ns) <= finest)
+        groups.setdefault(next(same, (hosts.get(rank, ""), clock.ahead_ns)), []).append(rank)
     made: list[document.ClockRow] = []
     for (host, _), members in groups.items():
         clocks = [found.paired.clocks[rank] for rank in members]
