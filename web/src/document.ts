@@ -376,11 +376,12 @@ export interface OwnStep {
 /** A rank, or similar ranks, in each step: medians; null where none of them recorded it. */
 export interface PaceRow {
   ranks: string; count: number; took_us: (number | null)[]; own_us: (number | null)[];
-  slowest: (number | null)[]; slowest_us: (number | null)[]; blamed_us: number[];
+  slowest: (number | null)[]; slowest_us: (number | null)[]; blamed_us: number[]; place: string;
 }
 /** How long every step took, at the median over ranks, and then rank by rank, or by groups of similar ranks, those apart that were waited for most. */
 export interface Paces {
   steps: string[]; took_us: (number | null)[]; own_us: (number | null)[]; rows: PaceRow[];
+  places: Record<string, PaceRow[]>;
 }
 /** A column of numbers of 0 or more, in ``planes`` of bytes: all lowest bytes first, then all second ones. */
 export interface PackedColumn {

@@ -10,6 +10,7 @@ from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
 from kinetoscope.analysis.ranks.step_times import Paces as Paces
 from kinetoscope.analysis.ranks.verdict import RankVerdict as RankVerdict
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
+from kinetoscope.document.findings import FindingsListing
 
 
 class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,11 +170,14 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of ``report`` for many ranks: the comparison alone."""
+    """The document of ``report`` for many ranks: the comparison, and the findings of one rank's trace, where
+    it is here: of one that does the same as the slow one, else of the one whose window is the median."""
 
     kinetoscope: str
     events: int
     bytes: int
     devices: dict[str, int]
     ranks: Ranks
+    findings: FindingsListing | None = None
+    findings_rank: int | None = None
     schema: str = "kinetoscope.ranks/1"

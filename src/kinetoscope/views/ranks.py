@@ -8,6 +8,8 @@ from itertools import pairwise
 from shlex import quote
 from statistics import median
 
+from msgspec import structs
+
 from kinetoscope import numbers
 from kinetoscope.document import (
     CollectiveRow,
@@ -31,16 +33,20 @@ from kinetoscope.render.blocks import (
     Text,
     field,
     line,
+    rest,
     table,
 )
 from kinetoscope.render.formats import Extent, View
+from kinetoscope.views import findings
 
 ROWS = 8
 HOSTS, LISTED = 3, 24  # hosts, and characters of ranks, that a sentence names
 STAGES, WORKERS = 16, 3
+AMONG = 3  # slowest places of each sort
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 ROUGH = 0.05  # an error of the replay above which it tells no time
 MORE = 1.25  # times what the named ranks cost: what all lateness costs is not said below that
+FINDINGS = 3  # of the rank whose trace was looked at
 UNREAD = 3  # sentences on what was left out
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
               "forward transfer": "sending forward", "backward transfer": "sending backward",
@@ -279,6 +285,7 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
             field("others waited", "time", "blamed_us", only="page"),
             most=most,
         )
+    yield from _places(ranks)
     if shown := ranks.ranks or ranks.worst:
         title = "Ranks" if ranks.ranks else "Ranks that others wait for most"
         yield Heading(title, "of each rank's own window", 3)
@@ -306,6 +313,23 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
             field("residual", "time", "residual_us"),
             most=most,
         )
+
+
+def _places(ranks: Ranks) -> Iterable[Block]:
+    """Hosts, stages and places in process groups: how much longer their ranks' own time of a step is."""
+    usual = ranks.paces.own_us
+    each = [(sort, row) for sort, rows in ranks.paces.places.items() for row in rows[:AMONG]]
+    if not each:
+        return
+    yield Heading("Ranks by place", "own time of a step, without waiting, against the median of all ranks", 3)
+    yield table(
+        each,
+        field("", "text", lambda one: names.shorten(one[0], 24)),
+        field("place", "text", lambda one: names.shorten(one[1].place, 24)),
+        field("ranks", "name", lambda one: names.shorten(one[1].ranks, LISTED)),
+        field("own time", "text", lambda one: f"{one[1].longer(usual):+.1%}"),
+        field("others waited", "time", lambda one: sum(one[1].blamed_us)),
+    )
 
 
 def _range_bar(rows: Sequence[SpreadRow], row: SpreadRow) -> tuple[Segment, ...]:
@@ -439,4 +463,14 @@ def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
         shown.append(line(Text(more, "yellow")))
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    return [*shown, *advice(listing.ranks), *tables(listing.ranks)]
+    return [*shown, *advice(listing.ranks), *findings_of_one(listing), *tables(listing.ranks)]
+
+
+def findings_of_one(listing: RanksListing) -> Iterable[Block]:
+    """The first findings of the rank whose trace was looked at: what all ranks do alike."""
+    found = listing.findings
+    if found is None or not found.findings:
+        return
+    yield Heading("Findings", f"of rank {listing.findings_rank}, by its trace alone: likely of all ranks", 3)
+    yield from findings.listing(structs.replace(found, findings=found.findings[:FINDINGS]))
+    yield from rest(len(found.findings) - FINDINGS, "finding")

@@ -135,3 +135,19 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_named(monkeypatch: p
     with pytest.raises(InputError, match="no route to host") as error:
         mapped("memory://bucket/rank0.json", 0)
     assert error.value.where == "memory://bucket/rank0.json"
+
+
+def test_many_ranks_have_the_findings_of_one_that_nobody_waits_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = str(tmp_path / "parts")
+    assert main(["map", str(folder), "--parts", parts]) == 0
+    capsys.readouterr()
+    assert main(["report", parts, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["findings_rank"] in (0, 2)
+    rules = [one["rule"] for one in found["findings"]["findings"]]
+    assert rules
+    assert "straggler" not in rules
+    assert main(["report", parts]) == 0
+    assert f"of rank {found['findings_rank']}" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 import polars as pl
@@ -12,14 +13,16 @@ from kinetoscope import __version__, document
 from kinetoscope.analysis.collectives.logs import INSPECTED, Hang, inspected
 from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
-from kinetoscope.analysis.ranks.parts import RankPart
+from kinetoscope.analysis.ranks.parts import RankFacts, RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.document.collect.rows import rows
+from kinetoscope.errors import InputError
 from kinetoscope.hardware.links import link
-from kinetoscope.sources.run import LoadedRun
+from kinetoscope.sources.run import LoadedRun, load
 
 FEW = 16  # ranks of which each has a row unasked
 WORST, COLLECTIVES, INSTANCES, SIMILAR = 8, 24, 8, 12
+OF_RANKS = ("straggler", "collective-imbalance")
 ALIKE_WITHIN = 0.05  # of the compute time
 
 
@@ -47,7 +50,10 @@ def listing(
         logs: of NCCL's Inspector, one a process.
     """
     facts = [part.facts for part in found.parts]
+    typical = _typical(facts, found.verdict)
     return document.RanksListing(
+        findings=None if typical is None else _findings(typical),
+        findings_rank=None if typical is None else typical.rank,
         kinetoscope=__version__,
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
@@ -57,6 +63,25 @@ def listing(
             inspected=_inspected(logs),
         ),
     )
+
+
+def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankFacts | None:
+    """A rank whose trace is here and that nobody waits for."""
+    others = [one for one in facts if one.rank not in verdict.ranks and Path(one.path).is_file()]
+    peers = [one for one in others if one.path == verdict.peer_path] or others
+    return sorted(peers, key=lambda one: (one.window_ns, one.rank))[len(peers) // 2] if peers else None
+
+
+def _findings(rank: RankFacts) -> document.FindingsListing | None:
+    """What one rank's trace says; who waits for whom is known of all ranks better than of one."""
+    from kinetoscope.document.collect.findings import listing
+
+    try:
+        found = listing(load(rank.path))
+    except InputError:
+        return None
+    own = [one for one in found.findings if one.rule not in OF_RANKS]
+    return msgspec.structs.replace(found, findings=own)
 
 
 def compared(

@@ -82,7 +82,7 @@ def find(view: RankView) -> Findings:
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(
-        title=f"Rank {view.rank} waits for {other} ({basis})",
+        title=f"{other.capitalize()} keep{'' if len(found.ranks) > 1 else 's'} rank {view.rank} waiting ({basis})",
         affected_us=us,
         saving=saving,
         evidence=[
