@@ -45,6 +45,7 @@ from kinetoscope.document.ranks import (
     RankVerdict,
     SimilarRanksRow,
     SpreadRow,
+    VolumeRow,
 )
 from kinetoscope.document.replay import ChangeRow, PathRow, ReplayRow, WhatIfRow
 from kinetoscope.document.report import Report
@@ -155,6 +156,7 @@ __all__ = [
     "SourceRow",
     "Spread",
     "SpreadRow",
+    "VolumeRow",
     "StepCandidateRow",
     "StepDifference",
     "StepLevelRow",

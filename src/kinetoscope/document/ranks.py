@@ -54,6 +54,20 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     share_of_link: float | None = None
     uneven: float | None = None
     heaviest_rank: int | None = None
+    hosts: int | None = None
+    """On how many hosts the ranks of one group are; null where that is not known."""
+    slowest_ranks: str | None = None
+    """Of several groups the one whose transfers are slowest, with its own median bus bandwidth."""
+    slowest_bus_gbps: float | None = None
+
+
+class VolumeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What all-to-alls moved from one rank to another: bytes of so many calls."""
+
+    sender: int
+    receiver: int
+    bytes: int
+    calls: int
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +172,8 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     """The collective that was waited in most."""
     lateness: Lateness
     paces: Paces
+    volumes: list[VolumeRow] = []
+    """Of all-to-alls, the most first; of very many pairs those with most."""
     meetings: list[CollectiveInstance] = []
     """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []

@@ -42,6 +42,7 @@ from kinetoscope.views import findings
 ROWS = 8
 HOSTS, LISTED = 3, 24  # hosts, and characters of ranks, that a sentence names
 STAGES, WORKERS = 16, 3
+PAIRS = 8  # of ranks, between which all-to-alls moved most
 AMONG = 3  # slowest places of each sort
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 ROUGH = 0.05  # an error of the replay above which it tells no time
@@ -259,6 +260,16 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
         )
     yield from _collectives("Collectives", ranks.collectives, most)
     yield from _collectives("Collectives, inspected", ranks.inspected, most)
+    if ranks.volumes:
+        yield Heading("All-to-alls", "bytes from one rank to another, all calls; the pairs with most", 3)
+        yield table(
+            ranks.volumes,
+            field("from rank", "number", lambda row: str(row.sender)),
+            field("to rank", "number", lambda row: str(row.receiver)),
+            field("moved", "bytes", "bytes"),
+            field("calls", "count", "calls"),
+            most=min(most or PAIRS, PAIRS),
+        )
     yield from _slowdowns(ranks)
     if ranks.count > 2:
         yield Heading("Over ranks", "shares of each rank's window, and whose the extremes are", 3)
@@ -387,6 +398,8 @@ def _collectives(title: str, listed: Sequence[CollectiveRow], most: int) -> Iter
         field("last", "number", _last),
         field("GB/s", "number", lambda row: _rate(row.algorithm_gbps)),
         field("bus", "number", _bus),
+        field("hosts", "number", lambda row: None if row.hosts is None else str(row.hosts), only="page"),
+        field("slowest group's bus", "number", _slowest, only="page"),
         most=most,
     )
 
@@ -419,6 +432,12 @@ def _bus(row: CollectiveRow) -> Cell:
     if row.share_of_link is None:
         return _rate(row.bus_gbps)
     return _rate(row.bus_gbps), Text(f" ({numbers.percent(row.share_of_link)} of the link)", "dim")
+
+
+def _slowest(row: CollectiveRow) -> Cell:
+    if row.slowest_bus_gbps is None or row.slowest_ranks is None:
+        return None
+    return _rate(row.slowest_bus_gbps), Text(f" ({_ranks(names.shorten(row.slowest_ranks, LISTED))})", "dim")
 
 
 def _rate(gbps: float | None) -> str:

@@ -80,6 +80,7 @@ COLLECTIVES = {
     "before": pl.Boolean,
     "launched_ns": pl.Int64,
     "stream": pl.Int64,
+    "sent": pl.List(pl.Int64),
 }
 
 
@@ -95,7 +96,8 @@ def collectives(trace: Trace) -> pl.DataFrame:
         empty), ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``,
         ``size`` (how many ranks it has; null where unknown), ``step`` (name of the step it was launched in;
         empty without), ``recorded`` (its arguments are), ``before`` (launched before the recording),
-        ``launched_ns`` (null where that is not known) and ``stream``.
+        ``launched_ns`` (null where that is not known), ``stream`` and ``sent`` (of an all-to-all: bytes to
+        each rank of its group; else null).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _together(_described(_with_batched(trace, table)))
@@ -115,8 +117,20 @@ def collectives(trace: Trace) -> pl.DataFrame:
             step=pl.col("step_name").fill_null(""),
             before=pl.col("launch").is_null() & pl.col("launch").is_not_null().any(),
             launched_ns=trace.host_events["start_ns"].gather(table["launch"]),
+            sent=_sent(),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
+    )
+
+
+def _sent() -> pl.Expr:
+    """The bytes that go to each rank: by the sizes of the splits, which may count rows, else as many to all."""
+    split, all_of_it = pl.col("split"), pl.col("sent_bytes")
+    shares = split.list.eval(pl.element() / pl.element().sum())
+    even = (1 / pl.col("size")).repeat_by(pl.col("size").fill_null(0))
+    each = pl.when(split.list.len() > 0).then(shares).otherwise(even) * all_of_it
+    return pl.when(pl.col("kind") == "all-to-all", all_of_it.is_not_null()).then(
+        each.list.eval(pl.element().fill_nan(0).round().cast(pl.Int64))
     )
 
 
@@ -186,6 +200,8 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
         semantics=semantics,
         sequence=sequence,
         bytes=pl.max_horizontal(counts) * element,
+        sent_bytes=counts[0] * element,
+        split=said("In split size").str.extract_all(r"\d+").cast(pl.List(pl.Float64)).fill_null([]),
         signature=pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" "),
         recorded=arguments.is_not_null(),
         group_name=said("Process Group Description"),
