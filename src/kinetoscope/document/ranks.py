@@ -57,12 +57,14 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int | None = None
     """On how many hosts the ranks of one group are; null where that is not known."""
     slowest_ranks: str | None = None
-    """Of several groups the one whose transfers are slowest, with its own median bus bandwidth."""
+    """Of several groups the one whose transfers are slowest; ``slowest_bus_gbps`` is its own bus bandwidth,
+    ``usual_bus_gbps`` the median group's."""
     slowest_bus_gbps: float | None = None
+    usual_bus_gbps: float | None = None
 
 
 class VolumeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What all-to-alls moved from one rank to another: bytes of so many calls."""
+    """Bytes that all-to-alls moved from one rank to another, in so many calls."""
 
     sender: int
     receiver: int

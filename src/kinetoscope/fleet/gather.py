@@ -140,7 +140,11 @@ def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
             jobs[-1].append(part)
     chosen = max(jobs, key=weight, default=[])
     others = len(parts) - len(chosen)
-    said = f"{others} traces of other jobs were left out: that of {chosen[0].facts.path} is compared" if others else ""
+    said = (
+        f"{others} traces of other jobs were left out: that of {chosen[0].facts.path} is compared"
+        if others
+        else ""
+    )
     return chosen, [said] if said else []
 
 

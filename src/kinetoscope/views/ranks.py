@@ -150,7 +150,10 @@ def _cost(found: RankVerdict) -> str:
 LOOK = {
     "clocks": [
         ("nvidia-smi -q -i {gpu} -d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
-        ("dcgmi dmon -i {gpu} -e 100,112,150,155,230", "clock, reasons to reduce it, temperature, power, Xid"),
+        (
+            "dcgmi dmon -i {gpu} -e 100,112,150,155,230",
+            "clock, reasons to reduce it, temperature, power, Xid",
+        ),
     ],
     "link": [
         ("nvidia-smi nvlink -e -i {gpu}", "errors of NVLink; between hosts: counters of the network card"),
@@ -175,7 +178,10 @@ def advice(ranks: Ranks) -> Iterable[Block]:
     if found.path and found.peer_path:
         items += [
             (f"kinetoscope report {quote(found.peer_path)}", "the same of a rank that does the same"),
-            (f"kinetoscope diff {quote(found.peer_path)} {quote(found.path)}", "what differs between the two"),
+            (
+                f"kinetoscope diff {quote(found.peer_path)} {quote(found.path)}",
+                "what differs between the two",
+            ),
         ]
     on = f"on {found.hosts[0]}: " if found.hosts else "there: "
     gpu = found.devices[0] if found.devices else 0
@@ -437,7 +443,8 @@ def _bus(row: CollectiveRow) -> Cell:
 def _slowest(row: CollectiveRow) -> Cell:
     if row.slowest_bus_gbps is None or row.slowest_ranks is None:
         return None
-    return _rate(row.slowest_bus_gbps), Text(f" ({_ranks(names.shorten(row.slowest_ranks, LISTED))})", "dim")
+    who = f"{_ranks(names.shorten(row.slowest_ranks, LISTED))}; usually {_rate(row.usual_bus_gbps)}"
+    return _rate(row.slowest_bus_gbps), Text(f" ({who})", "dim")
 
 
 def _rate(gbps: float | None) -> str:

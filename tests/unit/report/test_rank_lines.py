@@ -6,9 +6,8 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.ranks.comparison import compare
-from kinetoscope.document import IdealRow, Ranks
+from kinetoscope.document import IdealRow, Ranks, RanksListing
 from kinetoscope.document.collect.ranks import compared
-from kinetoscope.document import RanksListing
 from kinetoscope.render.blocks import Commands, Table
 from kinetoscope.render.terminal import text
 from kinetoscope.views import ranks as rank_lines
@@ -87,7 +86,9 @@ def test_the_first_sentence_names_host_device_and_rank_and_the_cost_is_said_once
 
 
 def test_of_a_stage_whose_one_rank_is_slow_the_rank_is_named() -> None:
-    assert any("Stage 1 (ranks 2-3) alone, by its rank 3, makes" in one for one in rank_lines.lines(straggler()))
+    assert any(
+        "Stage 1 (ranks 2-3) alone, by its rank 3, makes" in one for one in rank_lines.lines(straggler())
+    )
 
 
 def test_a_time_without_stragglers_is_on_the_scale_of_the_recorded_time_or_unknown() -> None:

@@ -85,6 +85,7 @@ def instances(table: pl.DataFrame, hosts: Mapping[int, str], devices: Mapping[in
     largest = pl.col("bytes").max()
     each = (
         _numbered(table)
+        .drop("host", strict=False)  # how long ranks were idle for their hosts' sake
         .join(places, on="rank", how="left", maintain_order="left")
         .with_columns(sort=pl.coalesce("group_name", "group"), is_uneven=is_uneven)
         .with_columns(size_if_even=pl.when("is_uneven").then(None).otherwise("bytes"))
@@ -108,11 +109,14 @@ def instances(table: pl.DataFrame, hosts: Mapping[int, str], devices: Mapping[in
         .sort("instance")
         .with_columns(algorithm_gbps=pl.col("bytes") / pl.col("transfer_ns").clip(1))
     )
-    members, factor = pl.col("size").cast(pl.Float64), pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64)
+    members, factor = (
+        pl.col("size").cast(pl.Float64),
+        pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64),
+    )
     bus = pl.when(factor > 0).then(factor * (members - 1) / members).otherwise(1.0)
     is_link = pl.col("hosts") == 1
     return each.with_columns(bus_gbps=pl.col("algorithm_gbps") * bus).with_columns(
-        usual_bus_gbps=pl.col("bus_gbps").median().over(LIKE),
+        usual_bus_gbps=pl.col("bus_gbps").quantile(0.5, "higher").over(LIKE),
         share_of_link=pl.when(is_link).then(pl.col("bus_gbps") * 1e9 / pl.col("link")),
     )
 

@@ -35,7 +35,9 @@ class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
     def longer(self, usual_us: Sequence[float | None]) -> float:
         """By which share its own time is longer than ``usual_us``, over the steps that it has."""
         known = [
-            (own, usual) for own, usual in zip(self.own_us, usual_us, strict=True) if own is not None and usual
+            (own, usual)
+            for own, usual in zip(self.own_us, usual_us, strict=True)
+            if own is not None and usual
         ]
         return sum(own for own, _ in known) / sum(usual for _, usual in known) - 1 if known else 0.0
 
@@ -94,7 +96,9 @@ def places(found: RankComparison) -> dict[str, dict[str, list[int]]]:
         sorts[STAGE].setdefault(str(stage), []).append(rank)
     known = found.table.filter(pl.col("group_name").is_not_null(), pl.col("size") < len(found.parts))
     groups = known.group_by("group_name", "group").agg(pl.col("rank").unique().sort(), pl.col("size").first())
-    for name, ranks, size in groups.select("group_name", "rank", "size").sort("group_name", "rank").iter_rows():
+    for name, ranks, size in (
+        groups.select("group_name", "rank", "size").sort("group_name", "rank").iter_rows()
+    ):
         if len(ranks) == size:
             for at, rank in enumerate(ranks):
                 sorts.setdefault(name, {}).setdefault(str(at), []).append(rank)

@@ -67,14 +67,14 @@ def listing(
 
 
 def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankFacts | None:
-    """A rank whose trace is here and that nobody waits for."""
+    """A rank whose trace is here, and that is not one of the slow ones."""
     others = [one for one in facts if one.rank not in verdict.ranks and Path(one.path).is_file()]
     peers = [one for one in others if one.path == verdict.peer_path] or others
     return sorted(peers, key=lambda one: (one.window_ns, one.rank))[len(peers) // 2] if peers else None
 
 
 def _findings(rank: RankFacts) -> document.FindingsListing | None:
-    """What one rank's trace says; who waits for whom is known of all ranks better than of one."""
+    """Findings of one rank's trace; who waits for whom is known of all ranks better than of one."""
     from kinetoscope.document.collect.findings import listing
 
     try:
@@ -224,9 +224,10 @@ def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[docume
     )
     slowest = (
         groups.filter(pl.len().over(LIKE) > 1)
+        .with_columns(usual_bus_gbps=pl.col("bus_gbps").quantile(0.5, "higher").over(LIKE))
         .sort("bus_gbps", pl.col("ranks").list.min(), nulls_last=True)
         .unique(LIKE, keep="first", maintain_order=True)
-        .select(*LIKE, slowest_ranks="ranks", slowest_bus_gbps="bus_gbps")
+        .select(*LIKE, "usual_bus_gbps", slowest_ranks="ranks", slowest_bus_gbps="bus_gbps")
     )
     latest = pl.col("last_rank").drop_nulls().mode().min()
     table = (
@@ -264,7 +265,7 @@ def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[docume
 def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
     table = inspected(pl.concat([pl.DataFrame(schema=INSPECTED), *logs])).head(COLLECTIVES)
     unknown = ("skew_median_ns", "skew_max_ns", "share_of_link", "uneven", "heaviest_rank", "hosts",
-               "slowest_ranks", "slowest_bus_gbps")  # fmt: skip
+               "slowest_ranks", "slowest_bus_gbps", "usual_bus_gbps")  # fmt: skip
     table = table.with_columns(pl.lit(None).alias(name) for name in unknown)
     return rows(table, document.CollectiveRow, {"group_size": "size"})
 
