@@ -234,8 +234,8 @@ def _staged(ranks: Ranks) -> str:
     of_it = ranks.verdict.ranks if ranks.verdict.stage == number and ranks.verdict.scope != "stage" else []
     by = f", by its {_ranks(names.shorten(ranks.verdict.listed, LISTED))}," if of_it else ""
     return (
-        f"Stage {number} ({_ranks(stage)}) alone{by} makes the pipeline {most:.2f} times as long; of operations, "
-        f"{OPERATIONS.get(operation, operation)} do most, {longest:.2f} times."
+        f"Stage {number} ({_ranks(stage)}) alone{by} makes the pipeline {most:.2f} times as long; "
+        f"of operations, {OPERATIONS.get(operation, operation)} do most, {longest:.2f} times."
     )
 
 

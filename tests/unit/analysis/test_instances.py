@@ -1,4 +1,4 @@
-"""Every collective with each rank's arrival and waiting, how fast it moved data, and what pairs of ranks sent."""
+"""Every collective with each rank's arrival and waiting, its bandwidth, and what pairs of ranks sent."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ SPLITS = [[10, 30, 60], [0, 50, 50], [], [20, 20, 60]]
 
 
 def test_all_to_alls_by_pair_of_ranks() -> None:
-    """Sizes of splits as bytes; what a rank keeps is none; unequal numbers and incomplete ones are left out."""
+    """What a rank keeps is none; unequal numbers of splits and incomplete collectives are left out."""
     rows = [(0, rank, sent, True) for rank, sent in enumerate([[0, 10, 20], [30, 0, 40], [5, 6, 0]])]
     rows += [(1, 0, [0, 7], False), (2, 0, [1, 2, 3, 4], True), (3, 1, None, True)]
     schema = {"instance": pl.UInt32, "rank": pl.Int32, "sent": pl.List(pl.Int64), "complete": pl.Boolean}
@@ -110,6 +110,7 @@ def test_bytes_to_each_rank_by_recorded_splits(
 
     said = {"Collective name": "all_to_allv", "dtype": "Float", "In msg nelems": 100, "Out msg nelems": 80,
             "Group size": size, "In split size": split}  # fmt: skip
-    event = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_SendRecv", "pid": 0, "tid": 7, "ts": 1, "dur": 9,
-             "args": {"device": 0, "stream": 7, **{k: v for k, v in said.items() if v is not None}}}  # fmt: skip
+    known = {key: value for key, value in said.items() if value is not None}
+    event = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_SendRecv", "pid": 0, "tid": 7, "ts": 1,
+             "dur": 9, "args": {"device": 0, "stream": 7, **known}}  # fmt: skip
     assert collectives(trace_of(event))["sent"].to_list() == [sent]

@@ -18,7 +18,7 @@ LIKE = ["sort", "size", "kind", "size_if_even", "is_uneven", "hosts"]
 
 COLUMNS: Schema = {
     "rank": TableColumn(pl.Int32, "the rank whose part in the collective this is"),
-    "instance": TableColumn(pl.Int64, "one number for the same collective on all ranks; below zero: of one alone"),
+    "instance": TableColumn(pl.Int64, "one number for a collective on all ranks; below zero: of one alone"),
     "id": TableColumn(pl.UInt32, "row of its kernel in this rank's device_events"),
     "kind": TableColumn(TEXT, "all-reduce, all-gather, reduce-scatter, all-to-all, …"),
     "group": TableColumn(TEXT, "its process group, with the first of the group's ranks"),
@@ -29,7 +29,7 @@ COLUMNS: Schema = {
     "bytes": TableColumn(pl.Int64, "of this rank's larger side"),
     "start_ns": TableColumn(pl.Int64, "when this rank's kernel began, on its own clock"),
     "end_ns": TableColumn(pl.Int64, "when it ended, on its own clock"),
-    "arrived_ns": TableColumn(pl.Int64, "its begin on the first rank's clock; null where clocks are not known"),
+    "arrived_ns": TableColumn(pl.Int64, "its begin on the first rank's clock; null where not known"),
     "left_ns": TableColumn(pl.Int64, "its end on the first rank's clock"),
     "waiting_ns": TableColumn(pl.Int64, "how long it waited for other ranks"),
     "exposed_waiting_ns": TableColumn(pl.Int64, "of that, while its device did nothing else"),
@@ -38,9 +38,9 @@ COLUMNS: Schema = {
     "last_rank": TableColumn(pl.Int32, "the rank that came last; null where clocks do not tell"),
     "skew_ns": TableColumn(pl.Int64, "from the first rank's arrival to the last one's"),
     "complete": TableColumn(pl.Boolean, "all ranks of the group are in it"),
-    "bus_gbps": TableColumn(pl.Float64, "bus bandwidth as nccl-tests count it, of the shortest transfer, GB/s"),
+    "bus_gbps": TableColumn(pl.Float64, "bus bandwidth as nccl-tests count it, GB/s, of the transfer"),
     "usual_bus_gbps": TableColumn(pl.Float64, "the median of collectives like it, in all groups of its sort"),
-    "share_of_link": TableColumn(pl.Float64, "bus bandwidth over the link's peak in one direction, on one host"),
+    "share_of_link": TableColumn(pl.Float64, "bus bandwidth over the peak of a host's links, one way"),
 }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
 
 
 def _sent() -> pl.Expr:
-    """The bytes that go to each rank: by the sizes of the splits, which may count rows, else as many to all."""
+    """The bytes that go to each rank: by the splits' sizes, which may count rows, else as many to all."""
     split, all_of_it = pl.col("split"), pl.col("sent_bytes")
     shares = split.list.eval(pl.element() / pl.element().sum())
     even = (1 / pl.col("size")).repeat_by(pl.col("size").fill_null(0))

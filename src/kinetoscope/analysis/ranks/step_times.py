@@ -86,8 +86,8 @@ def paces(found: RankComparison, groups: Sequence[Sequence[int]]) -> Paces:
 
 
 def places(found: RankComparison) -> dict[str, dict[str, list[int]]]:
-    """By sort of place (host, stage of a pipeline, name of process groups) and place the ranks there; of sorts
-    that have several places, one of which has several ranks."""
+    """By sort of place (host, stage of a pipeline, name of process groups) and place the ranks there; of
+    sorts that have several places, one of which has several ranks."""
     sorts: dict[str, dict[str, list[int]]] = {HOST: {}, STAGE: {}}
     for part in found.parts:
         if part.facts.host:

@@ -27,11 +27,8 @@ DAY_NS = 86_400 * 10**9
 
 
 def here(traces: Sequence[TraceFile]) -> Iterator[engine.Answer]:
-    for trace in traces:
-        try:
-            yield trace, mapped(trace.url, trace.rank)
-        except InputError as error:
-            yield trace, error
+    """An engine of this very process."""
+    return ((trace, engine._answered(trace)) for trace in traces)
 
 
 @pytest.fixture(autouse=True)
