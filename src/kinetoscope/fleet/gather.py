@@ -41,11 +41,13 @@ def mapped(traces: Sequence[TraceFile], store: Store, engine: Engine, job: str =
             store.keep(trace, encode(part))
         yield Mapped(trace, part, True)
     for trace, answer in engine(wanted) if wanted else ():
-        if not isinstance(answer, InputError):
-            made = decode(answer, trace.url)
-            part = placed(made, trace.host, job)
-            store.keep(trace, answer if part is made else encode(part))
-        yield Mapped(trace, answer if isinstance(answer, InputError) else part, False)
+        if isinstance(answer, InputError):
+            yield Mapped(trace, answer, False)
+            continue
+        made = decode(answer, trace.url)
+        part = placed(made, trace.host, job)
+        store.keep(trace, answer if part is made else encode(part))
+        yield Mapped(trace, part, False)
 
 
 def gather(

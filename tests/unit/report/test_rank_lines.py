@@ -72,7 +72,8 @@ def test_where_nobody_stands_out_the_time_without_lateness_is_chance_too() -> No
 
 def straggler(**changes: object) -> Ranks:
     facts = {"status": "straggler", "rank": 3, "ranks": [3], "listed": "3", "scope": "rank",
-             "cause": "clocks", "hosts": ["node2"], "devices": [1], "stage": 1, "cost_us": 900.0, "cost_share": 0.18, "steps": 4,
+             "cause": "clocks", "hosts": ["node2"], "devices": [1], "stage": 1,
+             "cost_us": 900.0, "cost_share": 0.18, "steps": 4,
              "path": "runs/rank3.json", "peer_path": "runs/rank2.json", **changes}  # fmt: skip
     return ranks(verdict=msgspec.structs.replace(NOTHING.verdict, **facts), ideal=PIPELINE)
 
