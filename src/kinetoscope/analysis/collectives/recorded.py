@@ -52,6 +52,8 @@ BUS = {kind.name: kind.bus for kind in KINDS}
 OWN = "<own>"  # in what a send or receive is like, for its rank: torch names the other end alone
 BATCHED = " + "  # between those of one batch
 SENT = '"(send|recv)"'  # in the arguments of a call
+SAID = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Process Group Ranks", "Src Rank",
+        "Dst Rank", "Seq", "In split size", "Process Group Description")  # fmt: skip
 MOST_RANKS = 1 << 20  # a header may say anything
 LONGEST = 48  # characters of a group's ranks
 
@@ -172,11 +174,9 @@ def _together(table: pl.DataFrame) -> pl.DataFrame:
 def _described(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
     ``group_name``."""
-    arguments = pl.col("collective").cast(pl.String)
-
-    def said(key: str) -> pl.Expr:
-        return arguments.str.json_path_match(f"$['{key}']")
-
+    table = table.with_columns(arguments=pl.col("collective").cast(pl.String))
+    table = table.join(_said(table["arguments"]), on="arguments", how="left", maintain_order="left")
+    said = pl.col
     name = pl.coalesce(said("Collective name"), pl.col("name").cast(pl.String))
     kind = pl.coalesce(pl.when(name.str.contains(one.pattern)).then(pl.lit(one.name)) for one in KINDS)
     element = said("dtype").str.to_lowercase().replace_strict(BYTES, default=None, return_dtype=pl.Int64)
@@ -195,7 +195,6 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     # Of sends and receives each rank counts its own.
     sequence = pl.when(semantics != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
-        arguments=arguments,
         kind=kind,
         semantics=semantics,
         sequence=sequence,
@@ -203,9 +202,23 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
         sent_bytes=counts[0] * element,
         split=said("In split size").str.extract_all(r"\d+").cast(pl.List(pl.Float64)).fill_null([]),
         signature=pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" "),
-        recorded=arguments.is_not_null(),
+        recorded=pl.col("arguments").is_not_null(),
         group_name=said("Process Group Description"),
-    )
+    ).drop(SAID)
+
+
+def _said(arguments: pl.Series) -> pl.DataFrame:
+    """By ``arguments``, the text of each of ``SAID``; null where it is not recorded. Each is decoded once."""
+    texts = arguments.unique().drop_nulls().to_list()
+    columns: dict[str, list[str | None]] = {key: [] for key in SAID}
+    for text in texts:
+        known: dict[str, object] = msgspec.json.decode(text)
+        for key, column in columns.items():
+            value = known.get(key)
+            column.append(
+                value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+            )
+    return pl.DataFrame({"arguments": texts, **columns}, dict.fromkeys(("arguments", *SAID), pl.String))
 
 
 def _group(arguments: str) -> tuple[str, int | None]:
