@@ -69,7 +69,9 @@ def drifting(ppm: dict[int, float], seconds: int = 8) -> pl.DataFrame:
     return pl.DataFrame(rows, COLLECTIVES)
 
 
-@pytest.mark.parametrize("ppm", [{0: 0.0, 1: 12.0}, {0: 14.0, 1: 0.0, 2: 0.0}, {0: 0.0, 1: -20.0, 2: 12.0, 3: 4.0}])
+@pytest.mark.parametrize(
+    "ppm", [{0: 0.0, 1: 12.0}, {0: 14.0, 1: 0.0, 2: 0.0}, {0: 0.0, 1: -20.0, 2: 12.0, 3: 4.0}]
+)
 def test_drift_is_that_against_the_first_rank(ppm: dict[int, float]) -> None:
     found = paired(drifting(ppm), None)
     assert found.table["instance"].null_count() == 0
