@@ -97,10 +97,15 @@ Broken()(torch.ones(1))
     [
         ("sys.exit(3)", 3, "sys.exit: 3"),
         pytest.param("sys.exit(0)", 0, "ok", marks=pytest.mark.slow),
-        ("os._exit(7)", 7, "os._exit: 7"),
+        pytest.param("os._exit(7)", 7, "os._exit: 7", marks=pytest.mark.slow),
         pytest.param("os.execv('/bin/true', ['true'])", 0, "os.execv: /bin/true", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, "signal: SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)", -15, "signal: SIGTERM"),
+        pytest.param(
+            "os.kill(os.getpid(), signal.SIGTERM); time.sleep(5)",
+            -15,
+            "signal: SIGTERM",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int, exit: str):

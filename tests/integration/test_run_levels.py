@@ -6,17 +6,16 @@ import re
 
 import pytest
 
+from broad import broad
 from command import kinetoscope
 from programs import Programs, Run
 from step_programs import EXPECTED, script
 
-# Of each kind the others are tried where time does not matter.
-QUICK = ("cleanrl", "sb3", "flip_test", "heun", "epochs", "wgan", "dqn", "pipeline", "replays", "twice")
+# One of each kind; the others are tried where time does not matter.
+ALWAYS = ("cleanrl", "heun", "dqn", "pipeline", "replays")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EXPECTED]
-)
+@pytest.mark.parametrize("name", broad(EXPECTED, ALWAYS))
 def test_a_step_is_what_the_author_calls_one(programs: Programs, name: str):
     expected = EXPECTED[name]
     run = programs.record(str(programs.write(script(name), f"{name}.py")))
@@ -44,10 +43,10 @@ def counted(run: Run, event: str) -> int:
 @pytest.mark.parametrize(
     ("name", "step", "event"),
     [
-        ("cleanrl", "optimizer", "Optimizer.step#Adam.step"),
+        pytest.param("cleanrl", "optimizer", "Optimizer.step#Adam.step", marks=pytest.mark.slow),
         ("wgan", "RMSprop", "Optimizer.step#RMSprop.step"),
         ("rl_games", "a2c_network", "aten::tanh"),  # by the name of an attribute
-        ("heun", "Sequential", "aten::tanh"),
+        pytest.param("heun", "Sequential", "aten::tanh", marks=pytest.mark.slow),
     ],
 )
 def test_another_step_may_be_chosen(programs: Programs, name: str, step: str, event: str):

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from broad import broad
+
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = ROOT / "tests" / "support" / "live_server.py"
 KINETOSCOPE = [sys.executable, "-m", "kinetoscope"]
@@ -103,7 +105,7 @@ def steps_in(folder: Path) -> list[str]:
     return [e["name"] for e in events if str(e.get("name")).startswith("ProfilerStep#")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", broad(KINDS, ("threads", "spawn")))
 def test_two_requests_are_two_recordings_and_answers_stay(tmp_path: Path, kind: str) -> None:
     with server(tmp_path / "plain", kind, recorded=False) as live:
         with live.connection() as connection, connection.makefile("rw") as file:
@@ -180,7 +182,7 @@ def long_request(pid: int) -> subprocess.Popen[str]:
     return asking
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None])
+@pytest.mark.parametrize("how", broad((signal.SIGTERM, signal.SIGINT, None), (signal.SIGTERM,)))
 def test_a_server_that_ends_meanwhile_keeps_what_was_recorded(
     tmp_path: Path, how: signal.Signals | None
 ) -> None:

@@ -179,11 +179,13 @@ def test_a_program_of_threads_and_forks_does_the_same_and_is_seen_to_its_end(pro
     ("end", "exit"),
     [
         ("os._exit(3)", "os._exit: 3"),
-        ("raise SystemExit(3)", "sys.exit"),
+        pytest.param("raise SystemExit(3)", "sys.exit", marks=pytest.mark.slow),
         ("raise RuntimeError('no more')", "exception: RuntimeError"),
         ("os.kill(os.getpid(), signal.SIGTERM)", "signal: SIGTERM"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "signal: SIGKILL"),
-        ("os.execv(sys.executable, [sys.executable, '-c', 'pass'])", "os.execv"),
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "signal: SIGKILL", marks=pytest.mark.slow),
+        pytest.param(
+            "os.execv(sys.executable, [sys.executable, '-c', 'pass'])", "os.execv", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_however_a_program_ends_it_is_known_what_it_did(programs: Programs, end: str, exit: str):

@@ -33,7 +33,7 @@ import sys
 from os import environ
 from kinetoscope.cli import main
 folder, *inputs = sys.argv[1:]
-for suffix in ("json", "md", "html", "txt"):
+for suffix in environ["SUFFIXES"].split():
     main(["report", *inputs, "-o", f"{folder}/report.{suffix}"])
     if len(inputs) > 1:
         ranks = inputs if environ["PYTHONHASHSEED"] == "1" else inputs[::-1]
@@ -48,11 +48,12 @@ for name, words in {
 """
 
 
-def made(folder: Path, inputs: list[Path], seed: int) -> dict[str, bytes]:
+def made(folder: Path, inputs: list[Path], seed: int, suffixes: str) -> dict[str, bytes]:
     """The files of one process, by name."""
     folder.mkdir()
     environment = {
         **os.environ, "PYTHONHASHSEED": str(seed), "POLARS_MAX_THREADS": str(seed), "KINETOSCOPE_CACHE": "0",
+        "SUFFIXES": suffixes,
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder), *map(str, inputs)], env=environment, capture_output=True
@@ -78,6 +79,7 @@ def test_a_report_is_the_same_in_two_processes(name: str, tmp_path: Path) -> Non
         for path in FIXTURES.glob(pattern):
             (inputs / path.name).write_bytes(path.read_bytes())
     files = sorted(inputs.iterdir())
-    first, second = made(tmp_path / "a", files, 1), made(tmp_path / "b", files, 2)
+    suffixes = "json md html txt" if name in SLOW else "json"  # of which the others are made
+    first, second = (made(tmp_path / folder, files, seed, suffixes) for folder, seed in (("a", 1), ("b", 2)))
     assert [file for file in first if first[file] != second[file]] == []
-    assert len(first) > 6
+    assert len(first) > 4

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from broad import broad
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.sources.run import LoadedRun
@@ -206,7 +207,7 @@ def rows(trace: Trace) -> int:
 
 
 @pytest.mark.usefixtures("cut_small")
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", broad(TRACES, TRACES[:2]))
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_a_damaged_trace_is_read_as_far_as_it_goes(kind: str, name: str, tmp_path: Path) -> None:
     mutation = MUTATIONS[kind]

@@ -8,10 +8,12 @@ import pickle
 import resource
 import struct
 import zlib
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from broad import broad
 from kinetoscope.errors import InputError, KinetoscopeError, NotATraceError, TooLargeError
 from kinetoscope.trace import container
 from kinetoscope.trace.read import read
@@ -79,6 +81,9 @@ def test_refused_content_is_also_refused_when_packed(tmp_path: Path) -> None:
         read(path)
 
 
+BEGINNINGS = (b"", b'{"traceEvents": [', b'{"traceEvents": [{"ph": "X", "name": "')
+
+
 def bomb(path: Path, start: bytes, filler: bytes, unpacked: int) -> None:
     packer = zlib.compressobj(9, wbits=31)
     block = filler * ((1 << 20) // len(filler))
@@ -89,8 +94,19 @@ def bomb(path: Path, start: bytes, filler: bytes, unpacked: int) -> None:
         file.write(packer.flush())
 
 
-@pytest.mark.parametrize("start", [b"", b'{"traceEvents": [', b'{"traceEvents": [{"ph": "X", "name": "'])
-@pytest.mark.parametrize("filler", [b" ", b"a", b'{"ph":"X"},', b"["])
+@pytest.mark.parametrize(
+    ("start", "filler"),
+    broad(
+        product(BEGINNINGS, (b" ", b"a", b'{"ph":"X"},', b"[")),
+        # What goes on as it began, and what does not.
+        (
+            (BEGINNINGS[0], b" "),
+            (BEGINNINGS[0], b"["),
+            (BEGINNINGS[1], b'{"ph":"X"},'),
+            (BEGINNINGS[2], b"a"),
+        ),
+    ),
+)
 def test_a_bomb_is_refused_quickly_and_within_memory(
     start: bytes, filler: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

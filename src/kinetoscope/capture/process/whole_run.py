@@ -366,7 +366,7 @@ class Sampler:
         self.still, self.running = NEVER, None
 
     def _watch(self, wake: _thread.LockType, ended: _thread.LockType, task: list[int]) -> None:
-        """Sample until told to end.
+        """Sample until this thread is to end.
 
         What this thread makes that the garbage collector counts, it makes while the collector is off: else
         the program's garbage could be collected, and its finalizers run, in a thread that it does not know.
