@@ -295,7 +295,7 @@ def _without_copies(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
             whole(trace.device_events["start_ns"].min()),
             whole(trace.device_events["start_ns"].max()),
         )
-        numbered = trace.rank if "distributedInfo" in trace.metadata else trace.source.path
+        numbered = trace.rank if "distributedInfo" in trace.metadata else f"trace {id(trace)}"
         other = first.setdefault((numbered, trace.source.events, began, ended), trace)
         if other is not trace:
             said.append(f"{trace.source.path} was left out: it is a copy of {other.source.path}")
