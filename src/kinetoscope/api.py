@@ -271,21 +271,22 @@ class Run(runs.LoadedRun):
         destination.write(target, baseline.render(baseline.of(self)).encode())
         return target
 
-    def export(self, path: str | Path, to: Literal["perfetto", "parquet", "speedscope"]) -> Path:
+    def export(self, path: str | Path, to: Literal["perfetto", "parquet", "csv", "speedscope"]) -> Path:
         """Write the recording for another tool, as ``kinetoscope export`` does, and give the path: a folder
         for Parquet (a file a table), else a file.
 
         Raises:
             UsageError: nothing can be written there, or it would overwrite an input.
         """
-        from kinetoscope.export import parquet
+        from kinetoscope.analysis.query import tables
+        from kinetoscope.export import tables as files
         from kinetoscope.export.write import rendered
         from kinetoscope.render import destination
 
         target = Path(path)
-        if to == "parquet":
+        if to in ("parquet", "csv"):
             destination.make_folder(target)
-            parquet.write(self, target, self.inputs)
+            files.write(tables(self), target, to, self.inputs)
         else:
             destination.write(destination.check(target, self.inputs), rendered(self, to, target))
         return target

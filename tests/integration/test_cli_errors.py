@@ -52,8 +52,18 @@ def test_a_folder_is_no_place_for_a_report(tmp_path):
 
 def test_traces_of_two_runs_are_not_one_report(tmp_path):
     trace = json.loads(gzip.decompress(SMALL.read_bytes())) | {"distributedInfo": {"rank": 0}}
-    for name in ("one.json", "other.json"):
-        (tmp_path / name).write_text(json.dumps(trace))
+    (tmp_path / "one.json").write_text(json.dumps(trace))
+    (tmp_path / "other.json").write_text(
+        json.dumps(
+            trace
+            | {
+                "traceEvents": [
+                    *trace["traceEvents"],
+                    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 1},
+                ]
+            }
+        )
+    )
     refused(kinetoscope("report", tmp_path), 3, "two traces are of rank 0", "one.json", "other.json")
 
 

@@ -64,7 +64,8 @@ export interface CollectiveRow {
   meetings: number; incomplete: number; transfer_us: number | null; waiting_us: number;
   skew_median_us: number | null; skew_max_us: number | null; last_rank: number | null; last_times: number;
   told: number; algorithm_gbps: number | null; bus_gbps: number | null; share_of_link: number | null;
-  uneven: number | null; heaviest_rank: number | null;
+  uneven: number | null; heaviest_rank: number | null; hosts: number | null; slowest_ranks: string | null;
+  slowest_bus_gbps: number | null; usual_bus_gbps: number | null;
 }
 /** A column of a table. */
 export interface Column {
@@ -384,11 +385,12 @@ export interface OwnStep {
 /** A rank, or similar ranks, in each step: medians; null where none of them recorded it. */
 export interface PaceRow {
   ranks: string; count: number; took_us: (number | null)[]; own_us: (number | null)[];
-  slowest: (number | null)[]; slowest_us: (number | null)[]; blamed_us: number[];
+  slowest: (number | null)[]; slowest_us: (number | null)[]; blamed_us: number[]; place: string;
 }
 /** How long every step took, at the median over ranks, and then rank by rank, or by groups of similar ranks, those apart that were waited for most. */
 export interface Paces {
   steps: string[]; took_us: (number | null)[]; own_us: (number | null)[]; rows: PaceRow[];
+  places: Record<string, PaceRow[]>;
 }
 /** A column of numbers of 0 or more, in ``planes`` of bytes: all lowest bytes first, then all second ones. */
 export interface PackedColumn {
@@ -448,8 +450,8 @@ export interface Ranks {
   incomparable: string; verdict: RankVerdict; clocks: ClockRow[]; collectives: CollectiveRow[];
   late: LatenessRow[]; worst: RankRow[]; spread: SpreadRow[]; alike: SimilarRanksRow[];
   ideal: IdealRow | null; longest: CollectiveInstance | null; lateness: Lateness; paces: Paces;
-  meetings: CollectiveInstance[]; ranks: RankRow[]; dumps: string[]; inspected: CollectiveRow[];
-  unread: string[];
+  volumes: VolumeRow[]; meetings: CollectiveInstance[]; ranks: RankRow[]; dumps: string[];
+  inspected: CollectiveRow[]; unread: string[];
 }
 /** Rare steps that take more than twice as long as the median one; of rounds, 1. */
 export interface RareSteps {
@@ -636,6 +638,8 @@ export interface TimingRow {
 /** A graph that ran and is not in the log. */
 export interface UnknownGraph { hash: string; device_time_us: number; launches: number; }
 export interface UnmatchedKernel { name: string; device_time_us: number; launches: number; }
+/** Bytes that all-to-alls moved from one rank to another, in so many calls. */
+export interface VolumeRow { sender: number; receiver: number; bytes: number; calls: number; }
 /** The host's measured waiting in a step: µs at the median. */
 export interface Waiting { data_us: number; sync_us: number; gc_us: number; }
 /** The whole run of one rank's process, from its start to its end. */

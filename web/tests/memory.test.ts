@@ -99,8 +99,9 @@ test("a rank is slow against the others in that step, and what is not known is n
     slowest: [2, null],
     slowest_us: [15, null],
     blamed_us: [8, 0],
+    place: "",
   };
-  const paces = { steps: ["a", "b"], took_us: [10, 10], own_us: [10, 10], rows: [row] };
+  const paces = { steps: ["a", "b"], took_us: [10, 10], own_us: [10, 10], rows: [row], places: {} };
   assert.equal(excess(paces, row, "took", 0), 0.2);
   assert.equal(excess(paces, row, "own", 0), -0.5);
   assert.equal(excess(paces, row, "own", 0, true), 0.5);

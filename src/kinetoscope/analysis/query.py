@@ -7,6 +7,7 @@ import re
 import polars as pl
 
 from kinetoscope.analysis import bounded
+from kinetoscope.analysis.collectives import instances
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import LoadedRun
@@ -46,7 +47,7 @@ UNKNOWN = re.compile(
 TABLES: dict[str, Schema] = {
     name: _shown(RANK | columns | (WORK if name == "device_events" else {}))
     for name, columns in schema.TABLES.items()
-}
+} | {"collectives": _shown(instances.COLUMNS)}
 
 
 def tables(run: LoadedRun) -> dict[str, pl.LazyFrame]:
@@ -58,6 +59,8 @@ def tables(run: LoadedRun) -> dict[str, pl.LazyFrame]:
         for name in schema.TABLES
     }
     frames["device_events"] = _resolved(work_of_all(run).lazy(), frames)
+    columns = {name: column.dtype for name, column in TABLES["collectives"].items()}
+    frames["collectives"] = pl.defer(lambda: instances.of_run(run), schema=columns)
     return {
         name: frame.select(pl.col(column).cast(kind.dtype) for column, kind in TABLES[name].items())
         for name, frame in frames.items()

@@ -8,15 +8,19 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from polars import LazyFrame
 
 
 def report_many(
     inputs: Sequence[str],
     output: Path | None,
     engine: str,
-    parts: Path | None,
+    parts: str | None,
     *,
     every: bool,
     as_json: bool = False,
@@ -71,6 +75,30 @@ def report_many(
         show(ranks.blocks(document), standard_output())
         return
     _options.write(output, render(ranks.view(document, lambda: page.render_ranks(document))).encode())
+
+
+def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:
+    """Every collective of the ranks whose parts are in ``inputs``; None where no parts are.
+
+    Raises:
+        InputError: none of the parts can be read.
+    """
+    from kinetoscope.sources.paths import Found, find, may_be_many
+
+    found = find(inputs) if any(map(may_be_many, inputs)) else Found()
+    if not found.parts:
+        return None
+    from kinetoscope.analysis.collectives.instances import by_rank
+    from kinetoscope.analysis.ranks.comparison import compare
+    from kinetoscope.fleet.engine import local
+    from kinetoscope.fleet.gather import gather
+    from kinetoscope.fleet.store import Store
+
+    with ExitStack() as stack:
+        chosen, _ = gather(found, Store(_kept(stack)), local, _shown)
+    facts = [part.facts for part in chosen]
+    hosts, devices = {one.rank: one.host for one in facts}, {one.rank: one.device for one in facts}
+    return {"collectives": by_rank(compare(chosen).table, hosts, devices).lazy()}
 
 
 def _kept(stack: ExitStack) -> Path:

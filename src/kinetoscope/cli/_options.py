@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,6 +40,18 @@ def output(parser: argparse.ArgumentParser, what: str, metavar: str = "FILE", **
     """Where a result is written: one file or folder."""
     names = ("-o", "--output", "--out")
     parser.add_argument(*names, dest="output", type=Path, metavar=metavar, help=what, **settings)
+
+
+def parts(parser: argparse.ArgumentParser, **settings: Any) -> None:
+    """Where parts of traces are kept: a folder or a bucket."""
+    what = "keep there what is kept of each trace (some 10 KB); `report` of it needs no traces then"
+    parser.add_argument("--parts", metavar="DIR|URL", help=what, **settings)
+
+
+def engine(parser: argparse.ArgumentParser, known: Sequence[str], note: str = "") -> None:
+    """Who reads many traces."""
+    what = f"who reads the traces, each by itself: this machine's cores, or a cluster's by Ray{note}"
+    parser.add_argument("--engine", choices=known, default=known[0], help=what)
 
 
 def write(file: Path, content: bytes) -> None:

@@ -13,7 +13,8 @@ formats:
   perfetto     for https://ui.perfetto.dev, with counters of device memory; PATH is a file: .pftrace is
                Perfetto's own format, anything else Chrome JSON, with .gz compressed
   speedscope   JSON for https://www.speedscope.app; PATH is a file, with .gz compressed
-  parquet      one file a table (see `kinetoscope query --tables`); PATH is a folder
+  parquet, csv one file a table (see `kinetoscope query --tables`); PATH is a folder. Of the parts of many
+               ranks (`kinetoscope map`) one table: every collective with each rank's arrival and waiting
 
 A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/memory_viz reads, as it is.
 """
@@ -22,7 +23,7 @@ A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/m
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser)
-    parser.add_argument("--to", required=True, choices=("perfetto", "parquet", "speedscope"))
+    parser.add_argument("--to", required=True, choices=("perfetto", "parquet", "csv", "speedscope"))
     _options.output(parser, "where to write it", metavar="PATH", required=True)
 
 
@@ -31,11 +32,14 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.render import destination
 
     output: Path = arguments.output
-    if arguments.to == "parquet":
+    if arguments.to in ("parquet", "csv"):
         destination.make_folder(output)
-        from kinetoscope.export import parquet
+        from kinetoscope.analysis.query import tables
+        from kinetoscope.cli._many import collectives
+        from kinetoscope.export.tables import write
 
-        written = parquet.write(load_shown(arguments.inputs), output, arguments.inputs)
+        frames = collectives(arguments.inputs) or tables(load_shown(arguments.inputs))
+        written = write(frames, output, arguments.to, arguments.inputs)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)

@@ -29,19 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.output(parser, "write a file instead; its suffix is the format: .html .json .md .txt .sarif")
     _options.as_json(parser, ": the report, numbers not rounded")
-    parser.add_argument(
-        "--engine",
-        choices=("auto", "local", "ray"),
-        default="auto",
-        help="compare the ranks alone, each trace read by a worker: on this machine's cores, or by Ray "
-        "(auto: where there are more than 16 traces, or they lie in a bucket)",
+    _options.engine(
+        parser,
+        ("auto", "local", "ray"),
+        "; the ranks alone are compared then (auto: where there are more than 16 traces, or in a bucket)",
     )
-    parser.add_argument(
-        "--parts",
-        type=Path,
-        metavar="DIR",
-        help="keep there what is kept of each trace for that (some 10 KB); `report DIR` needs no traces then",
-    )
+    _options.parts(parser)
     _options.flag(parser, "--every-rank", "with a row for every rank")
     parser.add_argument(
         "-v",

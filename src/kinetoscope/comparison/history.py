@@ -103,6 +103,18 @@ def _row(name: str, run: LoadedRun) -> HistoryRow:
     )
 
 
+def _created(run: LoadedRun) -> str:
+    """When it was recorded (ISO 8601): by the manifest, or else by the clock that a trace counts from."""
+    if run.manifest is not None and run.manifest.created:
+        return run.manifest.created
+    trace = next(iter(run.traces), None)
+    base = trace.metadata.get(BASE) if trace is not None else None
+    if trace is None or not isinstance(base, int) or trace.host_events.is_empty():
+        return ""
+    began = datetime.fromtimestamp((base + trace.host_events["start_ns"][0]) / 1e9, timezone.utc)
+    return began.isoformat(timespec="seconds")
+
+
 def _named(known: Sequence[tuple[HistoryRow, LoadedRun]]) -> list[tuple[HistoryRow, LoadedRun]]:
     """The rows, where traces of several programs do not name them, with a program each."""
     known = sorted(known, key=lambda pair: (pair[0].created, pair[0].name))
@@ -115,18 +127,6 @@ def _named(known: Sequence[tuple[HistoryRow, LoadedRun]]) -> list[tuple[HistoryR
     return [
         (msgspec.structs.replace(row, program=programs.get(id(run), row.program)), run) for row, run in known
     ]
-
-
-def _created(run: LoadedRun) -> str:
-    """When it was recorded (ISO 8601): by the manifest, or else by the clock that a trace counts from."""
-    if run.manifest is not None and run.manifest.created:
-        return run.manifest.created
-    trace = next(iter(run.traces), None)
-    base = trace.metadata.get(BASE) if trace is not None else None
-    if trace is None or not isinstance(base, int) or trace.host_events.is_empty():
-        return ""
-    began = datetime.fromtimestamp((base + trace.host_events["start_ns"][0]) / 1e9, timezone.utc)
-    return began.isoformat(timespec="seconds")
 
 
 def _series(rows: Sequence[HistoryRow]) -> list[list[int]]:

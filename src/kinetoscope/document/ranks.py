@@ -10,6 +10,7 @@ from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
 from kinetoscope.analysis.ranks.step_times import Paces as Paces
 from kinetoscope.analysis.ranks.verdict import RankVerdict as RankVerdict
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
+from kinetoscope.document.findings import FindingsListing
 
 
 class ClockRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,22 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     share_of_link: float | None = None
     uneven: float | None = None
     heaviest_rank: int | None = None
+    hosts: int | None = None
+    """On how many hosts the ranks of one group are; null where that is not known."""
+    slowest_ranks: str | None = None
+    """Of several groups the one whose transfers are slowest; ``slowest_bus_gbps`` is its own bus bandwidth,
+    ``usual_bus_gbps`` the median group's."""
+    slowest_bus_gbps: float | None = None
+    usual_bus_gbps: float | None = None
+
+
+class VolumeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that all-to-alls moved from one rank to another, in so many calls."""
+
+    sender: int
+    receiver: int
+    bytes: int
+    calls: int
 
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +174,8 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     """The collective that was waited in most."""
     lateness: Lateness
     paces: Paces
+    volumes: list[VolumeRow] = []
+    """Of all-to-alls, the most first; of very many pairs those with most."""
     meetings: list[CollectiveInstance] = []
     """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
     ranks: list[RankRow] = []
@@ -169,11 +188,14 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of ``report`` for many ranks: the comparison alone."""
+    """The document of ``report`` for many ranks: the comparison, and the findings of one rank's trace, where
+    it is here: of one that does the same as the slow one, else of the one whose window is the median."""
 
     kinetoscope: str
     events: int
     bytes: int
     devices: dict[str, int]
     ranks: Ranks
+    findings: FindingsListing | None = None
+    findings_rank: int | None = None
     schema: str = "kinetoscope.ranks/1"

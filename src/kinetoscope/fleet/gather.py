@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
 
 from kinetoscope.analysis.ranks.parts import RankPart, placed, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
-from kinetoscope.fleet.store import LARGEST, Store, decode
-from kinetoscope.recording import plain_file
+from kinetoscope.fleet.store import Store, content, decode, encode
 from kinetoscope.sources.numbering import latest_window
-from kinetoscope.sources.paths import Found, TraceFile, file_system, is_remote
+from kinetoscope.sources.paths import Found, TraceFile
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
+# Recordings of one job begin together, but for the clocks of its hosts; further apart they are of two.
+APART_NS = 3600 * 10**9
+
+
+class Mapped(NamedTuple):
+    """A trace with its part, or with what is wrong with it; ``was_kept``: it had been mapped before."""
+
+    trace: TraceFile
+    part: RankPart | InputError
+    was_kept: bool
+
+
+def mapped(traces: Sequence[TraceFile], store: Store, engine: Engine, job: str = "") -> Iterator[Mapped]:
+    """The traces with their parts, those that were kept first; the others are stored as they come, so that
+    interrupted work continues where it stopped."""
+    wanted: list[TraceFile] = []
+    for trace in traces:
+        if (kept := store.recall(trace)) is None:
+            wanted.append(trace)
+            continue
+        part = placed(kept, trace.host, job)
+        if part is not kept:
+            store.keep(trace, encode(part))
+        yield Mapped(trace, part, True)
+    for trace, answer in engine(wanted) if wanted else ():
+        if isinstance(answer, InputError):
+            yield Mapped(trace, answer, False)
+            continue
+        made = decode(answer, trace.url)
+        part = placed(made, trace.host, job)
+        store.keep(trace, answer if part is made else encode(part))
+        yield Mapped(trace, part, False)
 
 
 def gather(
@@ -24,30 +55,18 @@ def gather(
 ) -> tuple[list[RankPart], list[str]]:
     """One part a rank, and sentences on what is not among them.
 
-    Parts are stored as they come, so that interrupted work continues where it stopped.
-
     Args:
         progress: called with how many traces are done, and how many there are.
 
     Raises:
         InputError: nothing at all can be read; the message says why of the first.
     """
-    parts, failures = readable(lambda url: decode(_bytes(url), url), found.parts)
-    wanted: list[TraceFile] = []
-    for trace in found.traces:
-        kept = store.recall(trace)
-        if kept is None:
-            wanted.append(trace)
+    parts, failures = readable(lambda url: decode(content(url), url), found.parts)
+    for done, one in enumerate(mapped(found.traces, store, engine), 1):
+        if isinstance(one.part, InputError):
+            failures.append(one.part)
         else:
-            parts.append(placed(kept, trace.host))
-    done = len(found.traces) - len(wanted)
-    for trace, answer in engine(wanted) if wanted else ():
-        done += 1
-        if isinstance(answer, InputError):
-            failures.append(answer)
-        else:
-            store.keep(trace, answer)
-            parts.append(placed(decode(answer, trace.url), trace.host))
+            parts.append(one.part)
         if progress is not None:
             progress(done, len(found.traces))
     if not parts and (failures or not (found.dumps or found.logs)):
@@ -72,25 +91,20 @@ def _attempted(read: Callable[[str], T], name: str) -> T | InputError:
         return error
 
 
-def _bytes(url: str) -> bytes:
-    if not is_remote(url):
-        try:
-            return plain_file.content(Path(url), LARGEST)
-        except OSError as error:
-            raise InputError(f"it cannot be read: {error.strerror or error}", where=url) from error
-    system, path = file_system(url)
-    return system.cat_file(path)
-
-
 def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
-    """One part of each rank: of several windows the last that most ranks have, of a repeated rank the first
-    trace. Parts without a rank take the ranks that the others leave free.
+    """One part of each rank: of several jobs and windows the last that most ranks have, of a repeated rank
+    the first trace. Parts without a rank take the ranks that the others leave free.
     """
+    parts, remarks = one_job(parts)
     ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
     windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]
     latest = latest_window(windows)
     found: dict[int, RankPart] = {}
-    remarks: list[str] = []
+    others = sum(window != latest for _, window in windows) if latest is not None else 0
+    if others:
+        remarks.append(
+            f"{others} traces of other windows were left out: the one that begins with {latest} is compared"
+        )
     for part, (rank, window) in zip(ordered, windows, strict=True):
         if latest is not None and window != latest:
             continue
@@ -98,12 +112,42 @@ def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
             remarks.append(f"{part.facts.path} was left out: {found[rank].facts.path} is of rank {rank} too")
         else:
             found[rank] = part
-    others = sum(window != latest for _, window in windows) if latest is not None else 0
-    if others:
-        remarks.append(
-            f"{others} traces of other windows were left out: the one that begins with {latest} is compared"
-        )
     return [found[rank] for rank in sorted(found)], remarks
+
+
+def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
+    """The parts of the job that most ranks are of, the last of such; and a sentence on the others.
+
+    Jobs have different names (``map --job``), numbers of ranks, or begin more than ``APART_NS`` apart.
+    """
+    worlds: dict[str, set[int]] = {}
+    for part in parts:
+        worlds.setdefault(part.facts.job, set()).update([part.facts.world] if part.facts.world else [])
+
+    def named(part: RankPart) -> tuple[str, int]:
+        known = worlds[part.facts.job]
+        return part.facts.job, part.facts.world or (min(known) if len(known) == 1 else 0)
+
+    def weight(own: Sequence[RankPart]) -> tuple[int, int]:
+        return len({part.facts.rank for part in own}), max(part.facts.began_ns for part in own)
+
+    jobs: list[list[RankPart]] = []
+    ordered = sorted(parts, key=lambda part: (*named(part), part.facts.began_ns, part.facts.path))
+    for _, of_name in groupby(ordered, named):
+        before = None
+        for part in of_name:
+            if before is None or (before and part.facts.began_ns - before > APART_NS):
+                jobs.append([])
+            before = part.facts.began_ns
+            jobs[-1].append(part)
+    chosen = max(jobs, key=weight, default=[])
+    others = len(parts) - len(chosen)
+    said = (
+        f"{others} traces of other jobs were left out: that of {chosen[0].facts.path} is compared"
+        if others
+        else ""
+    )
+    return chosen, [said] if said else []
 
 
 def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:

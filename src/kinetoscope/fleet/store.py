@@ -25,9 +25,9 @@ from kinetoscope.analysis.ranks.parts import (
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.manifest import write_whole
-from kinetoscope.sources.paths import PART, TraceFile
+from kinetoscope.sources.paths import PART, TraceFile, file_system, is_remote
 
-FORMAT = 5
+FORMAT = 6
 LARGEST = 1 << 30  # bytes of a part, and of its tables unpacked
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
 _TABLES = {
@@ -97,33 +97,68 @@ def _packed(table: pl.DataFrame) -> bytes:
 
 
 class Store:
-    """Parts in a folder, by the trace they are of and this version of what makes them."""
+    """Parts in a folder or a bucket, by the trace they are of and this version of what makes them.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+    Raises:
+        InputError: the folder cannot be made, or the bucket cannot be reached.
+        MissingDependencyError: a bucket needs a library that is not installed.
+    """
 
-    def path(self, trace: TraceFile) -> Path:
+    def __init__(self, place: Path | str) -> None:
+        self._place = str(place)
+        self._is_remote = is_remote(self._place)
+        if self._is_remote:
+            with file_system(self._place):
+                return
+        try:
+            Path(place).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"parts cannot be kept there: {error.strerror or error}", where=self._place
+            ) from error
+
+    def path(self, trace: TraceFile) -> str:
         key = f"{trace.url} {trace.rank} {trace.mark} {__version__} {FORMAT}"
         digest = hashlib.blake2b(os.fsencode(key), digest_size=10).hexdigest()
         rank = "" if trace.rank is None else f"rank{trace.rank}-"
-        return self._folder / f"{rank}{digest}{PART}"
+        return f"{self._place.rstrip('/')}/{rank}{digest}{PART}"
 
     def recall(self, trace: TraceFile) -> RankPart | None:
         """The part of this very file, if it was kept."""
         path = self.path(trace)
         try:
-            found = decode(plain_file.content(path, LARGEST), str(path))
-            os.utime(path)
+            found = decode(content(path), path)
+            if not self._is_remote:
+                os.utime(path)
         except (OSError, InputError):
             return None
         return found
 
     def keep(self, trace: TraceFile, data: bytes) -> None:
-        write_whole(self.path(trace), data)
+        """Write a part, all of it or nothing."""
+        if not self._is_remote:
+            write_whole(Path(self.path(trace)), data)
+            return
+        with file_system(self.path(trace)) as (system, path):
+            system.pipe_file(path, data)
 
     def forget_unused(self) -> None:
-        """Remove parts that were not used for a month."""
-        for path in self._folder.glob(f"*{PART}"):
+        """Remove parts that were not used for a month, from a folder."""
+        for path in Path(self._place).glob(f"*{PART}"):
             if path.stat().st_mtime < time.time() - _UNUSED_S:
                 path.unlink(missing_ok=True)
+
+
+def content(url: str) -> bytes:
+    """The bytes of a part, wherever it is.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if is_remote(url):
+        with file_system(url) as (system, path):
+            return system.cat_file(path)
+    try:
+        return plain_file.content(Path(url), LARGEST)
+    except OSError as error:
+        raise InputError(f"it cannot be read: {error.strerror or error}", where=url) from error

@@ -29,10 +29,10 @@ def mapped(url: str, rank: int | None) -> bytes:
     """
     if not is_remote(url):
         return _mapped(url, url, rank)
-    system, path = file_system(url)
     with tempfile.TemporaryDirectory() as folder:
-        local = str(Path(folder) / path.rpartition("/")[2])
-        system.get_file(path, local)
+        with file_system(url) as (system, path):
+            local = str(Path(folder) / path.rpartition("/")[2])
+            system.get_file(path, local)
         return _mapped(local, url, rank)
 
 

@@ -139,35 +139,56 @@ def _file(path: Path, rank: int | None = None) -> TraceFile:
 
 
 def _remote(url: str) -> Iterator[TraceFile]:
-    system, root = file_system(url)
-    names = system.glob(root) if glob.has_magic(root) else system.find(root)
-    for name in sorted(names, key=natural):
-        about = system.info(name)
-        mark = "-".join(
-            str(about.get(key, "")) for key in ("size", "ETag", "mtime", "created", "LastModified")
-        )
-        yield TraceFile(system.unstrip_protocol(name), rank_in(name.rpartition("/")[2]), mark)
+    with file_system(url) as (system, root):
+        names = system.glob(root) if glob.has_magic(root) else system.find(root)
+        if not names:
+            raise InputError("nothing is there", where=url, hint="check the bucket's name and the path in it")
+        for name in sorted(names, key=natural):
+            about = system.info(name)
+            mark = "-".join(
+                str(about.get(key, "")) for key in ("size", "ETag", "mtime", "created", "LastModified")
+            )
+            yield TraceFile(system.unstrip_protocol(name), rank_in(name.rpartition("/")[2]), mark)
 
 
-def file_system(url: str) -> tuple[Any, str]:
+DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+
+
+@contextmanager
+def file_system(url: str) -> Generator[tuple[Any, str], None, None]:
     """fsspec's file system of a URL, and the path in it. It has no types, and is not installed everywhere.
 
     Raises:
-        MissingDependencyError: fsspec, or what it needs for this protocol, is not installed.
+        MissingDependencyError: fsspec, or its driver of this protocol, is not installed.
+        InputError: the place cannot be reached, whatever the driver raised in the ``with`` block.
     """
+    protocol = url.partition("://")[0]
     try:
         import fsspec
 
-        system: Any = fsspec.core.url_to_fs(url)
+        system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
+        missing = [] if "fsspec" in sys.modules else ["'kinetoscope[remote]'"]
         raise MissingDependencyError(
-            f"reading {url.partition('://')[0]}:// needs a library that is not installed",
+            f"{protocol}:// needs a library that is not installed: {error}",
             where=url,
-            hint=f"pip install 'kinetoscope[remote]' ({error})",
+            hint=f"pip install {' '.join([*missing, DRIVERS.get(protocol, '')]).strip()}",
         ) from error
     except ValueError as error:
         raise InputError(f"no such kind of place: {error}", where=url) from error
-    return system[0], str(system[1])
+    try:
+        yield system, str(path)
+    except InputError:
+        raise
+    except Exception as error:  # each driver has its own
+        is_absent = isinstance(error, FileNotFoundError)
+        raise InputError(
+            "the bucket or the file in it does not exist"
+            if is_absent
+            else f"it cannot be reached: {type(error).__name__}: {error}",
+            where=url,
+            hint="check the name" if is_absent else "check the network, and the credentials of its driver",
+        ) from error
 
 
 NAME = "standard-input"

@@ -24,7 +24,7 @@ from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import distinct, latest_window, natural
-from kinetoscope.sources.paths import TRACE_FILE, find, recordings_in, standard_input
+from kinetoscope.sources.paths import TRACE_FILE, find, is_remote, recordings_in, standard_input
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
 
@@ -128,6 +128,13 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> LoadedRun:
     Raises:
         InputError: an input cannot be used; the message says why.
     """
+    for one in map(str, inputs):
+        if is_remote(one):
+            raise InputError(
+                "a bucket is read by `report` and `map` alone",
+                where=one,
+                hint="copy the traces here, or compare the ranks with kinetoscope report",
+            )
     with ExitStack() as spooled:
         given = [spooled.enter_context(standard_input()) if str(one) == "-" else one for one in inputs]
         return replace(_load(given, progress), inputs=tuple(map(str, inputs)))
@@ -218,6 +225,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
 
     traces, of_captures = _without_captures(traces, of_captures)
     traces, front_ends = _without_front_ends(traces)
+    traces, repeated = _without_copies(traces)
     traces, earlier = _latest(traces)
     ranks = distinct([*recorded, *traces], recorded)
     return LoadedRun(
@@ -230,7 +238,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *front_ends, *earlier),
+        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier),
         tuple(light),
         tuple(memory),
         tuple(timelines),
@@ -290,6 +298,20 @@ def _without_front_ends(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
         for trace in fronts
     ]
     return [trace for trace in traces if trace not in fronts], said
+
+
+def _without_copies(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces without copies of others, and a sentence on each: they are of one rank, with the same events
+    from the same moment on."""
+    first: dict[tuple[object, ...], Trace] = {}
+    said: list[str] = []
+    for trace in traces:
+        starts = trace.device_events["start_ns"]
+        numbered = trace.rank if "distributedInfo" in trace.metadata else f"trace {id(trace)}"
+        other = first.setdefault((numbered, trace.source.events, starts.min(), starts.max()), trace)
+        if other is not trace:
+            said.append(f"{trace.source.path} was left out: it is a copy of {other.source.path}")
+    return list(first.values()), said
 
 
 def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:

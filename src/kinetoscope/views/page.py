@@ -331,6 +331,7 @@ def render_ranks(listing: RanksListing) -> str:
         title=ranks.title(listing),
         headline=numbers.together(ranks.verdict(listing.ranks)),
     )
+    words.blocks["ranks"] += ranks.findings_of_one(listing)
     return _page(report, words)
 
 

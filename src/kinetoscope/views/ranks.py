@@ -8,6 +8,8 @@ from itertools import pairwise
 from shlex import quote
 from statistics import median
 
+from msgspec import structs
+
 from kinetoscope import numbers
 from kinetoscope.document import (
     CollectiveRow,
@@ -31,14 +33,22 @@ from kinetoscope.render.blocks import (
     Text,
     field,
     line,
+    rest,
     table,
 )
 from kinetoscope.render.formats import Extent, View
+from kinetoscope.views import findings
 
 ROWS = 8
 HOSTS, LISTED = 3, 24  # hosts, and characters of ranks, that a sentence names
 STAGES, WORKERS = 16, 3
+PAIRS = 8  # of ranks, between which all-to-alls moved most
+AMONG = 3  # slowest places of each sort
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
+ROUGH = 0.05  # an error of the replay above which it tells no time
+MORE = 1.25  # times what the named ranks cost: what all lateness costs is not said below that
+FINDINGS = 3  # of the rank whose trace was looked at
+UNREAD = 3  # sentences on what was left out
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
               "forward transfer": "sending forward", "backward transfer": "sending backward",
               "exchange": "sending in both directions at once"}  # fmt: skip
@@ -138,14 +148,22 @@ def _cost(found: RankVerdict) -> str:
 
 # By the cause: what to look at; {gpu} is the device there.
 LOOK = {
-    "clocks": ("nvidia-smi -q -i {gpu} -d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
-    "link": (
-        "nvidia-smi nvlink -e -i {gpu}",
-        "errors of its links; between hosts: counters of the network card",
-    ),
-    "data loader": ("iostat -x 1", "whether its disk or network file system is slower"),
-    "host": ("mpstat -P ALL 1", "whether other programs take its CPU, or its cores' clocks are reduced"),
+    "clocks": [
+        ("nvidia-smi -q -i {gpu} -d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
+        (
+            "dcgmi dmon -i {gpu} -e 100,112,150,155,230",
+            "clock, reasons to reduce it, temperature, power, Xid",
+        ),
+    ],
+    "link": [
+        ("nvidia-smi nvlink -e -i {gpu}", "errors of NVLink; between hosts: counters of the network card"),
+        ("dcgmi dmon -i {gpu} -e 202,409", "repeated transfers of PCIe, checksum errors of NVLink"),
+    ],
+    "data loader": [("iostat -x 1", "whether its disk or network file system is slower")],
+    "host": [("mpstat -P ALL 1", "whether other programs take its CPU, or its cores' clocks are reduced")],
 }
+# Causes that lie in the machine: another run there would be as slow.
+OF_THE_HOST = {"clocks", "link", "host", "data loader"}
 
 
 def advice(ranks: Ranks) -> Iterable[Block]:
@@ -154,17 +172,24 @@ def advice(ranks: Ranks) -> Iterable[Block]:
     if found.status not in ("straggler", "link"):
         return
     items: list[tuple[str, str]] = []
+    if found.path:
+        slow = found.rank if found.rank is not None else found.ranks[0]
+        items.append((f"kinetoscope report {quote(found.path)}", f"all about rank {slow}"))
     if found.path and found.peer_path:
-        items.append(
+        items += [
+            (f"kinetoscope report {quote(found.peer_path)}", "the same of a rank that does the same"),
             (
                 f"kinetoscope diff {quote(found.peer_path)} {quote(found.path)}",
-                "a rank like it against the slow one",
-            )
-        )
-    if found.cause in LOOK:
-        command, shows = LOOK[found.cause]
-        on = f"on {found.hosts[0]}: " if found.hosts else "there: "
-        items.append((command.format(gpu=found.devices[0] if found.devices else 0), on + shows))
+                "what differs between the two",
+            ),
+        ]
+    on = f"on {found.hosts[0]}: " if found.hosts else "there: "
+    gpu = found.devices[0] if found.devices else 0
+    items += [(command.format(gpu=gpu), on + shows) for command, shows in LOOK.get(found.cause or "", ())]
+    if found.cause in OF_THE_HOST:
+        for host in found.hosts[:1]:
+            command = f"scontrol update nodename={quote(host)} state=drain reason=slow"
+            items.append((command, f"if it stays so; in Kubernetes: kubectl cordon {quote(host)}"))
     if items:
         yield Heading("Next", level=3)
         yield Commands(tuple(items))
@@ -174,11 +199,20 @@ def _ideal(ranks: Ranks) -> str:
     found = ranks.ideal
     if found is None or found.slowdown < 1.005:
         return ""
-    less = numbers.percent(1 - 1 / found.slowdown)
+    if abs(found.error) > ROUGH:
+        return (
+            f"What the run would take without stragglers is not known well: replayed as it was recorded, "
+            f"it takes {found.error:+.1%} of its time."
+        )
+    share = 1 - 1 / found.slowdown
+    # Those that are named are most of it, and what they cost stands above.
+    if ranks.verdict.cost_share is not None and share < MORE * ranks.verdict.cost_share:
+        return f"That cost is by a replay of the run, which misses the recorded time by {found.error:+.1%}."
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
     text = (
-        f"Without stragglers {numbers.time(found.recorded_us)} between {what} "
-        f"would be {numbers.time(found.ideal_us)}, {less} less (replayed to {found.error:+.1%})"
+        f"Without stragglers {numbers.time(found.recorded_us)} between {what} would be "
+        f"{numbers.time(found.recorded_us / found.slowdown)}, {numbers.percent(share)} less "
+        f"(replayed to {found.error:+.1%})"
     )
     if ranks.verdict.status == "even":
         return f"{text}: if no rank was ever late, by chance either."
@@ -197,9 +231,11 @@ def _staged(ranks: Ranks) -> str:
     operation, longest = max(found.by_operation.items(), key=lambda one: one[1])
     if max(most, longest) < NOTABLE:
         return "No stage and no sort of operation makes its steps longer than the others do."
+    of_it = ranks.verdict.ranks if ranks.verdict.stage == number and ranks.verdict.scope != "stage" else []
+    by = f", by its {_ranks(names.shorten(ranks.verdict.listed, LISTED))}," if of_it else ""
     return (
-        f"Stage {number} (rank {stage}) alone makes the pipeline {most:.2f} times as long; of operations, "
-        f"{OPERATIONS.get(operation, operation)} do most, {longest:.2f} times."
+        f"Stage {number} ({_ranks(stage)}) alone{by} makes the pipeline {most:.2f} times as long; "
+        f"of operations, {OPERATIONS.get(operation, operation)} do most, {longest:.2f} times."
     )
 
 
@@ -230,6 +266,16 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
         )
     yield from _collectives("Collectives", ranks.collectives, most)
     yield from _collectives("Collectives, inspected", ranks.inspected, most)
+    if ranks.volumes:
+        yield Heading("All-to-alls", "bytes from one rank to another, all calls; the pairs with most", 3)
+        yield table(
+            ranks.volumes,
+            field("from rank", "number", lambda row: str(row.sender)),
+            field("to rank", "number", lambda row: str(row.receiver)),
+            field("moved", "bytes", "bytes"),
+            field("calls", "count", "calls"),
+            most=min(most or PAIRS, PAIRS),
+        )
     yield from _slowdowns(ranks)
     if ranks.count > 2:
         yield Heading("Over ranks", "shares of each rank's window, and whose the extremes are", 3)
@@ -256,6 +302,7 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
             field("others waited", "time", "blamed_us", only="page"),
             most=most,
         )
+    yield from _places(ranks)
     if shown := ranks.ranks or ranks.worst:
         title = "Ranks" if ranks.ranks else "Ranks that others wait for most"
         yield Heading(title, "of each rank's own window", 3)
@@ -283,6 +330,23 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
             field("residual", "time", "residual_us"),
             most=most,
         )
+
+
+def _places(ranks: Ranks) -> Iterable[Block]:
+    """Hosts, stages and places in process groups: how much longer their ranks' own time of a step is."""
+    usual = ranks.paces.own_us
+    each = [(sort, row) for sort, rows in ranks.paces.places.items() for row in rows[:AMONG]]
+    if not each:
+        return
+    yield Heading("Ranks by place", "own time of a step, without waiting, against the median of all ranks", 3)
+    yield table(
+        each,
+        field("", "text", lambda one: names.shorten(one[0], 24)),
+        field("place", "text", lambda one: names.shorten(one[1].place, 24)),
+        field("ranks", "name", lambda one: names.shorten(one[1].ranks, LISTED)),
+        field("own time", "text", lambda one: f"{one[1].longer(usual):+.1%}"),
+        field("others waited", "time", lambda one: sum(one[1].blamed_us)),
+    )
 
 
 def _range_bar(rows: Sequence[SpreadRow], row: SpreadRow) -> tuple[Segment, ...]:
@@ -340,6 +404,8 @@ def _collectives(title: str, listed: Sequence[CollectiveRow], most: int) -> Iter
         field("last", "number", _last),
         field("GB/s", "number", lambda row: _rate(row.algorithm_gbps)),
         field("bus", "number", _bus),
+        field("hosts", "number", lambda row: None if row.hosts is None else str(row.hosts), only="page"),
+        field("slowest group's bus", "number", _slowest, only="page"),
         most=most,
     )
 
@@ -372,6 +438,13 @@ def _bus(row: CollectiveRow) -> Cell:
     if row.share_of_link is None:
         return _rate(row.bus_gbps)
     return _rate(row.bus_gbps), Text(f" ({numbers.percent(row.share_of_link)} of the link)", "dim")
+
+
+def _slowest(row: CollectiveRow) -> Cell:
+    if row.slowest_bus_gbps is None or row.slowest_ranks is None:
+        return None
+    who = f"{_ranks(names.shorten(row.slowest_ranks, LISTED))}; usually {_rate(row.usual_bus_gbps)}"
+    return _rate(row.slowest_bus_gbps), Text(f" ({who})", "dim")
 
 
 def _rate(gbps: float | None) -> str:
@@ -408,7 +481,22 @@ def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
         Only("screen", line(heading, style="dim")),
         Line(),
     ]
+    # What was left out comes first: all that follows is of the rest.
+    unread = listing.ranks.unread
+    shown += [line(Text(names.shorten(problem, 240), "yellow")) for problem in unread[:UNREAD]]
+    if len(unread) > UNREAD:
+        more = f"{len(unread) - UNREAD:,} more were left out; -o FILE.json lists them"
+        shown.append(line(Text(more, "yellow")))
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    shown += [*advice(listing.ranks), *tables(listing.ranks)]
-    return [*shown, *(line(Text(problem, "yellow")) for problem in listing.ranks.unread)]
+    return [*shown, *advice(listing.ranks), *findings_of_one(listing), *tables(listing.ranks)]
+
+
+def findings_of_one(listing: RanksListing) -> Iterable[Block]:
+    """The first findings of the rank whose trace was looked at: what all ranks do alike."""
+    found = listing.findings
+    if found is None or not found.findings:
+        return
+    yield Heading("Findings", f"of rank {listing.findings_rank}, by its trace alone: likely of all ranks", 3)
+    yield from findings.listing(structs.replace(found, findings=found.findings[:FINDINGS]))
+    yield from rest(len(found.findings) - FINDINGS, "finding")

@@ -113,3 +113,21 @@ def test_some_ranks_of_a_recording_stand_for_all(nine):
 def test_a_few_ranks_are_all_read_in_their_order():
     assert spread(range(64)) == list(range(64))
     assert sorted(spread(range(1000))) == list(range(1000))
+
+
+def test_a_copy_of_a_ranks_trace_is_left_out(tmp_path):
+    for rank in (0, 1):
+        document = {"distributedInfo": {"rank": rank}, "traceEvents": [EVENT, EVENT | {"ts": 5 + rank}]}
+        for folder in ("a", "b") if rank else ("a",):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / f"rank{rank}.json").write_text(json.dumps(document))
+    run = load(tmp_path)
+    assert [trace.rank for trace in run.traces] == [0, 1]
+    assert len(run.unread) == 1
+    assert "is a copy of" in run.unread[0]
+
+
+def test_a_bucket_is_refused_by_its_name():
+    with pytest.raises(InputError, match="a bucket") as refusal:
+        load("s3://bucket/run")
+    assert refusal.value.where == "s3://bucket/run"

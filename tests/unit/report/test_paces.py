@@ -10,10 +10,11 @@ import pytest
 
 from kinetoscope.analysis.ranks import step_times
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
-from kinetoscope.analysis.ranks.parts import part, renumbered
+from kinetoscope.analysis.ranks.parts import part, placed, renumbered
 from kinetoscope.document.collect.ranks import compared
 from kinetoscope.trace.read import read
-from rank_sets import Fault, Job, recorded
+from kinetoscope.views import ranks as rank_lines
+from rank_sets import DATA, TENSORS, Fault, Job, recorded
 
 JOB = Job("late", ranks=4, tensor=2, steps=5, fault=Fault(3, "kernel"))
 
@@ -101,3 +102,19 @@ def test_each_sort_of_collective_has_the_meeting_that_was_waited_in_most(found: 
         assert min(one.arrived_us) == 0
         for arrived, left, waited in zip(one.arrived_us, one.left_us, one.waiting_us, strict=True):
             assert arrived + waited <= left + 1e-6
+
+
+def test_ranks_by_host_and_by_their_place_in_groups(found: RankComparison) -> None:
+    """Rank 3, which is late, is in one place of each sort; the slowest place comes first."""
+    hosts = [placed(one, f"node{one.facts.rank // 2}") for one in found.parts]
+    paces = compared(compare(hosts), every=True).paces
+    assert paces.places["host"][0].place == "node1"
+    assert {sort: sorted(row.ranks for row in rows) for sort, rows in paces.places.items()} == {
+        "host": ["0-1", "2-3"], TENSORS: ["0, 2", "1, 3"], DATA: ["0-1", "2-3"],
+    }  # fmt: skip
+    for rows in paces.places.values():
+        assert "3" in rows[0].ranks
+        assert rows[0].longer(paces.own_us) > 0.02
+    shown = str(list(rank_lines.tables(compared(compare(hosts), every=True))))
+    assert "Ranks by place" in shown
+    assert "node1" in shown

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from kinetoscope.analysis.ranks.comparison import compare
-from kinetoscope.document import IdealRow, Ranks
+from kinetoscope.document import IdealRow, Ranks, RanksListing
 from kinetoscope.document.collect.ranks import compared
-from kinetoscope.render.blocks import Table
+from kinetoscope.render.blocks import Commands, Table
+from kinetoscope.render.terminal import text
 from kinetoscope.views import ranks as rank_lines
 
 NOTHING = compared(compare([]), every=True)
@@ -39,7 +40,7 @@ def test_missing_ranks_are_named(changes: dict[str, object], said: str) -> None:
 def test_what_makes_a_pipeline_longer() -> None:
     found = ranks(ideal=PIPELINE)
     assert (
-        "Stage 1 (rank 2-3) alone makes the pipeline 1.21 times as long; of operations, backward passes do "
+        "Stage 1 (ranks 2-3) alone makes the pipeline 1.21 times as long; of operations, backward passes do "
         "most, 1.15 times." in rank_lines.lines(found)
     )
     blocks = list(rank_lines.tables(found))
@@ -67,3 +68,59 @@ def test_a_pipeline_that_nothing_makes_longer_and_one_of_which_it_is_not_known()
 def test_where_nobody_stands_out_the_time_without_lateness_is_chance_too() -> None:
     even = msgspec.structs.replace(NOTHING.verdict, status="even")
     assert any("by chance either" in line for line in rank_lines.lines(ranks(verdict=even, ideal=PIPELINE)))
+
+
+def straggler(**changes: object) -> Ranks:
+    facts = {"status": "straggler", "rank": 3, "ranks": [3], "listed": "3", "scope": "rank",
+             "cause": "clocks", "hosts": ["node2"], "devices": [1], "stage": 1,
+             "cost_us": 900.0, "cost_share": 0.18, "steps": 4,
+             "path": "runs/rank3.json", "peer_path": "runs/rank2.json", **changes}  # fmt: skip
+    return ranks(verdict=msgspec.structs.replace(NOTHING.verdict, **facts), ideal=PIPELINE)
+
+
+def test_the_first_sentence_names_host_device_and_rank_and_the_cost_is_said_once() -> None:
+    first, *others = rank_lines.lines(straggler())
+    assert first.startswith("Rank 3 (GPU 1 of host node2) makes each step 900 µs longer, 18.0 % of it: ")
+    assert any("which misses the recorded time by +0.0%" in line for line in others)
+    assert not any("Without stragglers" in line for line in others)
+    assert any("20.0 % less" in line for line in rank_lines.lines(straggler(cost_share=0.1)))
+
+
+def test_of_a_stage_whose_one_rank_is_slow_the_rank_is_named() -> None:
+    assert any(
+        "Stage 1 (ranks 2-3) alone, by its rank 3, makes" in one for one in rank_lines.lines(straggler())
+    )
+
+
+def test_a_time_without_stragglers_is_on_the_scale_of_the_recorded_time_or_unknown() -> None:
+    off = msgspec.structs.replace(PIPELINE, replayed_us=2060.0, error=0.03, slowdown=2060.0 / 1600.0)
+    assert any(
+        "2.00 ms between the first pass and the last would be 1.55 ms, 22.3 % less" in line
+        for line in rank_lines.lines(ranks(ideal=off))
+    )
+    wrong = msgspec.structs.replace(PIPELINE, replayed_us=2432.0, error=0.216, slowdown=1.27)
+    said = " ".join(rank_lines.lines(ranks(ideal=wrong)))
+    assert "not known well" in said
+    assert "+21.6%" in said
+    assert "less" not in said
+
+
+def test_what_to_do_next_names_both_traces_the_counters_and_the_host() -> None:
+    (items,) = [block.items for block in rank_lines.advice(straggler()) if isinstance(block, Commands)]
+    words = [command for command, _ in items]
+    assert words[:3] == [
+        "kinetoscope report runs/rank3.json",
+        "kinetoscope report runs/rank2.json",
+        "kinetoscope diff runs/rank2.json runs/rank3.json",
+    ]
+    assert any(word.startswith("dcgmi dmon -i 1 ") for word in words)
+    assert words[-1].startswith("scontrol update nodename=node2 ")
+    assert not list(rank_lines.advice(ranks()))
+
+
+def test_what_was_left_out_is_bounded_and_comes_first() -> None:
+    several = [f"trace {at} was left out" for at in range(40)]
+    document = RanksListing(kinetoscope="0", events=1, bytes=1, devices={}, ranks=ranks(unread=several))
+    said = text(rank_lines.blocks(document), 100)
+    assert said.index("trace 0 was") < said.index("37 more were left out") < said.index("Who is waited for")
+    assert "trace 4 " not in said

@@ -55,8 +55,24 @@ const HIGHEST = 24,
   SIDE = 72, // of the labels
   LETTERS = 12; // pixels that a label needs
 
-export function heat(app: App, ranks: Ranks): HTMLElement {
-  const { paces } = ranks;
+/** The heat map, with a choice of what its rows are where hosts or process groups are known. */
+export function heat(app: App, { paces }: Ranks): HTMLElement {
+  const sorts = Object.entries(paces.places);
+  if (!sorts.length) return drawn(app, paces);
+  const choices: [string, PaceRow[]][] = [["ranks", paces.rows], ...sorts];
+  const room = h("div", {});
+  const show = (wanted: number): void => {
+    fill(room, drawn(app, { ...paces, rows: choices[wanted]![1] }));
+    buttons.forEach((one, place) => one.setAttribute("aria-pressed", String(place === wanted)));
+  };
+  const buttons = choices.map(([name], place) =>
+    h("button", { type: "button", onClick: () => show(place) }, `by ${shorten(name, 26)}`),
+  );
+  show(0);
+  return h("div", {}, h("div", { class: "tools bare" }, buttons), room);
+}
+
+function drawn(app: App, paces: Paces): HTMLElement {
   const { rows, steps } = paces;
   const tall = Math.min(HIGHEST, MOST / rows.length);
   let measure: Measure = "own",
@@ -126,7 +142,11 @@ export function heat(app: App, ranks: Ranks): HTMLElement {
   };
   const sentence = (row: number, column: number): string => {
     const one = rows[row]!,
-      who = one.count > 1 ? `${one.count} ranks (${shorten(one.ranks, 60)})` : `rank ${one.ranks}`;
+      who = one.place
+        ? `${one.place} (${shorten(one.ranks, 60)})`
+        : one.count > 1
+          ? `${one.count} ranks (${shorten(one.ranks, 60)})`
+          : `rank ${one.ranks}`;
     const found = value(one, measure, column);
     if (found === null) return `${who} did not record ${steps[column]}`;
     if (measure === "late") return `${who}, ${steps[column]}: others waited ${numbers.time(found)}`;
@@ -197,7 +217,11 @@ const clamp = (place: number, count: number): number => Math.min(Math.max(place,
 const signed = (share: number): string => `${share < 0 ? "−" : "+"}${numbers.percent(Math.abs(share))}`;
 
 const label = (row: PaceRow): string =>
-  row.count === 1 ? `rank ${row.ranks}` : numbers.count(row.count, "rank");
+  row.place
+    ? shorten(row.place, 11)
+    : row.count === 1
+      ? `rank ${row.ranks}`
+      : numbers.count(row.count, "rank");
 
 /** To the step in the timeline, where this page has the rank's. */
 function door(app: App, row: PaceRow, name: string): Child {

@@ -25,6 +25,8 @@ LEAST_SHARE = 1 / 3
 # An alignment that pairs such a share of what the best one does is as good. Where a step repeats one
 # collective ten times, a shift by one still pairs nine of ten.
 AS_GOOD = 0.98
+# Where fewer end together, if steps of one name are the same, alignments are tried in which they are not.
+NAMED = 0.9
 ENOUGH = 6  # pairs, from which a drift can be distinguished from their scatter
 FASTEST = 5e-4  # no clock drifts by more: oscillators are good to 100 ppm
 
@@ -42,6 +44,10 @@ class Clock(NamedTuple):
 
     def ahead(self, at_ns: float) -> float:
         return self.ahead_ns + (at_ns - self.at_ns) * self.drift
+
+    def against(self, other: Clock) -> Clock:
+        """This clock, of which the reference is now another one."""
+        return Clock(self.ahead_ns - other.ahead(self.at_ns), self.drift - other.drift, self.at_ns)
 
 
 def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
@@ -120,7 +126,19 @@ def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
 def against(reference: Ends, other: Ends) -> Clock | None:
     """One rank's clock against another's: of all alignments of their collectives, by the one in which most
     end together; None where too few do in each. Of alignments that are as good (steps that take exactly as
-    long as each other) it is the one in which the clocks differ least."""
+    long as each other) it is the one in which the clocks differ least.
+
+    Steps of one name are the same, unless collectives end together better if they are not: a worker that was
+    started again numbers its steps anew."""
+    share, found = _aligned(reference, other)
+    if share < NAMED:
+        without, again = _aligned(*([("", like, end) for _, like, end in one] for one in (reference, other)))
+        found = again if without > share else found
+    return found
+
+
+def _aligned(reference: Ends, other: Ends) -> tuple[float, Clock | None]:
+    """The clock by the best alignment, with the share of collectives that end together in that."""
     shared = {step for step, _, _ in reference} & {step for step, _, _ in other}
     common = {like for _, like, _ in reference} & {like for _, like, _ in other}
     reference, other = (
@@ -136,10 +154,9 @@ def against(reference: Ends, other: Ends) -> Clock | None:
     most = max((agreeing for agreeing, _ in ways), default=0)
     fewer = min(len(reference), len(other))
     if most < max(LEAST_SHARE * fewer, min(2, fewer)) or not most:
-        return None
-    return min(
-        (line for agreeing, line in ways if agreeing >= AS_GOOD * most), key=lambda line: abs(line.ahead_ns)
-    )
+        return 0.0, None
+    good = (line for agreeing, line in ways if agreeing >= AS_GOOD * most)
+    return most / fewer, min(good, key=lambda line: abs(line.ahead_ns))
 
 
 def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
@@ -256,6 +273,8 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
         pairs.setdefault(rank, []).append((at, round(ahead)))
     fits = refined(pairs, hosts)
     found |= {rank: clock for rank, (clock, _) in fits.items()}
+    first = found[min(found)] if found else Clock()
+    found = {rank: clock.against(first) for rank, clock in found.items()}
     table = _met(table.drop("clock_ns", "instance"), found)
     here = table["rank"].n_unique()
     expected = (

@@ -52,6 +52,8 @@ BUS = {kind.name: kind.bus for kind in KINDS}
 OWN = "<own>"  # in what a send or receive is like, for its rank: torch names the other end alone
 BATCHED = " + "  # between those of one batch
 SENT = '"(send|recv)"'  # in the arguments of a call
+SAID = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Process Group Ranks", "Src Rank",
+        "Dst Rank", "Seq", "In split size", "Process Group Description")  # fmt: skip
 MOST_RANKS = 1 << 20  # a header may say anything
 LONGEST = 48  # characters of a group's ranks
 
@@ -80,6 +82,7 @@ COLLECTIVES = {
     "before": pl.Boolean,
     "launched_ns": pl.Int64,
     "stream": pl.Int64,
+    "sent": pl.List(pl.Int64),
 }
 
 
@@ -95,7 +98,8 @@ def collectives(trace: Trace) -> pl.DataFrame:
         empty), ``group`` (one text a process group; of an unrecorded one the stream), ``group_name``,
         ``size`` (how many ranks it has; null where unknown), ``step`` (name of the step it was launched in;
         empty without), ``recorded`` (its arguments are), ``before`` (launched before the recording),
-        ``launched_ns`` (null where that is not known) and ``stream``.
+        ``launched_ns`` (null where that is not known), ``stream`` and ``sent`` (of an all-to-all: bytes to
+        each rank of its group; else null).
     """
     table = work(trace).filter(pl.col("part") == "communication").sort("device", "start_ns")
     table = _together(_described(_with_batched(trace, table)))
@@ -115,8 +119,20 @@ def collectives(trace: Trace) -> pl.DataFrame:
             step=pl.col("step_name").fill_null(""),
             before=pl.col("launch").is_null() & pl.col("launch").is_not_null().any(),
             launched_ns=trace.host_events["start_ns"].gather(table["launch"]),
+            sent=_sent(),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
+    )
+
+
+def _sent() -> pl.Expr:
+    """The bytes that go to each rank: by the splits' sizes, which may count rows, else as many to all."""
+    split, all_of_it = pl.col("split"), pl.col("sent_bytes")
+    shares = split.list.eval(pl.element() / pl.element().sum())
+    even = (1 / pl.col("size")).repeat_by(pl.col("size").fill_null(0))
+    each = pl.when(split.list.len() > 0).then(shares).otherwise(even) * all_of_it
+    return pl.when(pl.col("kind") == "all-to-all", all_of_it.is_not_null()).then(
+        each.list.eval(pl.element().fill_nan(0).round().cast(pl.Int64))
     )
 
 
@@ -158,11 +174,9 @@ def _together(table: pl.DataFrame) -> pl.DataFrame:
 def _described(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
     ``group_name``."""
-    arguments = pl.col("collective").cast(pl.String)
-
-    def said(key: str) -> pl.Expr:
-        return arguments.str.json_path_match(f"$['{key}']")
-
+    table = table.with_columns(arguments=pl.col("collective").cast(pl.String))
+    table = table.join(_said(table["arguments"]), on="arguments", how="left", maintain_order="left")
+    said = pl.col
     name = pl.coalesce(said("Collective name"), pl.col("name").cast(pl.String))
     kind = pl.coalesce(pl.when(name.str.contains(one.pattern)).then(pl.lit(one.name)) for one in KINDS)
     element = said("dtype").str.to_lowercase().replace_strict(BYTES, default=None, return_dtype=pl.Int64)
@@ -181,15 +195,30 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     # Of sends and receives each rank counts its own.
     sequence = pl.when(semantics != PAIR).then(said("Seq")).fill_null("")
     return table.with_columns(
-        arguments=arguments,
         kind=kind,
         semantics=semantics,
         sequence=sequence,
         bytes=pl.max_horizontal(counts) * element,
+        sent_bytes=counts[0] * element,
+        split=said("In split size").str.extract_all(r"\d+").cast(pl.List(pl.Float64)).fill_null([]),
         signature=pl.concat_str(kind, shape, said("dtype").fill_null(""), *peers, separator=" "),
-        recorded=arguments.is_not_null(),
+        recorded=pl.col("arguments").is_not_null(),
         group_name=said("Process Group Description"),
-    )
+    ).drop(SAID)
+
+
+def _said(arguments: pl.Series) -> pl.DataFrame:
+    """By ``arguments``, the text of each of ``SAID``; null where it is not recorded. Each is decoded once."""
+    texts = arguments.unique().drop_nulls().to_list()
+    columns: dict[str, list[str | None]] = {key: [] for key in SAID}
+    for text in texts:
+        known: dict[str, object] = msgspec.json.decode(text)
+        for key, column in columns.items():
+            value = known.get(key)
+            column.append(
+                value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+            )
+    return pl.DataFrame({"arguments": texts, **columns}, dict.fromkeys(("arguments", *SAID), pl.String))
 
 
 def _group(arguments: str) -> tuple[str, int | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain as chain_of
 from statistics import fmean, median
 from typing import NamedTuple
@@ -129,6 +129,7 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     grouped = {rank for group in recorded["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
     paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), world or None)
+    parts, paired = _with_equal_steps(parts, paired)
     own = recorded.select("rank", "id", pl.exclude(list(COLLECTIVES)))
     recorded = paired.table.join(own, on=["rank", "id"], how="left", maintain_order="left")
     table = with_lateness(recorded)
@@ -155,6 +156,66 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     return RankComparison(
         tuple(parts), tuple(missing), paired, recorded, stages, longer, table, found, verdict, ideal
     )
+
+
+def _with_equal_steps(parts: Sequence[RankPart], paired: Paired) -> tuple[list[RankPart], Paired]:
+    """Rename the steps of ranks that number theirs differently, as after a worker was started again: to what
+    the first rank calls them that they meet, if only through others."""
+    names = _step_names(paired.table)
+    renamed: list[RankPart] = []
+    table = paired.table
+    for one in parts:
+        own = names.get(one.facts.rank, {})
+        if all(step == other for step, other in own.items()):
+            renamed.append(one)
+            continue
+        # A step in which it meets no other rank has a name of its own.
+        own |= {step: f"{step} of rank {one.facts.rank}" for step in one.steps["name"] if step not in own}
+        of_rank = pl.col("rank") == one.facts.rank
+        table = table.with_columns(step=pl.when(of_rank).then(pl.col("step").replace(own)).otherwise("step"))
+        named = pl.col("step").replace(own)
+        renamed.append(
+            replace(
+                one,
+                steps=one.steps.with_columns(pl.col("name").replace(own)),
+                collectives=one.collectives.with_columns(named),
+                kernels=one.kernels.with_columns(named),
+                computed=one.computed.with_columns(named),
+            )
+        )
+    return renamed, replace(paired, table=table)
+
+
+def _step_names(table: pl.DataFrame) -> dict[int, dict[str, str]]:
+    """By rank, what each of its steps is called by the first rank that meets it in it, or that meets one that
+    does; empty where that is the same, or where two steps of a rank would be one."""
+    met = table.filter(pl.col("instance").is_not_null(), pl.col("step") != "").select(
+        "instance", "rank", "step"
+    )
+    if (met["step"] == met.select(pl.col("step").first().over("instance")).to_series()).all():
+        return {}
+    first = met.sort("rank").unique("instance", keep="first", maintain_order=True)
+    edges = (
+        met.join(first, on="instance", suffix="_first")
+        .group_by("rank", "step", "rank_first", "step_first")
+        .len()
+        .sort("len", "rank", "step", "rank_first", "step_first", descending=[True, *[False] * 4])
+        .unique(["rank", "step", "rank_first"], keep="first", maintain_order=True)
+    )
+    root = {node: node for node in met.select("rank", "step").unique().sort("rank", "step").iter_rows()}
+    pairs = [((rank, step), (other, name)) for rank, step, other, name, _ in edges.iter_rows()]
+    changed = True
+    while changed:
+        changed = False
+        for one, other in pairs:
+            low = min(root[one], root[other])
+            changed |= root[one] != low or root[other] != low
+            root[one] = root[other] = low
+    found: dict[int, dict[str, str]] = {}
+    for (rank, step), (_, name) in root.items():
+        found.setdefault(rank, {})[step] = name
+    is_one = any(len(set(own.values())) < len(own) for own in found.values())
+    return {} if is_one else found
 
 
 def _stages(table: pl.DataFrame) -> Mapping[int, int]:

@@ -84,6 +84,8 @@ def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
     return intervals.covered(intervals.union(events, ["lane"]), instants, ["lane"]) > 0
 
 
+BASE = "baseTimeNanoseconds"
+WALL_CLOCK_NS = 10**18  # September 2001; what is less is the time since something else
 KERNELS = 40  # names of a rank, those of most time; the rest is one row per step
 REST = "others"
 # What a rank's device did on its own between two collectives: columns that sum to ``own_ns``.
@@ -119,6 +121,10 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     damages: tuple[str, ...] = ()
     device: str = ""
     start_ns: int = 0
+    began_ns: int = 0
+    """When its window began, on the wall clock; 0 where the trace does not say that."""
+    job: str = ""
+    """The job that it is of, as ``kinetoscope map --job`` was given it."""
     window_ns: int = 0
     busy_ns: int = 0
     compute_ns: int = 0
@@ -166,6 +172,7 @@ def part(trace: Trace) -> RankPart:
         damages=() if trace.source.complete else tuple(damage.text for damage in trace.source.damages),
         device=trace.devices[0].name if trace.devices else "",
         start_ns=within.start_ns,
+        began_ns=_on_wall_clock(trace, within.start_ns),
         window_ns=within.length_ns,
         busy_ns=intervals.total(intervals.clip(busy_intervals(trace), within.start_ns, within.end_ns)),
         compute_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "compute"), DEVICE)),
@@ -187,11 +194,19 @@ def renumbered(part: RankPart, rank: int) -> RankPart:
     return replace(part, facts=facts, collectives=table)
 
 
-def placed(part: RankPart, host: str) -> RankPart:
-    """The part with the host that its recording names, where the trace itself does not."""
-    if part.facts.host or not host:
-        return part
-    return replace(part, facts=msgspec.structs.replace(part.facts, host=host))
+def placed(part: RankPart, host: str, job: str = "") -> RankPart:
+    """The part with the host that its recording names, where the trace itself does not, and with its job."""
+    facts = msgspec.structs.replace(part.facts, host=part.facts.host or host, job=job or part.facts.job)
+    return part if facts == part.facts else replace(part, facts=facts)
+
+
+def _on_wall_clock(trace: Trace, at_ns: int) -> int:
+    """Times are counted from a base that the file names; in older files they are those of the wall clock."""
+    match trace.metadata.get(BASE):
+        case int(base) | float(base):
+            return int(base) + at_ns
+        case _:
+            return at_ns if at_ns > WALL_CLOCK_NS else 0
 
 
 def _overlapped(trace: Trace) -> pl.DataFrame:

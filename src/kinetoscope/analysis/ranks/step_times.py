@@ -11,6 +11,8 @@ from kinetoscope.analysis.collectives.recorded import ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison
 
 COLUMNS = 120  # of steps; of more, several are one
+PLACES, SORTS = 32, 6  # rows of one sort of places, of which the slowest are kept, and such sorts
+HOST, STAGE = "host", "pipeline stage"
 
 
 class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,16 +29,30 @@ class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
     slowest: list[int | None]
     slowest_us: list[float | None]
     blamed_us: list[float]
+    place: str = ""
+    """Of ``Paces.places``: the host, or the place in the group."""
+
+    def longer(self, usual_us: Sequence[float | None]) -> float:
+        """By which share its own time is longer than ``usual_us``, over the steps that it has."""
+        known = [
+            (own, usual)
+            for own, usual in zip(self.own_us, usual_us, strict=True)
+            if own is not None and usual
+        ]
+        return sum(own for own, _ in known) / sum(usual for _, usual in known) - 1 if known else 0.0
 
 
 class Paces(msgspec.Struct, frozen=True, kw_only=True):
     """How long every step took, at the median over ranks, and then rank by rank, or by groups of similar
-    ranks, those apart that were waited for most. Of many steps several are one column: their means."""
+    ranks, those apart that were waited for most. Of many steps several are one column: their means.
+    ``places``: the ranks of each host, and of each place in process groups of one name (their tensor-parallel
+    ranks 0, 1, …), the slowest first."""
 
     steps: list[str]
     took_us: list[float | None]
     own_us: list[float | None]
     rows: list[PaceRow]
+    places: dict[str, list[PaceRow]] = {}
 
 
 def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) -> list[Sequence[int]]:
@@ -51,13 +67,45 @@ def paces(found: RankComparison, groups: Sequence[Sequence[int]]) -> Paces:
     """The steps' times over all ranks, with a row for each of ``groups``."""
     steps, names = _steps(found)
     every = _columns(steps.group_by("column").agg(pl.col("took_us", "own_us").median()), len(names))
-    rows = [
-        PaceRow(
-            ranks=ranges(group), count=len(group), **_of(steps, group, len(names)).to_dict(as_series=False)
-        )
-        for group in groups
-    ]
-    return Paces(steps=names, rows=rows if names else [], **every.to_dict(as_series=False))
+
+    def row(group: Sequence[int], place: str = "") -> PaceRow:
+        columns = _of(steps, group, len(names)).to_dict(as_series=False)
+        return PaceRow(ranks=ranges(group), count=len(group), place=place, **columns)
+
+    if not names:
+        return Paces(steps=[], took_us=[], own_us=[], rows=[])
+    found_places: dict[str, list[PaceRow]] = {}
+    for sort, ranks_of in places(found).items():
+        rows = [row(ranks, place) for place, ranks in ranks_of.items()]
+        rows.sort(key=lambda one: -one.longer(every["own_us"].to_list()))
+        found_places[sort] = rows[:PLACES]
+    return Paces(
+        steps=names, rows=[row(group) for group in groups], places=found_places,
+        **every.to_dict(as_series=False),
+    )  # fmt: skip
+
+
+def places(found: RankComparison) -> dict[str, dict[str, list[int]]]:
+    """By sort of place (host, stage of a pipeline, name of process groups) and place the ranks there; of
+    sorts that have several places, one of which has several ranks."""
+    sorts: dict[str, dict[str, list[int]]] = {HOST: {}, STAGE: {}}
+    for part in found.parts:
+        if part.facts.host:
+            sorts[HOST].setdefault(part.facts.host, []).append(part.facts.rank)
+    for rank, stage in sorted(found.stages.items()):
+        sorts[STAGE].setdefault(str(stage), []).append(rank)
+    known = found.table.filter(pl.col("group_name").is_not_null(), pl.col("size") < len(found.parts))
+    groups = known.group_by("group_name", "group").agg(pl.col("rank").unique().sort(), pl.col("size").first())
+    for name, ranks, size in (
+        groups.select("group_name", "rank", "size").sort("group_name", "rank").iter_rows()
+    ):
+        if len(ranks) == size:
+            for at, rank in enumerate(ranks):
+                sorts.setdefault(name, {}).setdefault(str(at), []).append(rank)
+    of_several = {
+        sort: of_sort for sort, of_sort in sorts.items() if 1 < len(of_sort) < sum(map(len, of_sort.values()))
+    }
+    return dict(list(of_several.items())[:SORTS])
 
 
 def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:

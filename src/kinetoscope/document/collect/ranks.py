@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import polars as pl
 
 from kinetoscope import __version__, document
+from kinetoscope.analysis.collectives.instances import LIKE, instances, volumes
 from kinetoscope.analysis.collectives.logs import INSPECTED, Hang, inspected
-from kinetoscope.analysis.collectives.recorded import BUS, PAIR, ranges
+from kinetoscope.analysis.collectives.recorded import PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
-from kinetoscope.analysis.ranks.parts import RankPart
+from kinetoscope.analysis.ranks.parts import RankFacts, RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.document.collect.rows import rows
-from kinetoscope.hardware.links import link
-from kinetoscope.sources.run import LoadedRun
+from kinetoscope.errors import InputError
+from kinetoscope.sources.run import LoadedRun, load
 
 FEW = 16  # ranks of which each has a row unasked
 WORST, COLLECTIVES, INSTANCES, SIMILAR = 8, 24, 8, 12
+PAIRS = 4096  # of ranks, between which all-to-alls moved most
+OF_RANKS = ("straggler", "collective-imbalance")
 ALIKE_WITHIN = 0.05  # of the compute time
 
 
@@ -47,7 +51,10 @@ def listing(
         logs: of NCCL's Inspector, one a process.
     """
     facts = [part.facts for part in found.parts]
+    typical = _typical(facts, found.verdict)
     return document.RanksListing(
+        findings=None if typical is None else _findings(typical),
+        findings_rank=None if typical is None else typical.rank,
         kinetoscope=__version__,
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
@@ -59,11 +66,31 @@ def listing(
     )
 
 
+def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankFacts | None:
+    """A rank whose trace is here, and that is not one of the slow ones."""
+    others = [one for one in facts if one.rank not in verdict.ranks and Path(one.path).is_file()]
+    peers = [one for one in others if one.path == verdict.peer_path] or others
+    return sorted(peers, key=lambda one: (one.window_ns, one.rank))[len(peers) // 2] if peers else None
+
+
+def _findings(rank: RankFacts) -> document.FindingsListing | None:
+    """Findings of one rank's trace; who waits for whom is known of all ranks better than of one."""
+    from kinetoscope.document.collect.findings import listing
+
+    try:
+        found = listing(load(rank.path))
+    except InputError:
+        return None
+    own = [one for one in found.findings if one.rule not in OF_RANKS]
+    return msgspec.structs.replace(found, findings=own)
+
+
 def compared(
     found: RankComparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
 ) -> document.Ranks:
     """The rows of a comparison."""
     each = _each(found)
+    hosts = {part.facts.rank: part.facts.host for part in found.parts}
     listed = _rank_rows(found, each)
     worst = sorted(listed, key=lambda one: (-one.blamed_us, one.rank))
     most = [one.rank for one in worst[:WORST] if one.blamed_us > 0]
@@ -79,7 +106,8 @@ def compared(
         incomparable=ranges(meets - known),
         verdict=found.verdict,
         clocks=_clocks(found),
-        collectives=_collectives(found),
+        collectives=_collectives(found, hosts),
+        volumes=rows(volumes(found.table).head(PAIRS), document.VolumeRow),
         late=_late(found),
         worst=[one for one in worst[:WORST] if one.blamed_us > 0],
         spread=_spread(each),
@@ -165,9 +193,12 @@ def _clocks(found: RankComparison) -> list[document.ClockRow]:
     """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
     them are one row."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
-    groups: dict[tuple[str, int], list[int]] = {}
+    groups: dict[tuple[str, float], list[int]] = {}
     for rank, clock in sorted(found.paired.clocks.items()):
-        groups.setdefault((hosts.get(rank, ""), round(clock.ahead_ns / 100_000)), []).append(rank)
+        known = (group for group in groups if group[0] == hosts.get(rank, ""))
+        finest = max(1000.0, found.paired.residuals.get(rank) or 0.0)
+        same = (group for group in known if abs(group[1] - clock.ahead_ns) <= finest)
+        groups.setdefault(next(same, (hosts.get(rank, ""), clock.ahead_ns)), []).append(rank)
     made: list[document.ClockRow] = []
     for (host, _), members in groups.items():
         clocks = [found.paired.clocks[rank] for rank in members]
@@ -184,38 +215,27 @@ def _clocks(found: RankComparison) -> list[document.ClockRow]:
     return made
 
 
-def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
+def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[document.CollectiveRow]:
     """The collectives that were waited in most first."""
-    sort = pl.coalesce("group_name", "group").alias("sort")
-    instance = pl.coalesce("instance", -1 - pl.col("id").cast(pl.Int64))
-    is_uneven = (pl.col("bytes").n_unique() > 1).over(instance) & (pl.col("kind") == "all-to-all")
-    largest = pl.col("bytes").max()
-    instances = (
-        found.table.join(_links(found.parts), on="rank", how="left")
-        .with_columns(sort, is_uneven=is_uneven)
-        .with_columns(size_if_even=pl.when("is_uneven").then(None).otherwise("bytes"))
-        .group_by("sort", "size", "kind", "size_if_even", "is_uneven", "group", instance)
-        .agg(
-            largest.alias("bytes"),
-            pl.when(pl.col("is_uneven").first()).then(largest / pl.col("bytes").mean()).alias("uneven"),
-            pl.col("rank").sort_by("bytes", "rank").last().alias("heaviest_rank"),
-            pl.when(pl.col("on_host").n_unique() == 1, pl.col("link").n_unique() == 1)
-            .then(pl.col("link").first())
-            .alias("link"),
-            pl.col("transfer_ns").min(),
-            pl.col("waiting_ns").sum(),
-            pl.col("skew_ns").max(),
-            pl.col("last_rank").min(),
-            incomplete=~pl.col("complete").first().fill_null(False),
-        )
+    devices = {part.facts.rank: part.facts.device for part in found.parts}
+    each = instances(found.table, hosts, devices)
+    groups = each.group_by(*LIKE, "group").agg(
+        pl.col("bus_gbps").median(), pl.col("ranks").first(), pl.len().alias("count")
     )
+    slowest = (
+        groups.filter(pl.len().over(LIKE) > 1)
+        .with_columns(usual_bus_gbps=pl.col("bus_gbps").quantile(0.5, "higher").over(LIKE))
+        .sort("bus_gbps", pl.col("ranks").list.min(), nulls_last=True)
+        .unique(LIKE, keep="first", maintain_order=True)
+        .select(*LIKE, "usual_bus_gbps", slowest_ranks="ranks", slowest_bus_gbps="bus_gbps")
+    )
+    latest = pl.col("last_rank").drop_nulls().mode().min()
     table = (
-        instances.group_by("sort", "size", "kind", "size_if_even", "is_uneven")
+        each.group_by(LIKE)
         .agg(
             pl.col("bytes").median().cast(pl.Int64),
             pl.col("uneven").median(),
-            pl.when(pl.col("is_uneven").first()).then(pl.col("heaviest_rank").mode().min()),
-            pl.when(pl.col("link").null_count() == 0).then(pl.col("link").min()).alias("link"),
+            pl.col("heaviest_rank").drop_nulls().mode().min(),
             pl.col("group").n_unique().alias("groups"),
             pl.len().alias("meetings"),
             pl.col("incomplete").sum(),
@@ -223,38 +243,31 @@ def _collectives(found: RankComparison) -> list[document.CollectiveRow]:
             pl.col("waiting_ns").sum(),
             pl.col("skew_ns").median().alias("skew_median_ns"),
             pl.col("skew_ns").max().alias("skew_max_ns"),
-            pl.col("last_rank").drop_nulls().mode().min(),
-            last_times=(pl.col("last_rank") == pl.col("last_rank").drop_nulls().mode().min()).sum(),
+            latest,
+            last_times=(pl.col("last_rank") == latest).sum(),
             told=pl.col("last_rank").count(),
+            share=(pl.col("share_of_link") / pl.col("bus_gbps")).min(),
+            link_is_known=pl.col("share_of_link").null_count() == 0,
+            bus=(pl.col("bus_gbps") / pl.col("algorithm_gbps")).first(),
         )
-        .sort(*("waiting_ns", "kind", "bytes", "sort", "size", "is_uneven"), descending=[True, *[False] * 5])
+        .join(slowest, on=LIKE, how="left", nulls_equal=True, maintain_order="left")
+        .sort("waiting_ns", "kind", "bytes", *LIKE, descending=[True, *[False] * 8], nulls_last=False)
         .head(COLLECTIVES)
         .with_columns(algorithm_gbps=pl.col("bytes") / pl.col("transfer_ns").clip(1))
+        .with_columns(bus_gbps=pl.col("algorithm_gbps") * pl.col("bus"))
+        .with_columns(share_of_link=pl.when("link_is_known").then(pl.col("bus_gbps") * pl.col("share")))
     )
-    members = pl.col("size").cast(pl.Float64)
-    factor = pl.col("kind").replace_strict(BUS, return_dtype=pl.Float64)
-    bus = pl.when(factor > 0).then(factor * (members - 1) / members).otherwise(1.0)
-    table = table.with_columns(bus_gbps=pl.col("algorithm_gbps") * bus).with_columns(
-        share_of_link=pl.col("bus_gbps") * 1e9 / pl.col("link")
-    )
-    return rows(table, document.CollectiveRow, {"group": "sort", "group_size": "size"})
+    slow = [None if ranks is None else ranges(ranks) for ranks in table["slowest_ranks"]]
+    renamed = {"group": "sort", "group_size": "size"}
+    return rows(table, document.CollectiveRow, renamed, slowest_ranks=slow)
 
 
 def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
     table = inspected(pl.concat([pl.DataFrame(schema=INSPECTED), *logs])).head(COLLECTIVES)
-    unknown = ("skew_median_ns", "skew_max_ns", "share_of_link", "uneven", "heaviest_rank")
+    unknown = ("skew_median_ns", "skew_max_ns", "share_of_link", "uneven", "heaviest_rank", "hosts",
+               "slowest_ranks", "slowest_bus_gbps", "usual_bus_gbps")  # fmt: skip
     table = table.with_columns(pl.lit(None).alias(name) for name in unknown)
     return rows(table, document.CollectiveRow, {"group_size": "size"})
-
-
-def _links(parts: Sequence[RankPart]) -> pl.DataFrame:
-    """``rank``, ``on_host`` and ``link`` (bytes/s; null where host or device tell none)."""
-    rows = [
-        (one.facts.rank, one.facts.host, link(one.facts.device) if one.facts.host else None) for one in parts
-    ]
-    return pl.DataFrame(
-        rows, schema={"rank": pl.Int32, "on_host": pl.String, "link": pl.Float64}, orient="row"
-    )
 
 
 def _late(found: RankComparison) -> list[document.LatenessRow]:

@@ -75,6 +75,7 @@ def find(view: RankView) -> Findings:
         together = {one: less[one] for one in found.ranks}
         saving = replace(saving, together=together, basis=basis, freed_share=0.0)
     us = view.us_of(waited, "saved_ns")
+    keeps = "keep" if len(found.ranks) > 1 else "keeps"
     basis = (
         "estimated from the shortest collective of each kind"
         if rank is None
@@ -82,7 +83,7 @@ def find(view: RankView) -> Findings:
     )
     longest = waited.sort("saved_ns", descending=True).head(6)
     yield Finding(
-        title=f"Rank {view.rank} waits for {other} ({basis})",
+        title=f"{other.capitalize()} {keeps} rank {view.rank} waiting ({basis})",
         affected_us=us,
         saving=saving,
         evidence=[
