@@ -39,5 +39,10 @@ done <<<"${FAIL_ON:-}"
 status=0
 "$PYTHON" -m kinetoscope diff "$OUT/base" "$OUT/head" --github "${gates[@]}" \
     -o "$OUT/difference.html" -o "$OUT/difference.md" || status=$?
+# The page is among what the action uploads: the review leads to the run that has it.
+if [ -n "${GITHUB_RUN_ID:-}" ] && [ -f "$OUT/difference.md" ]; then
+    printf '\n[Both steps drawn, and every row: difference.html of this run](%s/%s/actions/runs/%s#artifacts)\n' \
+        "$GITHUB_SERVER_URL" "$GITHUB_REPOSITORY" "$GITHUB_RUN_ID" >>"$OUT/difference.md"
+fi
 "$PYTHON" -m kinetoscope report "$OUT/head/1" -o "$OUT/findings.sarif"
 exit "$status"

@@ -106,7 +106,7 @@ class Run(runs.LoadedRun):
         """Device time, most first: launches, sum, share and quantiles.
 
         Args:
-            by: what it is summed by: kernel, category, op, graph, step, stream, annotation, module.
+            by: what it is summed by: kernel, category, op, graph, step, stream, annotation, module, grid.
             category: only kernels of this one (pointwise, matmul, communication, …).
 
         Returns:

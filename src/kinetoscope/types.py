@@ -1,10 +1,7 @@
 """The types of what the API gives, to annotate with: frozen structs whose fields are those of the JSON."""
 
-from kinetoscope import document
-from kinetoscope.comparison.gates import Judgement
-from kinetoscope.comparison.history import History, HistoryRow
-from kinetoscope.document import *  # noqa: F403
-from kinetoscope.document.difference import Difference
-
-__all__ = ["Difference", "History", "HistoryRow", "Judgement"]
-__all__ += document.__all__
+from kinetoscope.comparison.gates import Judgement as Judgement
+from kinetoscope.comparison.history import History as History
+from kinetoscope.comparison.history import HistoryRow as HistoryRow
+from kinetoscope.document import *
+from kinetoscope.document.difference import Difference as Difference

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cases.recorded import HERE, cases, measured_bytes, measured_us, predicted_bytes, predicted_us
+from kinetoscope.findings.documentation import documentation
 from kinetoscope.findings.registry import rules
 
 LEAST, MOST = 0.67, 1.5  # predicted over measured: what counts as foreseen
@@ -64,14 +65,14 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield INTRODUCTION
     yield "## The rules\n"
-    for rule in rules().values():
-        yield f"- [{rule.slug}](#{rule.slug}): {rule.summary}"
+    for slug, rule in documentation().items():
+        yield f"- [{slug}](#{slug}): {rule.summary}"
     yield ""
     yield from _cases()
     yield from _memory()
     yield from _review()
-    for rule in rules().values():
-        yield f"## {rule.slug}\n"
+    for slug, rule in documentation().items():
+        yield f"## {slug}\n"
         yield f"{rule.summary}\n"
         for heading, text in rule.sections.items():
             flowing = " ".join(text.replace("``", "`").split())

@@ -64,6 +64,18 @@ def test_streams_are_listed_with_their_device_time(events):
     agree(listed("--by", "stream")["streams"], durations(events, lambda event: str(event["args"]["stream"])))
 
 
+def test_grids_are_listed_with_the_waves_that_they_take(events):
+    grids = {row["name"]: row for row in listed("--by", "grid")["grids"]}
+    agree(
+        list(grids.values()),
+        durations(events, lambda event: json.dumps(event["args"].get("grid", "no grid")).strip('"')),
+    )
+    # 512 threads and 32 registers each: four blocks on each of the 132 multiprocessors.
+    assert grids["[320, 1, 1]"]["waves"] == pytest.approx(320 / (4 * 132))
+    assert grids["no grid"]["waves"] is None
+    assert "0.606" in kinetoscope("kernels", RECORDING, "--by", "grid").stdout
+
+
 def test_a_category_is_what_its_share_says():
     document = listed("--category", "pointwise")
     rows = document["kernels"]

@@ -145,3 +145,28 @@ def test_the_batch_that_failed_is_just_too_large(runs: Any) -> None:
     assert before is not None
     assert 0.95 < room.high < 1
     assert 4.5 < before.high < 5  # five times the first batch, 40 sequences, is what failed
+
+
+@pytest.mark.parametrize("name", ["train", "full", "full-failed", "checkpoint", "compiled", "ragged", "leak"])
+def test_a_bare_snapshot_has_the_roles_that_the_program_gave(runs: Any, name: str) -> None:
+    """But for what was there before the history, of which nothing else knows."""
+    told = only(runs(name)).history
+    bare = devices(told.snapshot, None)[0].known.select("allocation", bare="role")
+    both = told.at_peak.join(bare, on="allocation").filter(pl.col("bare") != "before")
+    assert both.filter(pl.col("role") != pl.col("bare")).select("role", "bare", "line").rows() == []
+    assert both["bytes"].sum() > 0.9 * told.requested
+
+
+def test_a_bare_snapshot_of_a_failure_has_its_advice_its_batch_and_its_severity(runs: Any) -> None:
+    told = runs("full-failed")
+    bare = replace(told, snapshots=(MemoryFiles(0, told.snapshots[0].path),))
+    said = [
+        [(one.rule, one.severity, one.saving_bytes) for one in find(run) if one.saving_bytes]
+        for run in (told, bare)
+    ]
+    assert said[0] == said[1]
+    assert {severity for _, severity, _ in said[0]} == {"high"}
+    one = only(bare)
+    room = fits(one.history, one.history)
+    assert room is not None
+    assert room.low < room.high <= 1

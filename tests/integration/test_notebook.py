@@ -86,6 +86,8 @@ def test_cells_are_recorded_and_compared(shell: Any, capsys: pytest.CaptureFixtu
     assert "aten::cos" in {change.name for change in found.changes}
     assert len(repr(found)) < 200
     assert "What differs" in capsys.readouterr().out
+    assert shell.run_line_magic("kinetoscope_diff", "").changes == found.changes, "the last two"
+    capsys.readouterr()
     shell.run_cell_magic("kinetoscope", "", "no_such_name")
     assert "in _run" not in "".join(capsys.readouterr()), "its error is the shell's to show, once"
     shell.kernel = None  # as a notebook's shell has one

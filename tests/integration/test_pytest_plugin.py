@@ -81,6 +81,9 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
             "    aten::sin, 1 in all (*test_limits*.py:*)",
             "kinetoscope: there is no limit 'max_launhces'",
             "  hint:  did you mean max_launches*",
+            "*kinetoscope: counted, of at most*",
+            "*::test_few * ops 4 of 5",
+            "*::test_fixture * ops 2 of 1",
             "kinetoscope: not counted, since there is no GPU: max_launches, no_pageable_copies (of 1 test)",
             "kinetoscope: not counted, since there is no GPU: max_syncs (of 1 test)",
             "kinetoscope: max_graph_breaks=0: graph breaks: 1",
@@ -88,6 +91,20 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     )
     done.stdout.no_fnmatch_line("*torch.__trace*")  # the compile log is the recording's
     done.stdout.no_fnmatch_line("*Error*")  # no failure is a traceback of the plugin's own
+
+
+def test_all_limits_may_be_turned_off(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile("""
+        import pytest, sys
+
+        @pytest.mark.kinetoscope(max_ops=0)
+        def test_it():
+            assert "torch" not in sys.modules, "nothing is recorded"
+    """)
+    words = ("-p", "kinetoscope.integrations.pytest_plugin", "--no-kinetoscope")
+    pytester.runpytest_subprocess(*words, timeout=60).assert_outcomes(passed=1)
 
 
 def test_importing_the_pytest_plugin_loads_nothing_else() -> None:

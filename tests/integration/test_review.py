@@ -117,6 +117,9 @@ def test_the_action_records_compares_and_gates(
         "GITHUB_ACTION_PATH": str(ROOT),
         "GITHUB_OUTPUT": str(tmp_path / "output"),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "GITHUB_SERVER_URL": "https://example.org",
+        "GITHUB_REPOSITORY": "a/b",
+        "GITHUB_RUN_ID": "7",
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
@@ -134,7 +137,9 @@ def test_the_action_records_compares_and_gates(
     assert "::error" in done.stdout
     assert (tmp_path / "output").read_text() == f"folder={tmp_path / 'review'}\n"
     comment = (tmp_path / "review" / "difference.md").read_text()
-    assert (tmp_path / "summary.md").read_text() == comment
+    summary, link = comment.split("\n[Both steps drawn", 1)
+    assert (tmp_path / "summary.md").read_text() == summary
+    assert "https://example.org/a/b/actions/runs/7#artifacts" in link
     assert len(comment) < 65_536, "a comment on a pull request may be no longer"
     assert "**FAILED** ops" in comment
     assert "<!doctype html>" in (tmp_path / "review" / "difference.html").read_text()

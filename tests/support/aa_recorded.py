@@ -1,9 +1,10 @@
 """How often real recordings of one program are called faster or slower. By hand:
 
-    python tests/support/aa_recorded.py record OUT [RUNS]     each program RUNS times (12), in turn
-    python tests/support/aa_recorded.py judge OUT             the table of docs/compare.md
+    python tests/support/aa_recorded.py OUT [RUNS] [PROGRAM …]
 
-The programs are small; on a machine with a GPU they run there.
+records each program RUNS times (12) in turn, those left out that are in OUT already, and prints the table of
+docs/compare.md of all that are in OUT; RUNS of 0 only judges. The programs are small; on a machine with a GPU
+they run there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kinetoscope.comparison import baseline
@@ -86,11 +88,13 @@ for i in range(300):
 }
 
 
-def record(out: Path, runs: int) -> None:
-    for number, (name, text) in itertools.product(range(runs), PROGRAMS.items()):
+def record(out: Path, runs: int, programs: Sequence[str]) -> None:
+    for number, name in itertools.product(range(runs), programs):
         script, folder = out / f"{name}.py", out / "runs" / name / f"{number:02}"
+        if folder.exists():
+            continue
         folder.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(BEGIN + text)
+        script.write_text(BEGIN + PROGRAMS[name])
         words = ["-m", "kinetoscope", "run", "--no-report", "--out", str(folder), "--", str(script)]
         subprocess.run([sys.executable, *words], check=True)
 
@@ -136,8 +140,6 @@ def several(accounts: list[Account]) -> int:
 
 
 if __name__ == "__main__":
-    out = Path(sys.argv[2])
-    if sys.argv[1] == "record":
-        record(out, int(sys.argv[3]) if len(sys.argv) > 3 else 12)
-    else:
-        judge(out)
+    out, runs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 12
+    record(out, runs, sys.argv[3:] or list(PROGRAMS))
+    judge(out)

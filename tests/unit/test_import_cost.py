@@ -21,15 +21,30 @@ HEAVY = (
 )
 
 
+def loaded(code: str) -> list[str]:
+    """The modules that code loads in an interpreter of its own."""
+    code = f"import sys; before = set(sys.modules); {code}; print(*sorted(set(sys.modules) - before))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True
+    )
+    return ran.stdout.splitlines()[-1].split()
+
+
 @pytest.mark.parametrize(
     "module", ["kinetoscope", "kinetoscope.cli", "kinetoscope.cli.report", "kinetoscope.cli.query"]
 )
 def test_the_command_line_imports_nothing_heavy(module):
-    code = (
-        f"import sys; before = set(sys.modules); import {module}; print(*sorted(set(sys.modules) - before))"
-    )
-    loaded = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True
-    ).stdout.split()
-    assert module in loaded
-    assert not [name for name in loaded if name.split(".")[0] in HEAVY]
+    modules = loaded(f"import {module}")
+    assert module in modules
+    assert not [name for name in modules if name.split(".")[0] in HEAVY]
+
+
+def test_polars_is_loaded_while_a_trace_is_decoded_and_not_before():
+    assert not {"polars", "numpy"} & set(loaded("import kinetoscope.progress, kinetoscope.trace.read"))
+
+
+@pytest.mark.parametrize("word", [[], ["overhead-bound"], ["aten::mm"]])
+def test_the_glossary_is_shown_without_the_analyses(word):
+    modules = loaded(f"from kinetoscope.cli import main; main({['explain', *word]})")
+    assert "kinetoscope.findings.glossary.explanation" in modules
+    assert not [name for name in modules if name.split(".")[0] in ("polars", "pygments")]

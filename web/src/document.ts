@@ -31,6 +31,8 @@ export interface CacheState { fx: string; aot: string; }
 export interface Caches { fx: Counts; aot: Counts; }
 /** The least that one call takes: ``dtype`` names the peak that bounds its FLOPs (``fp32`` is ``tf32`` where the kernel that runs rounds first). */
 export interface CallCost { flops: number; bytes: number; dtype: string; }
+/** Calls one inside the other, as ``file:line function``, the innermost first, of a tree of all stacks at the peak: ``depth`` branches stand above them, and bytes and allocations are of all that is below. */
+export interface CallsRow { depth: number; frames: string[]; bytes: number; allocations: number; }
 export interface CategoryRow {
   category: string; device_time_us: number; share_of_device_time: number; share_of_window: number;
   launches: number; distinct_kernels: number;
@@ -113,14 +115,16 @@ export interface Coverage {
 }
 /** NVML's reading of a device at a moment of the run. */
 export interface DeviceClock {
-  rank: number; device: number; moment: string; sm_clock_mhz: number | null; max_sm_clock_mhz: number | null;
-  memory_clock_mhz: number | null; temperature_c: number | null; power_w: number | null;
-  throttle_reasons: string[];
+  sm_clock_mhz: number | null; memory_clock_mhz: number | null; max_sm_clock_mhz: number | null;
+  temperature_c: number | null; power_w: number | null; power_limit_w: number | null;
+  application_clock_mhz: number | null; throttle_reasons: string[]; rank: number; device: number;
+  moment: string;
 }
 export interface DeviceInfo {
   index: number; name: string; kind?: string; total_memory_bytes?: number;
   compute_capability?: [number, number]; multiprocessors?: number; driver?: string;
 }
+/** A device that did any work: over the whole recording unless the name says window (see ``window``). */
 export interface DeviceRow {
   rank: number; device: number; name: string; window_us: number; span_us: number; busy_us: number;
   busy_fraction: number; busy_fraction_of_span: number; compute_us: number; copy_us: number;
@@ -213,7 +217,7 @@ export interface GraphCategory {
 export interface GraphReplays {
   captured: number; replayed: number; joined: number; verified: number; by: string; why: string;
 }
-/** A compiled graph that was called, and its device time by category. */
+/** A compiled graph that was called (see ``graph_calls``), and its device time by category; ``host_us`` is the time inside the calls. */
 export interface GraphRow {
   graph: string; hash: string; compile_id: string | null; direction: string; calls: number; host_us: number;
   launches: number; device_time_us: number; share_of_device_time: number; categories: GraphCategory[];
@@ -251,6 +255,7 @@ export interface IdealRow {
   without: Record<string, number>; grain: string; steps: number | null; by_stage: Record<string, number>;
   by_worker: Record<string, number>; by_operation: Record<string, number>; why: string;
 }
+/** Over all causes ``idle_us`` sums to the device's idle time. */
 export interface IdleRow {
   device: number; cause: string; idle_us: number; share_of_window: number; rank: number; gaps: number;
   busy_inside_collectives_us: number; text: string | null;
@@ -268,9 +273,10 @@ export interface KernelPlace { name: string; first_line: number; last_line: numb
 export interface KernelRow {
   name: string; short_name: string; category: string; launches: number; device_time_us: number;
   share_of_device_time: number; mean_us: number; median_us: number; min_us: number; max_us: number;
-  p90_us: number; ops: KernelOp[]; kind: string; graph: string | null; source: string | null;
-  bytes: number | null; flops: number | null; speed_of_light: number | null; costed_launches: number;
-  of_peak: number | null; launches_below_device: number | null; could_save_us: number | null;
+  p90_us: number; waves: number | null; launches_below_device: number | null; ops: KernelOp[]; kind: string;
+  graph: string | null; source: string | null; bytes: number | null; flops: number | null;
+  speed_of_light: number | null; costed_launches: number; of_peak: number | null;
+  could_save_us: number | null;
 }
 /** Paragraphs, each behind a label. */
 export interface Labelled { type: "Labelled"; items: ([Text, (Prose | Line | Items)[]])[]; indent: number; }
@@ -336,11 +342,13 @@ export interface MemoryPart { part: string; bytes: number; share_of_reserved: nu
 /** One device's memory by the allocator's history, at the moment when most was allocated. */
 export interface MemoryPeak {
   rank: number; device: number; moment: string; failed_bytes: number | null; failed_by: string | null;
-  failed_line: string | null; failed_stack: string[]; peak_us: number; history_us: number;
-  requested_bytes: number; reserved_bytes: number; outside_bytes: number | null; total_bytes: number | null;
-  program_peak_bytes: number | null; parts: MemoryPart[]; holders: HolderRow[]; roles: string[];
-  over_time: MemorySample[]; blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null;
-  growth: GrowthRow[]; given_back: GivenBackRow[]; fits: Fits | null; snapshot: string; notes: string[];
+  failed_line: string | null; failed_stack: string[]; free_bytes: number | null; annotations: string[];
+  peak_us: number; history_us: number; requested_bytes: number; reserved_bytes: number;
+  outside_bytes: number | null; total_bytes: number | null; program_peak_bytes: number | null;
+  parts: MemoryPart[]; holders: HolderRow[]; roles: string[]; over_time: MemorySample[];
+  blocks: MemoryBlock[]; stacks: string[][]; traced_us: number | null; growth: GrowthRow[];
+  given_back: GivenBackRow[]; segments: SegmentRow[]; calls: CallsRow[]; fits: Fits | null; snapshot: string;
+  notes: string[];
 }
 /** An interval of the recording: the most that was allocated and reserved in it. */
 export interface MemoryPoint { start_us: number; allocated_bytes: number; reserved_bytes: number | null; }
@@ -364,7 +372,7 @@ export interface Note {
 export interface Only {
   type: "Only"; medium: "" | "page" | "screen"; block: Prose | Line | Table | Items | Heading | Status;
 }
-/** A row of torch's own op table; rows of one name differ in ``kind``. */
+/** A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or ``kernel``, ``memcpy``, ``memset``, ``device annotation``. */
 export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
   device_self_us: number; device_total_us: number;
@@ -492,6 +500,11 @@ export interface SavedForBackward {
 }
 /** A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and what a page says of it. */
 export interface Segment { type: "Segment"; share: number; colour: string; fill: string; label: string; }
+/** A segment at the peak: memory that the allocator took from the driver in one piece. */
+export interface SegmentRow {
+  address: number; bytes: number; stream: number; pool: [number, number]; allocations: number;
+  free_bytes: number; largest_hole_bytes: number; pieces: [string, number][];
+}
 /** The page's sentences. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; headline: string; timing: string; compilation: string;
@@ -579,7 +592,7 @@ export interface StepLevels { levels: StepLevelRow[]; candidates: StepCandidateR
 export interface StepOutlierRow {
   rank: number; name: string; duration_us: number; median_us: number; differences: StepDifference[];
 }
-/** A step by the device's clock, from where its first work stands to where the next step's does; ``host_duration_us`` is from the host's mark to its next. */
+/** A step by the device's clock (see ``periods``), from where its first work stands to where the next step's does; ``host_duration_us`` is from the host's mark to its next. */
 export interface StepRow {
   name: string; start_us: number; duration_us: number; host_duration_us: number; busy_us: number;
   launches: number; device_time_us: number; rank: number; phase: string;

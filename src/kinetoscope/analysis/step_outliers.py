@@ -69,10 +69,7 @@ class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @remembered
 def step_distribution(run: LoadedRun) -> pl.DataFrame:
-    """One row per rank, of the phase that takes most time: ``steps``, and of their durations and of the time
-    the device was busy in them ``mean``, ``median``, ``min``, ``max``, ``p10`` and ``p90``
-    (``duration_…_ns``, ``busy_…_ns``), and ``spread``: the difference of p90 and p10 over the median
-    duration."""
+    """One row per rank, of the phase that takes most time: the columns of ``StepTimesRow``, in ns."""
     figures = [
         expression.alias(f"{what}_{name}_ns")
         for what in ("duration", "busy")

@@ -28,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.compiled.join import join
-    from kinetoscope.document.collect.compilation import as_document
+    from kinetoscope.document.collect.compilation import as_document, frame_details, kernel_details
     from kinetoscope.errors import InputError
     from kinetoscope.progress import load_shown
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import show, standard_output
+    from kinetoscope.views import graph_detail as view
 
     run = load_shown(arguments.inputs)
     compilation = run.compilation
@@ -55,15 +56,9 @@ def main(arguments: argparse.Namespace) -> int:
 
         show(key_changes(changed(load(arguments.against), compilation)), console)
     elif arguments.kernel:
-        from kinetoscope.document.collect.graph_detail import kernel_details
-        from kinetoscope.views import graph_detail as view
-
         for kernel in kernel_details(compilation, document, arguments.kernel):
             show(view.kernel(kernel), console)
     elif arguments.frame or arguments.guards or arguments.bytecode or arguments.graph or arguments.fusion:
-        from kinetoscope.document.collect.graph_detail import frame_details
-        from kinetoscope.views import graph_detail as view
-
         for frame in frame_details(
             compilation,
             document,

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from kinetoscope.cli import _options
 
+WRITTEN = (".json", ".md", ".txt")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a folder of recordings, traces, reports kept as .json"
     )
+    _options.output(parser, "write a file instead: .json .md .txt")
     _options.as_json(parser)
     _options.limit(parser, 0, "recordings, the last ones,")
 
@@ -21,9 +24,17 @@ def main(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.document.collect.history import gathered
     from kinetoscope.progress import load_shown
+    from kinetoscope.render import destination
+    from kinetoscope.render.formats import View, renderer
     from kinetoscope.views import history as view
 
+    file: Path | None = arguments.output
+    render = renderer(destination.check(file, [str(arguments.folder)]), WRITTEN) if file else None
     found = gathered(arguments.folder, load_shown)
     shown = structs.replace(found, rows=found.rows[-arguments.limit :])  # -0: all of them
+    if file and render:
+        written = View(document=lambda: found, blocks=lambda _: list(view.listing(shown)))
+        _options.write(file, render(written).encode())
+        return 0
     _options.answer(arguments, found, lambda: view.listing(shown))
     return 0

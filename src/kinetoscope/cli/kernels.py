@@ -7,10 +7,11 @@ import argparse
 from kinetoscope.cli import _options
 
 ROWS, CHAINS = 30, 5
-BY = ("kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module", "line")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from kinetoscope.analysis.origins.sums import BY
+
     _options.inputs(parser)
     parser.add_argument("--category", metavar="C", help="only this category: pointwise, matmul, …")
     shown = parser.add_mutually_exclusive_group()

@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.as_json(parser, ", with every row")
     _options.limit(parser, ROWS)
+    at = "the state of the allocator so many milliseconds after its history began, instead of at the peak"
+    parser.add_argument("--at", type=float, metavar="MS", help=at)
+    _options.flag(parser, "--stacks", "also a tree of all calls that allocated what was there")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -26,12 +29,12 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.views import memory as view
 
     run = load_shown(arguments.inputs)
-    found = listing(run)
+    found = listing(run, None if arguments.at is None else 1000 * arguments.at)
     if not (found.peaks or found.memory):
         raise InputError(
             "; ".join(found.unread) or "no device memory was recorded in it",
             where=" ".join(arguments.inputs),
             hint="kinetoscope run --memory script.py",
         )
-    _options.answer(arguments, found, lambda: view.listing(found, arguments.limit))
+    _options.answer(arguments, found, lambda: view.listing(found, arguments.limit, stacks=arguments.stacks))
     return 0

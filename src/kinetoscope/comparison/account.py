@@ -42,9 +42,14 @@ def host_ops(trace: Trace, steps: pl.Series) -> pl.DataFrame:
     return found.sort("step", "start_ns", "id").select(
         "id", "step", pl.col("start_ns").alias("at_ns"), name.alias("name"), pl.col("id").alias("op"),
         name.alias("op_name"), pl.lit("host").alias("category"), pl.lit("no module").alias("module"),
-        pl.lit("eager").alias("graph"), pl.col("input_dims").cast(pl.String).fill_null("").alias("shape"),
+        pl.lit("eager").alias("graph"), _shape(pl.col("input_dims")).alias("shape"),
         pl.col("self_ns").alias("own_ns"), "duration_ns",
     )  # fmt: skip
+
+
+def _shape(dims: pl.Expr) -> pl.Expr:
+    """The JSON of recorded shapes without its spaces: which there are differs between who wrote the trace."""
+    return dims.cast(pl.String).fill_null("").str.replace_all(" ", "", literal=True)
 
 
 def functions(trace: Trace, steps: pl.Series) -> pl.DataFrame:
@@ -215,12 +220,11 @@ def _pieces(run: LoadedRun, trace: Trace, steps: pl.Series, device: int | None) 
     table = table.sort("start_ns", "id")
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns").min())
     launched = host["start_ns"].gather(table["launch"])
-    dims = host["input_dims"].gather(table["op"]).cast(pl.String)
-    table = table.with_columns(
+    table = table.with_columns(dims=host["input_dims"].gather(table["op"])).with_columns(
         own_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", reached)).clip(0),
         at_ns=pl.coalesce(launched, "start_ns"),
         shape=pl.concat_str(
-            dims.fill_null(""), pl.col("grid", "block").cast(pl.String).fill_null(""), separator="|"
+            _shape(pl.col("dims")), pl.col("grid", "block").cast(pl.String).fill_null(""), separator="|"
         ),
         op=pl.coalesce("op", "launch"),
     )  # fmt: skip

@@ -46,7 +46,7 @@ from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of intervals of the steps: their spread is what an interval needs
-KEPT_KERNELS, KEPT_OTHERS = 60, 20
+KEPT_PARTS = 60  # of each count, the largest
 MOST = 16 << 20  # bytes of the file: it is read in reviews
 # A step's time (µs) that a clock can show: from a picosecond to thirty years.
 PLAUSIBLE_US = (1e-6, 1e15)
@@ -138,7 +138,7 @@ def _by(run: LoadedRun, name: str) -> dict[str, float]:
     """The largest parts of a count; of launches they are ``kernels``."""
     if name == "launches":
         return {}
-    largest = islice(contributors(run, name).values(), KEPT_OTHERS)
+    largest = islice(contributors(run, name).values(), KEPT_PARTS)
     return {one.key: round(one.amount, 2) for one in largest}
 
 
@@ -149,7 +149,7 @@ def _kernels(own: Account) -> dict[str, float]:
         .sort("launches", "name", descending=[True, False])
     )
     found: dict[str, float] = {}
-    for name, launches in table.head(KEPT_KERNELS).iter_rows():
+    for name, launches in table.head(KEPT_PARTS).iter_rows():
         found[short_name(name)] = round(found.get(short_name(name), 0.0) + launches, 2)
     return found
 
@@ -240,7 +240,9 @@ def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judge
     why = {gate: lost or unlike or (apart if gate.name in times else ()) for gate in judged}
     judgements = [judge(gate, both, times, why[gate]) for gate in judged]
     if apart and not gates:
-        judgements = [_not_judged(one, apart[0]) if one.name in TIMES else one for one in judgements]
+        judgements = [
+            _not_judged(one, times[one.name], apart[0]) if one.name in TIMES else one for one in judgements
+        ]
     step = times[STEP_TIME]
     if step is not None and not any(one.name == STEP_TIME for one in judgements):
         judgements.append(
@@ -252,8 +254,10 @@ def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judge
     return [_named(one, baseline, run) if one.failed and one.known else one for one in judgements]
 
 
-def _not_judged(judgement: Judgement, why: str) -> Judgement:
+def _not_judged(judgement: Judgement, timed: tuple[float, Ratio] | None, why: str) -> Judgement:
     words = f"not judged: {why}"
+    if timed is not None:
+        words = f"{time_words(judgement.name, *timed)}; {words}"
     return msgspec.structs.replace(judgement, failed=False, known=False, words=words)
 
 
@@ -270,7 +274,9 @@ def _is_there(gate: Gate, both: tuple[Counts, Counts], baseline: Baseline, now: 
     if gate.name in TIMES:
         step = bool(baseline.steps_us or now.steps_us)
         return step if gate.name == STEP_TIME else bool(baseline.device_us and now.device_us)
-    return any(counted[gate.name] is not None for counted in both)
+    amounts = {counted[gate.name] for counted in both}
+    no_device = COUNTED[gate.name].of_device and not (baseline.devices or now.devices)
+    return amounts != {None} and not (no_device and amounts == {0.0})
 
 
 def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
@@ -342,6 +348,8 @@ def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgemen
     count = "launches" if judgement.name in TIMES else judgement.name
     known = baseline.kernels if count == "launches" else baseline.by.get(count)
     now = contributors(run, count)
+    if known is not None and len(known) >= KEPT_PARTS:  # of a part that is not among them there were no more
+        known = {**dict.fromkeys(now, min(known.values())), **known}
     one = grown(known or {}, now)
     if one is None or (known is None and not now) or (judgement.name in TIMES and not known):
         return judgement

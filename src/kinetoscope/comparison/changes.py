@@ -279,7 +279,7 @@ def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
     """Waiting before launches that are the same, and idle time of every other cause."""
     before = steps.sum(0, "idle_us", (pair.base for pair in pairs))
     after = steps.sum(1, "idle_us", (pair.new for pair in pairs))
-    yield _idle(LAUNCH_BOUND, "before the same launches", before, after)
+    yield _idle(LAUNCH_BOUND, "the launches that both have", before, after)
     sums: dict[tuple[str, str], list[float]] = {}
     events: dict[tuple[str, str], list[int | None]] = {}
     in_functions = all(has_stacks(account.trace) for account in steps.accounts)

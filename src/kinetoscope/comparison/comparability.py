@@ -103,6 +103,8 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
         which = "base" if stacks[0] else "new one"
         yield f"only the {which} was recorded with Python stacks, which slow the host"
     if base.manifest is None or new.manifest is None:
+        if base.snapshots and new.snapshots:
+            yield "a snapshot of memory names neither its device nor its software"
         yield from _differing(_of_trace(base), _of_trace(new))
         return
     yield from _differing(

@@ -58,8 +58,13 @@ def contributors(run: LoadedRun, count: str) -> dict[str, Contributor]:
 
 
 def grown(before: Mapping[str, float], now: Mapping[str, Contributor]) -> Contributor | None:
-    """The contributor that grew most; of equals, the one that stands first. None: nothing did."""
-    most = max(now.values(), key=lambda one: one.amount - before.get(one.key, 0.0), default=None)
+    """The contributor that grew most; of equals, one that is new, and the first of those. None: nothing
+    did."""
+
+    def by_how_much(one: Contributor) -> tuple[float, bool]:
+        return one.amount - before.get(one.key, 0.0), one.key not in before
+
+    most = max(now.values(), key=by_how_much, default=None)
     return most if most is not None and most.amount > before.get(most.key, 0.0) else None
 
 

@@ -15,6 +15,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.peak import histories
 from kinetoscope.analysis.memory.traced import memory_statistics
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.time.phases import leading_of
@@ -27,22 +28,24 @@ from kinetoscope.trace.model import Trace
 
 @dataclass(frozen=True)
 class Countable:
-    """A quantity that is counted; ``exact`` where every run of one program has as many."""
+    """A quantity that is counted; ``exact`` where every run of one program has as many, ``of_device`` where
+    there are none without a device."""
 
     words: str
     per_step: bool = True
     exact: bool = True
+    of_device: bool = False
     unit: str = ""
 
 
 COUNTED: dict[str, Countable] = {
-    "launches": Countable("pieces of device work"),
-    "eager_kernels": Countable("kernels outside of compiled graphs"),
+    "launches": Countable("pieces of device work", of_device=True),
+    "eager_kernels": Countable("kernels outside of compiled graphs", of_device=True),
     "graph_calls": Countable("calls of compiled graphs"),
-    "syncs": Countable("calls that wait for the device"),
-    "copies": Countable("copies"),
-    "pageable_copies": Countable("copies from or to pageable memory"),
-    "copied_bytes": Countable("bytes copied", unit="B"),
+    "syncs": Countable("calls that wait for the device", of_device=True),
+    "copies": Countable("copies", of_device=True),
+    "pageable_copies": Countable("copies from or to pageable memory", of_device=True),
+    "copied_bytes": Countable("bytes copied", of_device=True, unit="B"),
     "ops": Countable("operators called"),
     "graph_breaks": Countable("graph breaks", per_step=False),
     "recompilations": Countable("recompilations", per_step=False),
@@ -53,7 +56,7 @@ COUNTED: dict[str, Countable] = {
     "cache_hits": Countable("cache hits of compiled graphs", per_step=False, exact=False),
     "cache_misses": Countable("cache misses of compiled graphs", per_step=False, exact=False),
     "compile_s": Countable("seconds of compiling", per_step=False, exact=False, unit="s"),
-    "peak_memory": Countable("peak of device memory", per_step=False, unit="B"),
+    "peak_memory": Countable("peak of device memory", of_device=True, per_step=False, unit="B"),
 }
 
 Counts = dict[str, float | None]
@@ -165,5 +168,6 @@ def _peak_memory(run: LoadedRun) -> float | None:
         peaks = [record.peak_memory_bytes for record in run.manifest.ranks if record.peak_memory_bytes]
         if peaks:
             return float(max(peaks))
-    recorded = memory_statistics(run)
-    return float(recorded["peak_allocated"].to_list()[0]) if len(recorded) else None
+    recorded = memory_statistics(run)["peak_allocated"].to_list()[:1]
+    recorded = recorded or [one.history.requested for one in histories(run).found]
+    return float(max(recorded)) if recorded else None

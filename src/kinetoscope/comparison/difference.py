@@ -24,11 +24,12 @@ from kinetoscope.comparison.changes import (
     ranked,
     summed,
 )  # fmt: skip
-from kinetoscope.comparison.comparability import Surroundings, incomplete, surroundings
+from kinetoscope.comparison.comparability import Surroundings, incomplete, program, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
 from kinetoscope.comparison.contributors import contributors, described, grown
-from kinetoscope.comparison.counts import Counts, counts
+from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
+from kinetoscope.comparison.memory import MemoryChange, memory_change
 from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
 from kinetoscope.comparison.step_change import StepChange, device_change, step_change
 from kinetoscope.findings.model import Finding
@@ -125,6 +126,7 @@ class RunDifference:
         facts: how compiling differs, which changes may stand for.
         by: busy time by category, op, module, graph, line; ``idle`` time by cause. All sums of busy time
             differ by as much, and with the idle time's by ``step.delta_us``.
+        memory: what the peaks differ by; None where the allocator's history was not recorded.
         gone, come: findings that only the base, or only the new run has.
         code: the unified diff of the generated kernel of the first change that has one.
         lost: sentences on missing parts of either recording: nothing can be judged by them.
@@ -145,6 +147,7 @@ class RunDifference:
     accounts: tuple[Account, Account] | None
     runs: tuple[LoadedRun, LoadedRun]
     lost: tuple[str, ...] = ()
+    memory: MemoryChange | None = None
 
 
 def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDifference:
@@ -175,6 +178,7 @@ def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDiffer
         accounts=chosen,
         runs=runs,
         lost=lost,
+        memory=memory_change(*runs),
     )
 
 
@@ -184,10 +188,11 @@ def _around(
     """The surroundings of both runs; neither an incomplete nor a whole recording is compared with steps."""
     known = surroundings(*runs)
     if lost:
-        known = Surroundings("none", (*lost, *known.why))
-    if chosen is not None and (shapes := _other_shapes(*chosen)):
+        return Surroundings("none", (*lost, *known.why))
+    others = filter(None, (_other_shapes(*chosen), _other_ops(*chosen))) if chosen is not None else ()
+    if work := tuple(others):
         limited = "limited" if known.comparability == "good" else known.comparability
-        known = Surroundings(limited, (shapes, *known.why))
+        known = Surroundings(limited, (*work, *known.why))
     if chosen is None or chosen[0].unit == chosen[1].unit:
         return known
     which = "base" if chosen[1].unit == "step" else "new one"
@@ -204,6 +209,15 @@ def _other_shapes(base: Account, new: Account) -> str | None:
         return None
     op = max(other, key=lambda op: len(max(before[op])))
     return f"the tensors have other shapes, as of {op}: {max(before[op])} and {max(now[op])}"
+
+
+def _other_ops(base: Account, new: Account) -> str | None:
+    """A sentence where most ops are called by one side alone, and nothing says that both ran one program."""
+    before, now = (set(one.launches["op_name"].unique()) for one in (base, new))
+    alone, every = len(before ^ now), len(before | now)
+    if all(program(one.run) for one in (base, new)) or alone <= every / 2:
+        return None
+    return f"they may be different programs: {alone} of {every} ops launch work in only one of them"
 
 
 def _shapes(one: Account) -> dict[str, set[str]]:
@@ -287,16 +301,41 @@ def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:
     return [_with_culprit(found, one) if one.failed and one.known else one for one in judgements]
 
 
+def most_changed(found: RunDifference, count: str) -> str:
+    """The part of a count that grew most, or shrank most where the count did: its name, its amount before and
+    now. Empty where it did not change, or the recordings do not show what it consists of."""
+    before, after = (side[count] for side in found.counts)
+    if before is None or after is None or before == after:
+        return ""
+    less, more = (contributors(run, count) for run in (found.runs if before < after else found.runs[::-1]))
+    one = grown({key: part.amount for key, part in less.items()}, more)
+    if one is None:
+        return ""
+    amounts = [less[one.key].amount if one.key in less else 0.0, one.amount]
+    unit = COUNTED[count].unit
+    shown = (numbers.quantity(amount, unit) for amount in (amounts if before < after else amounts[::-1]))
+    return f"{one.key}, {' → '.join(shown)}"
+
+
 def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
     if judgement.name in TIMES:
         return _with_slower(found, judgement)
     base, new = found.runs
+    if judgement.name == "peak_memory" and found.memory is not None:
+        return _with_owner(found.memory, judgement)
     before = {key: one.amount for key, one in contributors(base, judgement.name).items()}
     one = grown(before, contributors(new, judgement.name))
     if one is None:
         return judgement
     culprit = described(judgement.name, before.get(one.key, 0.0), one)
     return replace(judgement, culprit=culprit, source=line_of(new, one))
+
+
+def _with_owner(memory: MemoryChange, judgement: Judgement) -> Judgement:
+    """The judgement of the peak with the owner whose memory grew most."""
+    most = max(memory.owners, key=lambda row: row.new_bytes - row.base_bytes)
+    sizes = f"{numbers.size(most.base_bytes)} → {numbers.size(most.new_bytes)}"
+    return replace(judgement, culprit=f"{most.owner} ({most.role}), {sizes}", source=most.line)
 
 
 def _with_slower(found: RunDifference, judgement: Judgement) -> Judgement:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from itertools import pairwise
 
 import msgspec
 
 from kinetoscope.analysis.health.verdict import losses
+from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.comparability import program
 from kinetoscope.comparison.counts import Counts, counts
@@ -23,7 +25,8 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """One recording. Where the step changed, ``change`` is the share of the step before by which it did, with
     its 95 % interval; ``new_findings`` and ``counts_changed`` are against the recording before. ``lost`` has
     sentences on missing parts: an incomplete recording is in no series. ``program`` is the script or module:
-    recordings are compared with those of the same one."""
+    recordings are compared with those of the same one. ``commit`` was checked out when it was recorded.
+    ``drift``, of the last one of a series that changes all along, is the share from one to the next."""
 
     name: str
     created: str
@@ -41,6 +44,8 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     change_high: float | None = None
     lost: list[str] = []
     program: str | None = None
+    commit: str | None = None
+    drift: float | None = None
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +73,11 @@ def history(runs: Sequence[tuple[str, LoadedRun]], reported: Sequence[HistoryRow
     changed: dict[int, Ratio] = {}
     for series in _series(rows):
         if len(series) >= FEWEST:
-            steps = [rows[place].step_us or 0.0 for place in series]
-            changed |= {series[cut.at]: cut.ratio for cut in change_points(steps)}
+            found = change_points([rows[place].step_us or 0.0 for place in series])
+            changed |= {series[cut.at]: cut.ratio for cut in found.points}
+            if found.drift is not None:
+                last = series[-1]
+                rows[last] = msgspec.structs.replace(rows[last], drift=found.drift - 1)
         else:
             changed |= _of_neighbours(series, [own for _, own in pairs])
     return [_compared(row, rows[:place], changed.get(place)) for place, row in enumerate(rows)]
@@ -79,7 +87,7 @@ def _row(name: str, run: LoadedRun) -> HistoryRow:
     own = account(run)
     return HistoryRow(
         name=name,
-        created=run.manifest.created if run.manifest else "",
+        created=_created(run),
         devices=sorted({device.name for trace in run.traces for device in trace.devices}),
         basis=None if own is None else own.basis,
         step_us=None if own is None else own.step_us,
@@ -89,7 +97,20 @@ def _row(name: str, run: LoadedRun) -> HistoryRow:
         findings=sorted({finding.rule for finding in find(run) if finding.severity != "info"}),
         lost=list(losses(run)),
         program=program(run),
+        commit=run.manifest.commit if run.manifest else None,
     )
+
+
+def _created(run: LoadedRun) -> str:
+    """When it was recorded (ISO 8601): by the manifest, or else by the clock that a trace counts from."""
+    if run.manifest is not None and run.manifest.created:
+        return run.manifest.created
+    trace = next(iter(run.traces), None)
+    base = trace.metadata.get(BASE) if trace is not None else None
+    if trace is None or not isinstance(base, int) or trace.host_events.is_empty():
+        return ""
+    began = datetime.fromtimestamp((base + trace.host_events["start_ns"][0]) / 1e9, timezone.utc)
+    return began.isoformat(timespec="seconds")
 
 
 def _series(rows: Sequence[HistoryRow]) -> list[list[int]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.comparison.account import recorded_account
 from kinetoscope.comparison.contributors import contributors, described
 from kinetoscope.comparison.counts import COUNTED, counted_rank, counts
@@ -34,18 +35,7 @@ RULES = {
 }
 SHOWN = 3
 # What a device, or the host's waiting for it, is counted by.
-OF_DEVICES = frozenset(
-    {
-        "launches",
-        "eager_kernels",
-        "syncs",
-        "copies",
-        "pageable_copies",
-        "copied_bytes",
-        "peak_memory",
-        DEVICE_TIME,
-    }
-)
+OF_DEVICES = frozenset({*(name for name, counted in COUNTED.items() if counted.of_device), DEVICE_TIME})
 # Whose lines only Python's stacks tell; those of the compiler's are in its log.
 OF_STACKS = OF_DEVICES - {"peak_memory"} | {"ops", "graph_calls"}
 
@@ -65,24 +55,50 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
 
     Args:
         wanted: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
-            ``no_pageable_copies=True``; of the usual step, or of all that was recorded, where no steps were.
+            ``no_pageable_copies=True``; of the usual step, or of all that was recorded where there are not
+            several.
 
     Raises:
         UsageError: there is no such limit, or its value is no amount.
     """
-    counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
-    found: list[Broken] = []
-    left_out = uncounted(run, wanted)
-    for (limit, given), name in zip(wanted.items(), checked_names(wanted), strict=True):
-        if (limit == PAGEABLE and not given) or limit in left_out:
-            continue
-        most = 0.0 if limit == PAGEABLE else amount(limit, given)
-        there = counted[name]
+    run, found = _whole(run), list[Broken]()
+    for limit, name, there in _counted(run, wanted):
+        most = 0.0 if limit == PAGEABLE else amount(limit, wanted[limit])
+        text = f"{limit}={wanted[limit]!r}"
         if there is None:
-            found.append(Broken(f"{limit}={given!r}", f"cannot be judged: {_unknown(name)}", ()))
+            found.append(Broken(text, f"cannot be judged: {_unknown(name)}", ()))
         elif there > most:
-            found.append(Broken(f"{limit}={given!r}", _value(name, there), tuple(_why(run, name))[:SHOWN]))
+            found.append(Broken(text, _value(name, there), tuple(_why(run, name))[:SHOWN]))
     return found
+
+
+def amounts(run: LoadedRun, wanted: Mapping[str, object]) -> list[str]:
+    """Each amount that was counted, with its limit: ``launches 37 of 40``."""
+    return [
+        f"{name} {_amount(name, there)} of {0 if limit == PAGEABLE else wanted[limit]}"
+        for limit, name, there in _counted(_whole(run), wanted)
+        if there is not None
+    ]
+
+
+def _counted(run: LoadedRun, wanted: Mapping[str, object]) -> Iterable[tuple[str, str, float | None]]:
+    """The limits that are judged, each with the name of its quantity and how much of it there is."""
+    counted: dict[str, float | None] = {**counts(run), DEVICE_TIME: _device_time(run)}
+    left_out = uncounted(run, wanted)
+    for limit, name in zip(wanted, checked_names(wanted), strict=True):
+        if limit not in left_out and (limit != PAGEABLE or wanted[limit]):
+            yield limit, name, counted[name]
+
+
+@remembered
+def _whole(run: LoadedRun) -> LoadedRun:
+    """The run without a lone step's mark: what stands before it is the test's as well."""
+    if all(len(trace.steps) != 1 for trace in run.traces):
+        return run
+    traces = (
+        replace(trace, steps=trace.steps.clear()) if len(trace.steps) == 1 else trace for trace in run.traces
+    )
+    return replace(run, traces=tuple(traces))
 
 
 def checked_names(wanted: Mapping[str, object]) -> list[str]:
@@ -131,9 +147,12 @@ def _unknown(name: str) -> str:
 
 def _value(name: str, there: float) -> str:
     if name == DEVICE_TIME:
-        return f"the device was busy for {numbers.time(there)}"
-    counted = COUNTED[name]
-    return f"{counted.words}: {numbers.quantity(there, counted.unit)}"
+        return f"the device was busy for {_amount(name, there)}"
+    return f"{COUNTED[name].words}: {_amount(name, there)}"
+
+
+def _amount(name: str, there: float) -> str:
+    return numbers.time(there) if name == DEVICE_TIME else numbers.quantity(there, COUNTED[name].unit)
 
 
 def _why(run: LoadedRun, name: str) -> Iterable[str]:

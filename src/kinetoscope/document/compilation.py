@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from kinetoscope.analysis.compiled.sums import Coverage as Coverage
+from kinetoscope.analysis.compiled.sums import Matched as Matched
 from kinetoscope.compilation.model import (
     Autotune,
     CompiledGraph,
@@ -47,40 +49,6 @@ class LimitHit(CompileRow, frozen=True, kw_only=True):
 class Caches(CompileRow, frozen=True, kw_only=True):
     fx: Counts
     aot: Counts
-
-
-class Coverage(CompileRow, frozen=True, kw_only=True):
-    """Null where no device work was recorded."""
-
-    compiled_share_of_device_time: float | None = None
-    uncompiled_share_of_device_time: float | UnsetType | None = UNSET
-    cudagraph_share_of_device_time: float | None = None
-
-
-class UnmatchedKernel(CompileRow, frozen=True, kw_only=True):
-    name: str
-    device_time_us: float
-    launches: int
-
-
-class UnknownGraph(CompileRow, frozen=True, kw_only=True):
-    """A graph that ran and is not in the log."""
-
-    hash: str
-    device_time_us: float
-    launches: int
-
-
-class Matched(CompileRow, frozen=True, kw_only=True):
-    """Device time of generated kernels, how far it could be traced back, and on what ground."""
-
-    generated_us: float
-    to_graph_us: float
-    to_aten_ops_us: float
-    to_source_us: float
-    basis_us: dict[str, float]
-    unmatched: tuple[UnmatchedKernel, ...]
-    unknown_graphs: tuple[UnknownGraph, ...]
 
 
 class GraphTexts(CompileRow, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import msgspec
 from kinetoscope.comparison.changes import Change, SumChange
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.gates import Judgement
+from kinetoscope.comparison.memory import MemoryChange
 from kinetoscope.comparison.step_change import StepChange
 from kinetoscope.comparison.timelines import DrawnWork
 
@@ -14,7 +15,7 @@ SCHEMA = "kinetoscope.diff/1"
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One side: where it ran, and how many runs of it there are."""
+    """One side: where it ran, and how many runs of it there are; ``commit`` was checked out then."""
 
     inputs: list[str]
     devices: list[str]
@@ -22,10 +23,12 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
     created: str | None
     command: str | None
     runs: int
+    commit: str | None = None
 
 
 class CountChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A count before and now, null where a recording does not have it; ``per_step``: of the usual step."""
+    """A count before and now, null where a recording does not have it; ``per_step``: of the usual step;
+    ``most``: what of it changed most, as ``aten::sin, 0 → 20``, empty where that is not known."""
 
     name: str
     words: str
@@ -34,6 +37,7 @@ class CountChange(msgspec.Struct, frozen=True, kw_only=True):
     per_step: bool
     exact: bool
     unit: str = ""
+    most: str = ""
 
 
 class FindingChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,3 +80,5 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[str] = []
     device_time: StepChange | None = None
     timelines: tuple[list[DrawnWork], list[DrawnWork]] | None = None
+    memory: MemoryChange | None = None
+    """Of the highest peaks; null where the allocator's history was not recorded of both."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.findings.model import Evidence
-from kinetoscope.proof.measured import SecondRecording
+from kinetoscope.findings.model import Evidence as Evidence
+from kinetoscope.proof.measured import SecondRecording as SecondRecording
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):

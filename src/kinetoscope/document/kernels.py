@@ -7,9 +7,13 @@ import msgspec
 from kinetoscope.analysis.compiled.regions import GraphCategory as GraphCategory
 from kinetoscope.analysis.compiled.regions import GraphRow as GraphRow
 from kinetoscope.analysis.events.ops import OpRow as OpRow
+from kinetoscope.analysis.origins.dispatch import Chain as Chain
+from kinetoscope.analysis.origins.dispatch import ChainListing as ChainListing
+from kinetoscope.analysis.origins.dispatch import Link as Link
+from kinetoscope.analysis.origins.dispatch import Quantiles as Quantiles
 from kinetoscope.analysis.origins.sums import KernelOp as KernelOp
 from kinetoscope.analysis.origins.sums import KernelRow as KernelRow
-from kinetoscope.analysis.origins.sums import ListingRow
+from kinetoscope.analysis.origins.sums import ListingRow as ListingRow
 
 
 class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):

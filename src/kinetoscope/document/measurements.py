@@ -8,31 +8,22 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.bench.autotune.configurations import TriedConfiguration, Tuned
+from kinetoscope.bench.autotune.configurations import TriedConfiguration
+from kinetoscope.bench.autotune.configurations import Tuned as Tuned
 from kinetoscope.bench.autotune.winners import Applied, Promise
-from kinetoscope.bench.autotune.worth import Worth
+from kinetoscope.bench.autotune.worth import Worth as Worth
 from kinetoscope.bench.kernels.ncu import NcuRow
-from kinetoscope.bench.kernels.replay import ModuleResult
+from kinetoscope.bench.kernels.replay import ModuleResult as ModuleResult
 from kinetoscope.bench.kernels.timing import KernelResult
-from kinetoscope.bench.measure.results import Gain, RatioToBase
-from kinetoscope.bench.tune.largest import LargestBatch, Try
-from kinetoscope.bench.tune.results import BatchesThatFit, SettingRow, Tuning
-from kinetoscope.bench.versions.campaign import VersionRow, VersionsCompared
-
-__all__ = [
-    "BatchesThatFit",
-    "Gain",
-    "LargestBatch",
-    "ModuleResult",
-    "RatioToBase",
-    "SettingRow",
-    "Try",
-    "Tuned",
-    "Tuning",
-    "VersionRow",
-    "VersionsCompared",
-    "Worth",
-]
+from kinetoscope.bench.measure.results import Gain as Gain
+from kinetoscope.bench.measure.results import RatioToBase as RatioToBase
+from kinetoscope.bench.tune.largest import LargestBatch as LargestBatch
+from kinetoscope.bench.tune.largest import Try as Try
+from kinetoscope.bench.tune.results import BatchesThatFit as BatchesThatFit
+from kinetoscope.bench.tune.results import SettingRow as SettingRow
+from kinetoscope.bench.tune.results import Tuning as Tuning
+from kinetoscope.bench.versions.campaign import VersionRow as VersionRow
+from kinetoscope.bench.versions.campaign import VersionsCompared as VersionsCompared
 
 
 class InModel(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.memory.headroom import Fits
+from kinetoscope.analysis.memory.headroom import Fits as Fits
 from kinetoscope.document.findings import FindingRow
 
 
@@ -141,6 +141,32 @@ class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
     """That were taken of the driver afterwards, before the next time."""
 
 
+class SegmentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A segment at the peak: memory that the allocator took from the driver in one piece.
+
+    ``pieces`` are the role, or ``free``, and the bytes of what lies in it, by address, and sum to ``bytes``;
+    ``pool`` is torch's pair of numbers, of which 0, 0 is the default pool."""
+
+    address: int
+    bytes: int
+    stream: int
+    pool: tuple[int, int]
+    allocations: int
+    free_bytes: int
+    largest_hole_bytes: int
+    pieces: list[tuple[str, int]]
+
+
+class CallsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls one inside the other, as ``file:line function``, the innermost first, of a tree of all stacks at
+    the peak: ``depth`` branches stand above them, and bytes and allocations are of all that is below."""
+
+    depth: int
+    frames: list[str]
+    bytes: int
+    allocations: int
+
+
 class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """One device's memory by the allocator's history, at the moment when most was allocated. Times
     are microseconds since the history began."""
@@ -148,14 +174,18 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     moment: str
-    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), timeline
-    (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was
+    """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), chosen,
+    timeline (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was
     allocated)."""
     failed_bytes: int | None
     failed_by: str | None = None
     """The requester: a module, a function or autograd; null where no stack was recorded."""
     failed_line: str | None = None
     failed_stack: list[str] = []
+    free_bytes: int | None = None
+    """What the driver had free when the allocation failed."""
+    annotations: list[str] = []
+    """The program's named ranges at that moment, the outermost first."""
     peak_us: float
     history_us: float
     requested_bytes: int
@@ -180,6 +210,10 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     growth: list[GrowthRow]
     given_back: list[GivenBackRow] = []
     """The most bytes first."""
+    segments: list[SegmentRow] = []
+    """Of the peak, most free bytes first; empty where they grow by pages and the history goes on."""
+    calls: list[CallsRow] = []
+    """Depth first; calls of less than a hundredth are left out."""
     fits: Fits | None
     snapshot: str
     """The file, which torch's own viewer reads."""

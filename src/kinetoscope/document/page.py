@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.document.timeline import Timeline
+from kinetoscope.hardware.nvml import NvmlReading
 
 
 class KernelPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,18 +40,12 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class DeviceClock(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceClock(NvmlReading, frozen=True, kw_only=True, omit_defaults=False):
     """NVML's reading of a device at a moment of the run."""
 
     rank: int
     device: int
     moment: str
-    sm_clock_mhz: int | None
-    max_sm_clock_mhz: int | None
-    memory_clock_mhz: int | None
-    temperature_c: int | None
-    power_w: float | None
-    throttle_reasons: tuple[str, ...]
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.analysis.idle.launches import LaunchRow
 from kinetoscope.document.compilation import Compilation
-from kinetoscope.document.devices import DeviceRow, IdleRow
+from kinetoscope.document.devices import DeviceRow, IdleRow, LaunchRow
 from kinetoscope.document.findings import FindingRow
 from kinetoscope.document.kernels import CategoryRow, GraphRow, KernelRow, OpRow
 from kinetoscope.document.memory import AllocatorRow, MemoryPeak, MemoryRow

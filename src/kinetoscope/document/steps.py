@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.passes.unprofiled import RareSteps, Spread, Waiting
+from kinetoscope.analysis.passes.unprofiled import RareSteps as RareSteps
+from kinetoscope.analysis.passes.unprofiled import Spread as Spread
+from kinetoscope.analysis.passes.unprofiled import Waiting as Waiting
 from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
 from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
 from kinetoscope.analysis.serving.client import ClientRow as ClientRow
@@ -20,24 +22,9 @@ from kinetoscope.analysis.serving.table import ServingRow as ServingRow
 from kinetoscope.analysis.step_outliers import StepDifference as StepDifference
 from kinetoscope.analysis.step_outliers import StepOutlierRow as StepOutlierRow
 from kinetoscope.analysis.step_outliers import StepTimesRow as StepTimesRow
+from kinetoscope.analysis.time.busy import StepRow as StepRow
 from kinetoscope.analysis.time.phases import PhaseKernel as PhaseKernel
 from kinetoscope.analysis.time.phases import PhaseRow as PhaseRow
-
-
-class StepRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A step by the device's clock, from where its first work stands to where the next step's does;
-    ``host_duration_us`` is from the host's mark to its next."""
-
-    name: str
-    start_us: float
-    duration_us: float
-    host_duration_us: float
-    busy_us: float
-    launches: int
-    device_time_us: float
-    rank: int
-    phase: str = "step"
-    """What the step is: see ``PhaseRow``."""
 
 
 class CauseRow(msgspec.Struct, frozen=True, kw_only=True):

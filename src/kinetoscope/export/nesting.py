@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
 import polars as pl
 
 from kinetoscope.trace.model import Trace
@@ -31,6 +34,55 @@ def nested(trace: Trace) -> pl.DataFrame:
     return events.with_columns(pl.Series("extra", _extra_lanes(events), pl.UInt32)).sort(
         "lane", "extra", maintain_order=True
     )
+
+
+class NestedLane(NamedTuple):
+    """A lane of nested events, with the names of its process or device (None: of a process) and its own."""
+
+    lane: int
+    extra: int
+    device: int | None
+    process: str
+    thread: str
+
+
+def named(trace: Trace, events: pl.DataFrame, *, several: bool) -> Iterator[NestedLane]:
+    """The lanes that ``events`` have (``lane``, ``extra``), in their order; of ``several`` ranks with the
+    rank."""
+    prefix = f"rank {trace.rank} · " if several else ""
+    devices = dict(trace.device_events.select("lane", "device").unique("lane").iter_rows())
+    lanes = trace.lanes.rows_by_key("id", named=True, unique=True)
+    for lane, extra in events.select("lane", "extra").unique(maintain_order=True).iter_rows():
+        row, device = lanes.get(lane, {}), devices.get(lane)
+        process = row.get("process_name") or f"process {row.get('pid')}"
+        thread = (
+            row.get("thread_name") or f"{'stream' if row.get('is_device') else 'thread'} {row.get('tid')}"
+        )
+        yield NestedLane(
+            lane,
+            extra,
+            device,
+            prefix + (process if device is None else f"GPU {device}"),
+            f"{thread} (overlapping {extra})" if extra else thread,
+        )
+
+
+def changes(
+    events: pl.DataFrame, *columns: str
+) -> Iterator[tuple[tuple[int, int], int, tuple[Any, ...] | None]]:
+    """Beginnings and ends of ``nested`` events, each lane from left to right: the lane (``lane``, ``extra``),
+    when, and these columns of what begins; None of what ends, the last to begin first."""
+    place, ends = (-1, 0), list[int]()
+    wanted = events.select("lane", "extra", "start_ns", "duration_ns", *columns)
+    for lane, extra, start, duration, *row in wanted.iter_rows():
+        if (lane, extra) != place:
+            yield from ((place, at, None) for at in reversed(ends))
+            place, ends = (lane, extra), []
+        while ends and ends[-1] <= start:
+            yield place, ends.pop(), None
+        yield place, start, tuple(row)
+        ends.append(start + duration)
+    yield from ((place, at, None) for at in reversed(ends))
 
 
 def _extra_lanes(events: pl.DataFrame) -> list[int]:

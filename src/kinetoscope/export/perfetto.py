@@ -7,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.export.memory_counters import counts
-from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, nested
+from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, named, nested
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -71,27 +71,19 @@ def _lanes(trace: Trace, events: pl.DataFrame, pids: dict[tuple[int, str], int])
 
 def _names(trace: Trace, lanes: pl.DataFrame, *, several: bool) -> list[str]:
     rows: list[dict[str, object]] = []
-    prefix = f"rank {trace.rank} · " if several else ""
-    described = lanes.join(trace.lanes, left_on="lane", right_on="id", suffix="_file", maintain_order="left")
-    devices = dict(trace.device_events.select("lane", "device").unique("lane").iter_rows())
-    for lane in described.iter_rows(named=True):
-        device = devices.get(lane["lane"])
-        process = (
-            f"GPU {device}" if device is not None else lane["process_name"] or f"process {lane['pid_file']}"
-        )
-        thread = lane["thread_name"] or f"{'stream' if lane['is_device'] else 'thread'} {lane['tid_file']}"
-        overlapping = f" (overlapping {lane['extra']})" if lane["extra"] else ""
+    numbers = lanes.select("pid", "tid").iter_rows()
+    for lane, (pid, tid) in zip(named(trace, lanes, several=several), numbers, strict=True):
         rows += [
-            _metadata("process_name", lane, name=f"{prefix}{process}"),
-            _metadata("process_sort_index", lane, sort_index=2 * trace.rank + (device is not None)),
-            _metadata("thread_name", lane, name=f"{thread}{overlapping}"),
-            _metadata("thread_sort_index", lane, sort_index=lane["tid"]),
+            _metadata("process_name", pid, tid, name=lane.process),
+            _metadata("process_sort_index", pid, tid, sort_index=2 * trace.rank + (lane.device is not None)),
+            _metadata("thread_name", pid, tid, name=lane.thread),
+            _metadata("thread_sort_index", pid, tid, sort_index=tid),
         ]
     return [msgspec.json.encode(row).decode() for row in rows]
 
 
-def _metadata(kind: str, lane: dict[str, object], **values: object) -> dict[str, object]:
-    return {"name": kind, "ph": "M", "pid": lane["pid"], "tid": lane["tid"], "args": values}
+def _metadata(kind: str, pid: int, tid: int, **values: object) -> dict[str, object]:
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": values}
 
 
 def _host(trace: Trace) -> pl.DataFrame:
@@ -145,7 +137,7 @@ def _memory(run: LoadedRun, trace: Trace, base: int, pids: dict[tuple[int, str],
         rows.append({"name": "bytes", "ph": "C", "pid": pid, "tid": 0, "ts": at, "args": one.bytes})
     for (rank, name), pid in pids.items():
         if rank == trace.rank and name.endswith(" memory"):
-            rows.append(_metadata("process_name", {"pid": pid, "tid": 0}, name=name))
+            rows.append(_metadata("process_name", pid, 0, name=name))
     return [msgspec.json.encode(row).decode() for row in rows]
 
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.export.memory_counters import counts
-from kinetoscope.export.nesting import DEVICE, HOST, nested
+from kinetoscope.export.nesting import DEVICE, HOST, changes, named, nested
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -88,49 +88,28 @@ def _track(trace: Trace, lane: int, extra: int = 0) -> int:
 
 def _tracks(trace: Trace, events: pl.DataFrame, *, several: bool) -> Iterator[bytes]:
     """One a process or device, and below it one a lane of its events."""
-    prefix = f"rank {trace.rank} · " if several else ""
-    devices = dict(trace.device_events.select("lane", "device").unique("lane").iter_rows())
-    lanes = trace.lanes.rows_by_key("id", named=True, unique=True)
     parents: dict[str, int] = {}
-    for lane, extra in events.select("lane", "extra").unique(maintain_order=True).iter_rows():
-        row, device = lanes.get(lane, {}), devices.get(lane)
-        process = row.get("process_name") or f"process {row.get('pid')}"
-        group = process if device is None else f"GPU {device}"
-        if group not in parents:
-            parents[group] = _track(trace, -1, len(parents))
-            yield message(
-                PACKET, message(TRACK, number(1, parents[group]), text(2, f"{prefix}{group}")), OURS
-            )
-        label = row.get("thread_name") or f"thread {row.get('tid')}"
-        name = f"{label} (overlapping {extra})" if extra else label
-        own = number(1, _track(trace, lane, extra)), text(2, name), number(5, parents[group])
-        yield message(PACKET, message(TRACK, *own), OURS)
+    for lane in named(trace, events, several=several):
+        if lane.process not in parents:
+            parents[lane.process] = _track(trace, -1, len(parents))
+            own = number(1, parents[lane.process]), text(2, lane.process)
+            yield message(PACKET, message(TRACK, *own), OURS)
+        own = number(1, _track(trace, lane.lane, lane.extra)), text(2, lane.thread)
+        yield message(PACKET, message(TRACK, *own, number(5, parents[lane.process])), OURS)
 
 
 def _slices(trace: Trace, events: pl.DataFrame, first_flow: int) -> Iterator[bytes]:
     """Each lane from left to right: what has ended is ended before the next begins."""
     arguments, (begins, ends) = _arguments(trace), _arrows(trace, first_flow)
-    track, open_ends, place = b"", list[int](), None
-    columns = events.select(
-        "lane",
-        "extra",
-        "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        "iid",
-        "of",
-        "row",
-    )
-    for lane, extra, start, end, iid, of, row in columns.iter_rows():
-        if (lane, extra) != place:
-            yield from (_event(at, number(TYPE, END) + track) for at in reversed(open_ends))
-            place, open_ends = (lane, extra), []
-            track = number(TRACK_ID, _track(trace, lane, extra))
-        while open_ends and open_ends[-1] <= start:
-            yield _event(open_ends.pop(), number(TYPE, END) + track)
+    tracks: dict[tuple[int, int], bytes] = {}
+    for place, at, begun in changes(events, "iid", "of", "row"):
+        track = tracks.get(place) or tracks.setdefault(place, number(TRACK_ID, _track(trace, *place)))
+        if begun is None:
+            yield _event(at, number(TYPE, END) + track)
+            continue
+        iid, of, row = begun
         more = arguments[row] + ends[row] if of == DEVICE else begins.get(row, b"") if of == HOST else b""
-        yield _event(start, number(TYPE, BEGIN) + track + number(NAME_ID, iid) + more)
-        open_ends.append(end)
-    yield from (_event(at, number(TYPE, END) + track) for at in reversed(open_ends))
+        yield _event(at, number(TYPE, BEGIN) + track + number(NAME_ID, iid) + more)
 
 
 def _memory(run: LoadedRun, trace: Trace) -> Iterator[bytes]:

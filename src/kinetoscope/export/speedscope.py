@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from kinetoscope.export.nesting import nested
+from kinetoscope.export.nesting import changes, named, nested
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -51,33 +51,17 @@ def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[Profi
     events = nested(trace).with_columns(
         pl.col("name").cast(pl.String), pl.col("start_ns") - pl.col("start_ns").min()
     )
-    titles = {
-        lane: f"{process or pid} · {thread or tid}"
-        for lane, pid, tid, process, thread in trace.lanes.select(
-            "id", "pid", "tid", "process_name", "thread_name"
-        ).iter_rows()
+    profiles = {
+        (lane.lane, lane.extra): Profile(
+            "evented", f"{lane.process} · {lane.thread}", "nanoseconds", 0, 0, list[FrameEvent]()
+        )
+        for lane in named(trace, events, several=several)
     }
-    rank = f"rank {trace.rank} · " if several else ""
-    profiles: list[Profile] = []
-    for lane in events.partition_by("lane", "extra", maintain_order=True):
-        number = f" ({extra})" if (extra := lane["extra"][0]) else ""
-        changes = _events(lane, frames)
-        name = f"{rank}{titles[lane['lane'][0]]}{number}"
-        profiles.append(Profile("evented", name, "nanoseconds", 0, changes[-1].at, changes))
-    return profiles
-
-
-def _events(lane: pl.DataFrame, frames: dict[str, int]) -> list[FrameEvent]:
-    """Openings and closings in order; the rows nest and come outermost first."""
-    events: list[FrameEvent] = []
-    still_open: list[tuple[int, int]] = []  # end, frame
-    for name, start, duration in lane.select("name", "start_ns", "duration_ns").iter_rows():
-        while still_open and still_open[-1][0] <= start:
-            end, frame = still_open.pop()
-            events.append(FrameEvent("C", frame, end))
-        frame = frames.setdefault(name, len(frames))
-        still_open.append((start + duration, frame))
-        events.append(FrameEvent("O", frame, start))
-    for end, frame in reversed(still_open):
-        events.append(FrameEvent("C", frame, end))
-    return events
+    opened: list[int] = []
+    for place, at, begun in changes(events, "name"):
+        if begun is not None:
+            opened.append(frames.setdefault(begun[0], len(frames)))
+        frame = opened.pop() if begun is None else opened[-1]
+        profiles[place].events.append(FrameEvent("C" if begun is None else "O", frame, at))
+        profiles[place].endValue = at
+    return list(profiles.values())

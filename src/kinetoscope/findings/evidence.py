@@ -96,7 +96,12 @@ def user_line(frame: str) -> str | None:
 
 
 def _frames(host: pl.DataFrame, row: int | None) -> Iterable[str]:
-    """Names of an event and of those around it, from the inside out."""
+    """Names of an event and of those around it, from the inside out; of a Python function its callers, also
+    where the mark of a step that begins inside of one lies between."""
     while row is not None:
         yield str(host["name"][row])
+        caller, inside = host["python_parent_id"][row], row
         row = host["parent"][row]
+        if caller is not None and (row is None or host["python_id"][row] != caller):
+            known = host["python_id"].index_of(caller)
+            row = known if known is not None and known < inside else row

@@ -303,6 +303,12 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
             SEVERITIES.index(one.severity), -one.saving.us, -one.saving_bytes, one.rule, one.subject
         )
     )  # fmt: skip
+    for finding in [one for one in rest if one.saving.most_us > 0 and experience.helps(one.rule)]:
+        # What may save much, and is more serious for that than what surely saves little, stands above it.
+        less = [SEVERITIES.index(one.severity) > SEVERITIES.index(finding.severity) for one in saves]
+        if any(less):
+            rest.remove(finding)
+            saves.insert(less.index(True), finding)
     return first + saves + rest
 
 

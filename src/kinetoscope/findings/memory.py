@@ -15,8 +15,8 @@ from kinetoscope.findings.model import Evidence, Finding, Severity
 from kinetoscope.findings.rank_view import RankView
 
 # Shares of the memory that was reserved at the peak: below the first a finding is not worth a line, from the
-# second on it is more than information.
-LEAST, MUCH = 0.02, 0.1
+# second on it is more than information, from the third on most of what there was.
+LEAST, MUCH, MOST = 0.02, 0.1, 0.5
 SEGMENT = 20 << 20  # bytes that PyTorch's allocator takes from the driver at once: less frees nothing
 REPLAYED = "the history of allocations, played again without them"
 
@@ -31,19 +31,27 @@ def finding(
         return
     moment = "when the allocation failed" if rank.history.failed_bytes else "the peak"
     text = f"{moment}: {numbers.size(rank.history.requested)} allocated on device {rank.history.device}"
-    # Memory is no trouble before it runs out: then the largest parts come first.
-    levels: tuple[Severity, Severity] = ("high", "medium") if view.ran_out else ("low", "info")
     yield Finding(
         title=title,
         saving=savings.nothing(basis),
         saving_bytes=freed,
         evidence=[Evidence(text, *_moment_us(view, rank))],
         advice=advice,
-        at_least=levels[0] if share >= MUCH else levels[1],
+        at_least=_severity(view, share),
         snippet=snippet,
         source=source,
         subject=f"{rank.history.device} {subject}".strip(),
     )
+
+
+def _severity(view: RankView, share: float) -> Severity:
+    """Memory is no trouble before it runs out, or nearly has. Who recorded nothing but memory asks for it."""
+    peak, room = view.peak_and_room or (0, 1)
+    if view.ran_out or peak >= (1 - MUCH) * room:
+        return "high" if share >= MUCH else "medium"
+    if share >= MOST and not view.trace.source.events:
+        return "medium"
+    return "low" if share >= MUCH else "info"
 
 
 def without(view: RankView, rank: RankHistory, absent: pl.DataFrame, **words: str) -> Iterator[Finding]:

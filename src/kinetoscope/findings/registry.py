@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings import evidence
-from kinetoscope.findings import rules as folder
+from kinetoscope.findings.documentation import documentation
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Role
 from kinetoscope.findings.rank_view import RankView, views
@@ -19,20 +17,16 @@ from kinetoscope.findings.savings import severity
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.captures import is_capture
 
-SECTIONS = ("What it finds", "Why it is slow", "How it decides", "What to do", "Source")
-
 
 @dataclass(frozen=True)
 class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
-    The module's docstring has a first line and the five ``SECTIONS``, each a heading on a line of its own;
-    its ``find(view)`` yields the findings of one rank. ``ROLE`` is its place among others.
+    Its docstring is described in ``documentation``; its ``find(view)`` yields the findings of one rank.
+    ``ROLE`` is its place among others.
     """
 
     slug: str
-    summary: str
-    sections: dict[str, str]
     find: Callable[[RankView], Iterable[Finding]]
     role: Role = "cause"
 
@@ -40,39 +34,23 @@ class Rule:
 @cache
 def rules() -> dict[str, Rule]:
     """Every rule by its slug, in alphabetical order."""
-    return {
-        rule.slug: rule for rule in map(_rule, sorted(m.name for m in pkgutil.iter_modules(folder.__path__)))
-    }
+    return {slug: _rule(slug) for slug in documentation()}
 
 
-def _rule(name: str) -> Rule:
-    module = importlib.import_module(f"{folder.__name__}.{name}")
-    summary, sections = _sections(inspect.cleandoc(module.__doc__ or ""))
-    return Rule(name.replace("_", "-"), summary, sections, module.find, getattr(module, "ROLE", "cause"))
-
-
-def _sections(document: str) -> tuple[str, dict[str, str]]:
-    summary, found, current = "", dict[str, list[str]](), ""
-    for line in document.splitlines():
-        if line.strip() in SECTIONS:
-            current = line.strip()
-            found[current] = []
-        elif current:
-            found[current].append(line)
-        elif not summary:
-            summary = line.strip()
-    return summary, {heading: "\n".join(lines).strip() for heading, lines in found.items()}
+def _rule(slug: str) -> Rule:
+    module = importlib.import_module(f"kinetoscope.findings.rules.{slug.replace('-', '_')}")
+    return Rule(slug, module.find, getattr(module, "ROLE", "cause"))
 
 
 @remembered
 def find(run: LoadedRun) -> list[Finding]:
     """All findings of all rules, in the order to act on them (see ``ledger``); none of a recording of
     captures, in which nothing ran."""
+    ranks = [view for view in views(run) if not is_capture(view.trace)]
     found = [
         _placed(view, replace(finding, rule=rule.slug, rank=view.rank))
         for rule in rules().values()
-        for view in views(run)
-        if not is_capture(view.trace)
+        for view in ranks
         for finding in rule.find(view)
         if severity(finding.saving, finding.at_least, finding.at_most) is not None
     ]

@@ -9,7 +9,8 @@ Source: https://docs.nvidia.com/deploy/nvml-api/ (nvml.h, checked with driver 58
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+
+import msgspec
 
 _SM, _MEMORY = 1, 2
 _TEMPERATURE_GPU = 0
@@ -32,18 +33,18 @@ class NvmlError(Exception):
     """NVML is not on this machine, or does not know the card."""
 
 
-class NvmlReading(NamedTuple):
+class NvmlReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The card at one moment; None where it does not report it. ``power_limit_w`` is what is enforced, by
     whoever set it; ``application_clock_mhz`` of the multiprocessors, which newer cards do not report."""
 
-    sm_clock_mhz: int | None
-    max_sm_clock_mhz: int | None
-    memory_clock_mhz: int | None
-    temperature_c: int | None
-    power_w: float | None
-    power_limit_w: float | None
-    application_clock_mhz: int | None
-    throttle_reasons: tuple[str, ...]
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    max_sm_clock_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    application_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
 
 
 def load(library: ctypes.CDLL | None = None) -> ctypes.CDLL:

@@ -18,7 +18,7 @@ from kinetoscope.errors import KinetoscopeError, UsageError
 if TYPE_CHECKING:
     from kinetoscope.api import Diff, Run
 
-NAME = "kinetoscope_run"
+NAME, BEFORE = "kinetoscope_run", "kinetoscope_before"
 MOST = 400  # times that a cell is run until its steps are recorded
 
 
@@ -60,7 +60,8 @@ def load(shell: Shell) -> None:
 
 
 class Magics:
-    """The magics of one shell; the last recording is in its variable ``kinetoscope_run``."""
+    """The magics of one shell; the last recording is in its variable ``kinetoscope_run``, the one before in
+    ``kinetoscope_before``."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -100,7 +101,10 @@ class Magics:
                     self._run(cell)
         except _CellFailed:
             return None
-        self._shell.user_ns[NAME] = recording.run
+        own = self._shell.user_ns
+        if NAME in own:
+            own[BEFORE] = own[NAME]
+        own[NAME] = recording.run
         if not hasattr(self._shell, "kernel"):  # no notebook: nothing shows a page
             recording.run.show()
         return recording.run
@@ -110,15 +114,17 @@ class Magics:
             raise _CellFailed
 
     def diff(self, line: str) -> Diff | None:
-        """``%kinetoscope_diff BASE [NEW]``: paths, or names of variables that hold runs; NEW is the last
-        recording of ``%%kinetoscope`` where it is left away."""
+        """``%kinetoscope_diff [BASE [NEW]]``: paths, or names of variables that hold runs. NEW is the last
+        recording of ``%%kinetoscope`` where it is left away, BASE the one before."""
         from kinetoscope.api import diff
 
         words = shlex.split(line)
-        if len(words) not in (1, 2):
-            return _refuse(UsageError("name one or two runs", hint="%kinetoscope_diff BASE [NEW]"))
+        if len(words) > 2 or (not words and BEFORE not in self._shell.user_ns):
+            two = "two cells are recorded with %%kinetoscope, or %kinetoscope_diff BASE [NEW]"
+            return _refuse(UsageError("there are no two runs to compare", hint=two))
+        base, new = [*words, *(BEFORE, NAME)[len(words) :]]
         try:
-            found = diff(*(self._found(word) for word in (words[0], words[1] if len(words) > 1 else NAME)))
+            found = diff(self._found(base), self._found(new))
         except KinetoscopeError as error:
             return _refuse(error)
         if not hasattr(self._shell, "kernel"):

@@ -26,7 +26,8 @@ import pytest
 if TYPE_CHECKING:
     from kinetoscope import profile
 
-MARKER, NOT_COUNTED = "kinetoscope", "kinetoscope: not counted"
+MARKER, OFF = "kinetoscope", "--no-kinetoscope"
+COUNTED, NOT_COUNTED = "kinetoscope", "kinetoscope: not counted"  # properties of a test's report
 MARKER_HELP = (
     "kinetoscope(max_launches=N, max_graph_breaks=N, max_syncs=N, max_recompilations=N, "
     "no_pageable_copies=True, max_peak_memory='2GB', max_device_time='3 ms', …): "
@@ -34,6 +35,12 @@ MARKER_HELP = (
 )
 
 Limited = Callable[..., "AbstractContextManager[profile]"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the switch that turns all limits off."""
+    words = "record no test, and let every limit of kinetoscope hold"
+    parser.getgroup("kinetoscope").addoption(OFF, action="store_true", help=words)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +54,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     limits: dict[str, object] = {}
     for mark in reversed(list(item.iter_markers(MARKER))):  # the closest wins
         limits |= mark.kwargs
-    if not limits:
+    if not limits or item.config.getoption(OFF):
         return (yield)
     factory: pytest.TempPathFactory = getattr(item.config, "_tmp_path_factory")  # noqa: B009 (it has no other)
     with _limited(item, factory.mktemp("kinetoscope") / "recording", limits):
@@ -55,14 +62,26 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which limits were not counted: they hold no more than they fail."""
-    reports = chain.from_iterable(terminalreporter.stats.values())
-    said = Counter(
-        str(value)
-        for report in reports
+    """List what was counted of each test, with its limits, and say which limits were not counted: they hold
+    no more than they fail."""
+    reports = [
+        report
+        for report in chain.from_iterable(terminalreporter.stats.values())
         if isinstance(report, pytest.TestReport) and report.when == "call"
+    ]
+    counted = [
+        (report.nodeid, str(value))
+        for report in reports
         for name, value in report.user_properties
-        if name == NOT_COUNTED
+        if name == COUNTED
+    ]
+    if counted:
+        terminalreporter.section("kinetoscope: counted, of at most")
+    width = max((len(test) for test, _ in counted), default=0)
+    for test, amounts in sorted(counted):
+        terminalreporter.write_line(f"{test:{width}}  {amounts}")
+    said = Counter(
+        str(value) for report in reports for name, value in report.user_properties if name == NOT_COUNTED
     )
     for limits, tests in said.items():
         of = "1 test" if tests == 1 else f"{tests} tests"
@@ -75,6 +94,7 @@ def kinetoscope(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     its recording then."""
 
     def limited(**limits: object) -> AbstractContextManager[profile]:
+        limits = {} if request.config.getoption(OFF) else limits
         return _limited(request.node, tmp_path_factory.mktemp("kinetoscope") / "recording", limits)
 
     return limited
@@ -84,7 +104,7 @@ def kinetoscope(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Generator[profile]:
     """Record of the block what its limits need, and fail the test that exceeds one."""
     from kinetoscope import profile
-    from kinetoscope.comparison.limits import OF_DEVICES, OF_STACKS, broken, checked_names, uncounted
+    from kinetoscope.comparison.limits import OF_DEVICES, OF_STACKS, amounts, broken, checked_names, uncounted
     from kinetoscope.errors import KinetoscopeError
 
     try:
@@ -115,14 +135,16 @@ def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Gene
         for handler in of_pytest:
             log.addHandler(handler)
     try:
-        left_out = uncounted(recorded.run, limits)
+        counted, left_out = amounts(recorded.run, limits), uncounted(recorded.run, limits)
         lines = [
             f"{one.limit}: {one.words}" + "".join(f"\n    {why}" for why in one.why)
             for one in broken(recorded.run, limits)
         ]
         failed = "\n".join(lines) + f"\nrecording: {folder}" if lines else ""
     except KinetoscopeError as error:
-        left_out, failed = [], str(error)
+        counted, left_out, failed = [], [], str(error)
+    if counted:
+        item.user_properties.append((COUNTED, ", ".join(counted)))
     if left_out:
         item.user_properties.append((NOT_COUNTED, ", ".join(left_out)))
     if failed:

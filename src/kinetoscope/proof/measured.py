@@ -84,8 +84,7 @@ def after(before: LoadedRun, later: LoadedRun) -> SecondRecording:
 
 def _steps_us(run: LoadedRun) -> Sequence[float]:
     """Steps without the profiler, of the slowest rank."""
-    ranks = run.manifest.ranks if run.manifest else ()
-    timed = [rank.steps.unprofiled_s for rank in ranks if len(rank.steps.unprofiled_s) > 1]
+    timed = [rank.steps.unprofiled_s for rank in run.records if len(rank.steps.unprofiled_s) > 1]
     if not timed:
         raise InputError(
             "the time of a step without the profiler is not known here",
@@ -243,8 +242,7 @@ def by_bench(result: BenchResult, proof: Proof) -> MeasuredSaving | None:
     basis = f"bench: the best of {tried} configurations takes {alone.ratio:.3f} of the default's time"
     if alone.verdict != "faster":
         return MeasuredSaving(0.0, None, basis, alone.verdict)
-    for module in _replayed_with(result, tuned):
-        replay = next(c for c in module.wall.comparisons if c.name == "applied")
+    for module, replay in _replayed_with(result, tuned):
         base_us = module.wall["as recorded"].median_ns / 1e3 * proof.launches / tuned.launches_per_run
         basis += f"; its whole graph replayed with and without it, {replay.ratio:.4f} of the time"
         return MeasuredSaving(base_us * (1 - replay.ratio), _interval(base_us, replay), basis, replay.verdict)
@@ -258,14 +256,9 @@ def _interval(base_us: float, ratio: intervals.Ratio | RatioToBase) -> tuple[flo
     return base_us * (1 - ratio.high), base_us * (1 - ratio.low)
 
 
-def _replayed_with(result: BenchResult, tuned: Tuned) -> Iterator[ModuleResult]:
+def _replayed_with(result: BenchResult, tuned: Tuned) -> Iterator[tuple[ModuleResult, RatioToBase]]:
     """Replays in which this kernel's winner was the only change: with others, the saving is not its own."""
-    changed = [
-        kernel.name
-        for kernel in result.tuned
-        if kernel.module == tuned.module and kernel.comparison and kernel.comparison.verdict == "faster"
-    ]
-    if changed == [tuned.name]:
+    if [kernel for kernel in result.tuned if kernel.module == tuned.module and kernel.is_faster] == [tuned]:
         for module in result.modules:
-            if module.module == tuned.module and any(c.name == "applied" for c in module.wall.comparisons):
-                yield module
+            if module.module == tuned.module and (replay := module.wall.comparison("applied")):
+                yield module, replay

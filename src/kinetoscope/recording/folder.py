@@ -21,6 +21,7 @@ from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import plain_file, trust
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord
+from kinetoscope.recording.repository import commit
 
 _CLAIMED = re.compile(r"rank(\d{1,6})\.(?:claim|json)")
 HOME = "recordings"
@@ -250,7 +251,14 @@ def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
     given = msgspec.to_builtins(options)
     try:
         manifests.write(
-            folder, Manifest(kinetoscope=__version__, created=created, command=command, options=given)
+            folder,
+            Manifest(
+                kinetoscope=__version__,
+                created=created,
+                commit=commit(),
+                command=command,
+                options=given,
+            ),
         )
     except OSError as error:
         with suppress(OSError):

@@ -36,6 +36,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.errors import InputError
+from kinetoscope.hardware.nvml import NvmlReading
 from kinetoscope.recording import plain_file
 
 SCHEMA = "kinetoscope.recording/1"
@@ -56,20 +57,12 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     driver: str | None = None
 
 
-class ClockSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ClockSample(NvmlReading, frozen=True, kw_only=True, omit_defaults=True):
     """NVML's reading of one device at one moment of the run (``time_ns`` on the wall clock)."""
 
     device: int
     time_ns: int
     moment: str
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    max_sm_clock_mhz: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    application_clock_mhz: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
 
 
 class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -232,6 +225,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: str = SCHEMA
     kinetoscope: str = ""
     created: str = ""
+    commit: str | None = None  # that was checked out where it was begun; changes since are not in it
     command: tuple[str, ...] = ()
     options: dict[str, object] = {}  # those of capture, as they were
     environment: Environment = Environment()
@@ -313,7 +307,7 @@ def indented(manifest: Manifest) -> bytes:
     return msgspec.json.format(encoded(manifest), indent=2)
 
 
-def encoded(row: msgspec.Struct) -> bytes:
+def encoded(row: object) -> bytes:
     """The JSON of anything. Bytes of a command line or a path that are no UTF-8 stand in it as ``\\xff``."""
     try:
         return msgspec.json.encode(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 HASH = 8  # characters that tell graphs apart, as ``--graph`` takes them
@@ -36,6 +37,11 @@ def whole(text: str) -> str:
 def printable(text: str) -> str:
     """``text`` with its lines and indentation, without characters that a terminal would obey: for code."""
     return _UNPRINTABLE.sub("", text)
+
+
+def from_here(source: str) -> str:
+    """``file.py:12`` as seen from the current folder, where the file is in it."""
+    return source.removeprefix(os.getcwd() + os.sep)
 
 
 def shorten(text: str, width: int) -> str:

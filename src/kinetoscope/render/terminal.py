@@ -18,7 +18,6 @@ from rich.console import Console, ConsoleOptions, Group, OverflowMethod, Rendera
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment as Piece
-from rich.syntax import Syntax
 from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
@@ -38,7 +37,7 @@ CATEGORY, WIDE_CATEGORY = 13, 24  # characters
 BAR, WIDE_BAR = 28, 56  # cells of the longest bar
 DIFF = {"+": "green", "-": "red", "@": "cyan"}
 _OVERFLOW: dict[str, OverflowMethod] = {"fold": "fold", "cut": "ellipsis", "whole": "ignore"}
-ASCII = {"█": "#", "▓": "=", "▒": "+", "░": "."}
+ASCII = {"█": "#", "▓": "=", "▒": "+", "░": ".", "·": "-", " ": " "}
 
 
 class SafeConsole(Console):
@@ -249,6 +248,8 @@ def _paragraph(block: blocks.Prose | blocks.Line | blocks.Items) -> RenderableTy
 def _code(block: blocks.Code) -> Iterable[RenderableType]:
     text = names.printable(block.text)
     if block.language == "python":
+        from rich.syntax import Syntax  # Pygments takes as long to load as all of Rich
+
         yield Syntax(text, "python", background_color="default", word_wrap=True)
     else:
         for line in text.splitlines():

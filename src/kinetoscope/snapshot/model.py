@@ -56,6 +56,15 @@ class StackFrame(NamedTuple):
     line: int
 
 
+class Annotation(NamedTuple):
+    """Where a range that the program (or torch, as for an optimizer's step) named begins or ends."""
+
+    device: int
+    name: str
+    time_us: int
+    begins: bool
+
+
 Stack = tuple[StackFrame, ...]  # the innermost first
 
 
@@ -68,6 +77,7 @@ class Snapshot:
         pools: what ``pool`` numbers: torch's ids; (0, 0) is the default one, others are of CUDA graphs and
         such.
         settings: of the allocator, as torch writes them.
+        annotations: of the program's ranges, in order of time.
         unknown: entries that are none of those known.
     """
 
@@ -80,3 +90,4 @@ class Snapshot:
     pools: Sequence[tuple[int, int]]
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     unknown: int = 0
+    annotations: Sequence[Annotation] = ()

@@ -15,7 +15,17 @@ import polars as pl
 
 from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.recording import plain_file
-from kinetoscope.snapshot.model import ACTIONS, BLOCKS, ENTRIES, SEGMENTS, STATES, Snapshot, Stack, StackFrame
+from kinetoscope.snapshot.model import (
+    ACTIONS,
+    BLOCKS,
+    ENTRIES,
+    SEGMENTS,
+    STATES,
+    Annotation,
+    Snapshot,
+    Stack,
+    StackFrame,
+)
 from kinetoscope.snapshot.unpickle import PickleReader, load
 
 ACTION_NUMBERS = {name: number for number, name in enumerate(ACTIONS)}
@@ -39,17 +49,6 @@ LARGEST = 1 << 48  # bytes: more than any device has
 MOST_DEVICES = 1 << 16
 SHORT = 16  # frames of a stack that is compared anew each time it is named
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
-
-
-def is_snapshot(path: Path) -> bool:
-    """Whether a file is a pickle, by its name and its first byte."""
-    if not path.name.endswith((".pickle", ".pkl", ".pickle.gz", ".pkl.gz")) or not path.is_file():
-        return False
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(1) == b"\x80"
-    except (OSError, EOFError, zlib.error):
-        return True  # by its name: ``read`` says what is wrong with it
 
 
 def read(path: Path) -> Snapshot:
@@ -211,6 +210,7 @@ class _SnapshotReader(PickleReader):
                 if isinstance(value, (str, int, float))  # lists may name each other without end
             },
             unknown,
+            _annotations(found.get("external_annotations", ())),
         )
 
     def _segments(self, found: Sequence[dict[str, Any]]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -238,6 +238,16 @@ class _SnapshotReader(PickleReader):
             pl.DataFrame(segments, schema=SEGMENTS, orient="row"),
             pl.DataFrame(blocks, schema=BLOCKS, orient="row"),
         )
+
+
+def _annotations(found: Sequence[dict[str, Any]]) -> tuple[Annotation, ...]:
+    read = [
+        Annotation(one.get("device", 0), one["name"], one["time_us"], one["stage"] == "START")
+        for one in found
+    ]
+    if any(tuple(map(type, one)) != (int, str, int, bool) for one in read):
+        raise TypeError
+    return tuple(sorted(read, key=lambda one: one.time_us))
 
 
 def _checked(number: object, below: int) -> int:

@@ -6,8 +6,6 @@ before the recording), what it was, its bytes and its category. ``.html`` holds 
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -19,7 +17,6 @@ from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.snapshot.read import unpacked
 
-SUFFIXES = (".json", ".json.gz")
 # As torch numbers them (``_CATEGORY_TO_COLORS`` of torch.profiler._memory_profiler), by what they are here.
 CATEGORIES = (
     "parameter", "optimizer state", "input", "temporary", "activation", "gradient", "temporary", "unknown",
@@ -37,17 +34,6 @@ class MemoryTimeline:
 
     path: str
     table: pl.DataFrame
-
-
-def is_timeline(path: Path) -> bool:
-    """Whether a file is a list of lists of numbers; a trace is none."""
-    if not path.name.endswith(SUFFIXES) or not path.is_file():
-        return False
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(64).replace(b" ", b"").startswith(b"[[")
-    except (OSError, EOFError, zlib.error):
-        return False  # the reader of traces says what is wrong with it
 
 
 def read(path: Path) -> MemoryTimeline:

@@ -22,16 +22,16 @@ from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
 from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import TRACE_FILE, find, is_remote, recordings_in, standard_input
-from kinetoscope.trace.captures import Capture, captures, is_capture, with_captures
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
-from kinetoscope.trace.schema import whole
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import CompiledProgram
     from kinetoscope.snapshot.model import Snapshot
+    from kinetoscope.trace.captures import Capture
 
 Progress = Callable[[Path, int, int], None]
 T = TypeVar("T")
@@ -93,6 +93,11 @@ class LoadedRun:
     inputs: tuple[str, ...] = ()
     lines: Mapping[int, Trace] = field(default_factory=dict[int, Trace])
     watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
+
+    @property
+    def records(self) -> tuple[RankRecord, ...]:
+        """The accounts that the processes of the recording wrote of themselves; none of a bare trace."""
+        return self.manifest.ranks if self.manifest else ()
 
     @property
     def remarks(self) -> list[str]:
@@ -203,9 +208,9 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
             logs.append(item)
-        elif _is_snapshot(item):
+        elif is_snapshot(item):
             memory.append(MemoryFiles(len(memory), item))
-        elif _is_timeline(item):
+        elif is_timeline(item):
             timelines.append(item)
         else:
             traces.append(read(item))
@@ -216,6 +221,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
+    from kinetoscope.trace.captures import with_captures
+
     traces, of_captures = _without_captures(traces, of_captures)
     traces, front_ends = _without_front_ends(traces)
     traces, repeated = _without_copies(traces)
@@ -248,6 +255,9 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
         return []
     files = sorted((path for path in inside.iterdir() if TRACE_FILE.search(path.name)), key=_by_name)
     found = chain.from_iterable(_attempted(partial(read, path))[0] for path in files[:MOST_CAPTURES])
+
+    from kinetoscope.trace.captures import is_capture
+
     return [trace for trace in found if is_capture(trace)]
 
 
@@ -256,6 +266,9 @@ def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -
     often. None where one cannot be read."""
     listed = record.captures[:MOST_CAPTURES]
     found = {path: _attempted(partial(read, folder / path))[0] for path in dict.fromkeys(listed)}
+
+    from kinetoscope.trace.captures import captures
+
     each = {path: iter(captures(traces[0]) if traces else ()) for path, traces in found.items()}
     return [next(each[path], None) for path in listed]
 
@@ -266,6 +279,8 @@ def _by_name(path: Path) -> list[tuple[int, str]]:
 
 def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Trace], list[Trace]]:
     """The traces of a run apart from those of captures; those of captures alone are read as they are."""
+    from kinetoscope.trace.captures import is_capture
+
     of_captures = [trace for trace in traces if is_capture(trace)]
     if len(of_captures) == len(traces):
         return traces, known
@@ -291,12 +306,9 @@ def _without_copies(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     first: dict[tuple[object, ...], Trace] = {}
     said: list[str] = []
     for trace in traces:
-        began, ended = (
-            whole(trace.device_events["start_ns"].min()),
-            whole(trace.device_events["start_ns"].max()),
-        )
+        starts = trace.device_events["start_ns"]
         numbered = trace.rank if "distributedInfo" in trace.metadata else f"trace {id(trace)}"
-        other = first.setdefault((numbered, trace.source.events, began, ended), trace)
+        other = first.setdefault((numbered, trace.source.events, starts.min(), starts.max()), trace)
         if other is not trace:
             said.append(f"{trace.source.path} was left out: it is a copy of {other.source.path}")
     return list(first.values()), said
@@ -306,6 +318,8 @@ def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     """The traces of the last of several windows, and a sentence on the others."""
     windows = [(trace.rank, str(trace.steps["name"][0]) if len(trace.steps) else "") for trace in traces]
     numbered = all("distributedInfo" in trace.metadata for trace in traces)
+    from kinetoscope.trace.schema import whole
+
     starts = [whole(trace.steps["start_ns"].min()) for trace in traces]
     in_time = [window for _, window in sorted(zip(starts, windows, strict=True), key=lambda one: one[0])]
     last = latest_window(in_time) if numbered else None
@@ -316,18 +330,6 @@ def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     return kept, [
         f"{left_out} traces of other windows were left out: the one that begins with {last} is shown"
     ]
-
-
-def _is_snapshot(item: Path) -> bool:
-    from kinetoscope.snapshot.read import is_snapshot
-
-    return is_snapshot(item)
-
-
-def _is_timeline(item: Path) -> bool:
-    from kinetoscope.snapshot.timeline import is_timeline
-
-    return is_timeline(item)
 
 
 def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 from kinetoscope.statistics.intervals import CONFIDENCE, Ratio, compare_groups
 
 PERMUTATIONS = 999
 FEWEST = 6
+NO_ERROR = 1e-18  # a sum of squares that is none but for rounding
 
 
 class ChangePoint(NamedTuple):
@@ -21,21 +25,47 @@ class ChangePoint(NamedTuple):
     ratio: Ratio
 
 
-def change_points(values: Sequence[float], *, seed: int = 0) -> list[ChangePoint]:
-    """The changes of level in a series of medians of runs, in order.
+class Changes(NamedTuple):
+    """How a series changes: at ``points``; or by about the same with each value, which ``drift`` then is: the
+    ratio of a value to the one before."""
+
+    points: list[ChangePoint]
+    drift: float | None = None
+
+
+def change_points(values: Sequence[float], *, seed: int = 0) -> Changes:
+    """The changes of level in a series of medians of runs, in order, or its drift.
 
     A series is cut where the means of the logarithms on both sides differ most for their number, if no more
     than 5 % of its shuffled orders have a cut as good; then each side in the same way. A series of
-    fewer than six is never cut: it has too few orders.
+    fewer than six is never cut: it has too few orders. Where one straight line explains the series better
+    than its levels do, there are none.
 
-    Source: binary segmentation (Scott and Knott 1974), permutation test of the largest statistic.
+    Source: binary segmentation (Scott and Knott 1974), permutation test of the largest statistic; the line
+    or the levels by the Bayesian information criterion (Schwarz 1978).
     """
-    cuts = sorted(_cuts([math.log(value) for value in values], 0, random.Random(seed)))
+    logs = [math.log(value) for value in values]
+    cuts = sorted(_cuts(logs, 0, random.Random(seed)))
     edges = [0, *cuts, len(values)]
-    return [
-        ChangePoint(at, compare_groups(values[before:at], values[at:after]))
-        for before, at, after in zip(edges, cuts, edges[2:], strict=False)
-    ]
+    if cuts:
+        slope, start = statistics.linear_regression(range(len(logs)), logs)
+        line = [start + slope * place for place in range(len(logs))]
+        levels = [fmean(logs[i:j]) for i, j in pairwise(edges) for _ in range(i, j)]
+        # A line has two parameters; of levels each is one, and so is each place between them.
+        if _information(logs, line, 2) < _information(logs, levels, 2 * len(cuts) + 1):
+            return Changes([], math.exp(slope))
+    return Changes(
+        [
+            ChangePoint(at, compare_groups(values[before:at], values[at:after]))
+            for before, at, after in zip(edges, cuts, edges[2:], strict=False)
+        ]
+    )
+
+
+def _information(values: Sequence[float], fitted: Sequence[float], parameters: int) -> float:
+    """The Bayesian information criterion of a fit: the lower, the better."""
+    squares = sum((value - own) ** 2 for value, own in zip(values, fitted, strict=True))
+    return len(values) * math.log(max(squares, NO_ERROR)) + parameters * math.log(len(values))
 
 
 def _cuts(logs: list[float], offset: int, draw: random.Random) -> list[int]:

@@ -11,9 +11,10 @@ import polars as pl
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.columns import Alphabet, CodeTables, array, split, unpacked
-from kinetoscope.trace.damage import UNREADABLE_BYTES, LostBytes, spanned_ns
+from kinetoscope.trace.damage import UNREADABLE_BYTES
 from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS, TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
+from kinetoscope.trace.gaps import LostBytes, spanned_ns
 from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane
 

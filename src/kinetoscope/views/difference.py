@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.console import Console
 
 from kinetoscope import numbers
+from kinetoscope.comparison.account import OUTSIDE_OF_OPS
 from kinetoscope.comparison.changes import KERNEL, OF_TIMES
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.gates import interval_words
@@ -45,25 +46,32 @@ from kinetoscope.render.blocks import (
 )
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.terminal import LISTING_WIDTH, Screen, Section
+from kinetoscope.views import memory_change
 from kinetoscope.views.gates import gate_lines
 
 SCREEN = Screen(
     least={"lead": 3, "changes": 3, "counts": 3, "gates": 9},
     less=(("counts", 0), ("lead", 1), ("changes", 1), ("gates", 4)),
     more=(
-        ("changes", 5), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2), ("changes", 8),
-        ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3), ("lines", 4),
-        ("idle", 4), ("changes", 10),
+        ("changes", 5), ("memory", 6), ("counts", 6), ("findings", 2), ("categories", 3), ("idle", 2),
+        ("changes", 8), ("lead", 6), ("findings", 4), ("counts", 12), ("categories", 5), ("modules", 3),
+        ("lines", 4), ("idle", 4), ("changes", 10),
     ),
 )  # fmt: skip
 WHOLE = {
     "lead": 99, "changes": 60, "counts": 99, "findings": 99, "categories": 99, "ops": 30, "modules": 30,
-    "graphs": 30, "lines": 30, "idle": 20, "code": 200, "gates": 99,
+    "graphs": 30, "lines": 30, "idle": 20, "code": 200, "gates": 99, "memory": 30,
 }  # fmt: skip
 # A file is small enough for a comment on a pull request.
-FILE = {"lead": 99, "gates": 99, "changes": 8, "counts": 12, "findings": 6, "code": 60}
+FILE = {"lead": 99, "gates": 99, "changes": 8, "memory": 8, "counts": 12, "findings": 6, "code": 60}
 PARTS, FILE_PARTS = 2, 3  # of each change
 LEADING = 2  # failed gates that the heading names
+OF_IDLE = {
+    "added": "idle time added", "removed": "idle time removed",
+    "more": "more idle time", "less": "less idle time",
+}  # fmt: skip
+COMMIT = 10  # characters of a commit
+WHOLE_NUMBER = 0.05  # launches per step that are so near to one are as many in each step
 PAGE = 60  # rows of a table of a page
 SHOWN, SMALL = 8, 0.002  # changes that a page does not fold: so many, and all above this part of the step
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
@@ -78,9 +86,15 @@ REMARKS = {
 
 def title(found: Difference) -> str:
     """Which runs, on what."""
-    sides = " → ".join(", ".join(side.inputs) for side in (found.base, found.new))
+    sides = " → ".join(map(_version, (found.base, found.new)))
     known = [*dict.fromkeys(map(_place, (found.base, found.new)))]
     return " · ".join([sides, *filter(None, known)])
+
+
+def _version(side: ComparedRun) -> str:
+    """The paths of a side, with the commit that was recorded."""
+    paths = ", ".join(map(names.from_here, side.inputs))
+    return f"{paths} ({side.commit[:COMMIT]})" if side.commit else paths
 
 
 def _place(side: ComparedRun) -> str:
@@ -93,6 +107,8 @@ def headline(found: Difference) -> str:
     step = found.step
     if found.lost:
         return f"Nothing can be judged: {found.lost[0]}"
+    if step is None and found.memory is not None:
+        return memory_change.headline(found.memory)
     if step is None:
         return "Nothing but compiling was recorded in one of them: no step to compare."
     times = f"{step.unit} {numbers.time(step.base_us)} → {numbers.time(step.new_us)}"
@@ -152,8 +168,13 @@ def did(change: Change) -> str:
     """The change in a few words: how often, how long each."""
     before, after = change.launches
     each = change.per_launch_us
+    if change.cause and change.cause != OUTSIDE_OF_OPS and before == after:
+        return OF_IDLE.get(change.what, change.what)
     if change.kind not in ("kernel", "op"):
         return f"{_times(before)} → {_times(after)} launches per step" if before != after else change.what
+    if change.what in ("slower", "faster") and each is not None and not all(each):
+        overlapped = "no longer overlapped by other work" if each[1] else "now overlapped by other work"
+        return f"{overlapped}: {numbers.time(each[0])} → {numbers.time(each[1])} of its own each"
     if change.what in ("slower", "faster") and each is not None:
         return f"{change.what} at the same work: {numbers.time(each[0])} → {numbers.time(each[1])} each"
     if change.what in ("slower", "faster"):
@@ -166,7 +187,7 @@ def _us(change: Change, side: int) -> float:
 
 
 def _times(count: float) -> str:
-    return f"{count:,.0f}" if abs(count - round(count)) < 0.05 else f"{count:,.1f}"
+    return f"{count:,.0f}" if abs(count - round(count)) < WHOLE_NUMBER else f"{count:,.1f}"
 
 
 def where(change: Change) -> str:
@@ -257,6 +278,8 @@ def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
             if extent == "page"
             else partial(_changes, found, parts, extent == "whole")
         )
+    if found.memory is not None and len(set(found.memory.requested_bytes)) > 1:
+        sections["memory"] = partial(memory_change.section, found.memory)
     sections["counts"] = partial(_counts, found)
     if found.findings_gone or found.findings_come:
         sections["findings"] = partial(_findings, found)
@@ -280,19 +303,20 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
     step = found.step
     mark = "⚠️" if found.lost else MARKS.get(step.verdict, "⚪") if step else "⚪"
     failed = [gate for gate in found.gates if gate.failed]
-    first = (
-        f"❌ {failures(failed)}; {headline(found)}"
-        if failed and not found.lost
-        else f"{mark} {headline(found)}"
-    )
-    yield Only("page", Heading(first, level=3))
+    unknown = step is not None and step.verdict == "cannot tell"
+    if failed and not found.lost:
+        words = f"the {step.unit}'s time: cannot tell" if step and unknown else headline(found)
+        yield Only("page", Heading(f"❌ {failures(failed)}; {words}", level=3))
+    else:
+        yield Only("page", Heading(f"{mark} {headline(found)}", level=3))
     yield _cut(title(found))
     yield Status(REMARKS[found.comparability], found.comparability == "good", COMPARABLE[found.comparability])
     if found.why:
         yield Items(tuple(found.why[:most]))
     yield from rest(len(found.why) - most, "difference")
     yield Line()
-    yield Only("screen", Prose(headline(found), f"bold {STEP.get(step.verdict, '') if step else ''}".strip()))
+    sentence = Prose(headline(found), f"bold {STEP.get(step.verdict, '') if step else ''}".strip())
+    yield sentence if failed and unknown else Only("screen", sentence)
     if work := device_time(found):
         yield line(work)
     if step:
@@ -320,13 +344,21 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
     shown = [change for change in changes[:most] if abs(change.delta_us) >= least_us or change.parts]
     smaller = [change for change in changes if change not in shown]
     yield Heading(*reason(found))
-    rows: list[tuple[Cell, ...]] = [row for change in shown for row in _change_rows(change, parts)]
+    base_us = found.step.base_us if found.step else 0.0
+    rows: list[tuple[Cell, ...]] = [row for change in shown for row in _change_rows(change, parts, base_us)]
     for left, what in ((smaller, "smaller change"), (noise, "change")):
         if left:
             together = numbers.signed(sum(change.delta_us for change in left))
-            words = "together" if left is not noise else "of time alone together: it may be noise"
-            rows.append((together, (Text(f"{numbers.count(len(left), what)} {words}", "dim"),)))
-    yield Table((Column("step", "number"), Column("change", "name")), rows, heads=False)
+            words = (
+                "together" if left is not noise else "of times or some steps alone together: it may be noise"
+            )
+            rows.append((together, "", (Text(f"{numbers.count(len(left), what)} {words}", "dim"),)))
+    columns = (
+        Column("step", "number"),
+        Column("of the base's", "text", only="page"),
+        Column("change", "name"),
+    )
+    yield Table(columns, rows, heads=False)
     facts = _other_facts(found)
     for fact in facts[:most]:
         yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
@@ -334,11 +366,13 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
 
 
 def is_noise(found: Difference, change: Change) -> bool:
-    """Whether only times differ in a change, of a step whose time is unknown; what the device's work
-    takes may be known by itself."""
+    """Whether only times differ in a change, or some of the steps alone have it, of a step whose time is
+    unknown; what the device's work takes may be known by itself."""
     known = {"faster", "slower"}
-    if found.step is None or found.step.verdict in known or change.parts or change.what not in OF_TIMES:
+    if found.step is None or found.step.verdict in known or change.parts:
         return False
+    if change.what not in OF_TIMES:
+        return any(abs(count - round(count)) >= WHOLE_NUMBER for count in change.launches)
     device = found.device_time is not None and found.device_time.verdict in known
     return not (device and change.kind == KERNEL)
 
@@ -383,13 +417,15 @@ def _other_facts(found: Difference) -> list[Fact]:
     return [fact for fact in found.facts if not any(fact.name in name for name in claimed)]
 
 
-def _change_rows(change: Change, parts: int) -> Iterable[tuple[Cell, ...]]:
+def _change_rows(change: Change, parts: int, base_us: float) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
-    yield Text(numbers.signed(change.delta_us), style), Text(change.name, "", "kernel", change.name)
+    share = f"{100 * change.delta_us / base_us:+.1f} %".replace("-", numbers.MINUS) if base_us else ""
+    yield Text(numbers.signed(change.delta_us), style), share, Text(change.name, "", "kernel", change.name)
     place = where(change)
-    yield "", (Text(did(change) + (f", {place}" if place else ""), "dim"),)
+    yield "", "", (Text(did(change) + (f", {place}" if place else ""), "dim"),)
     for part in change.parts[:parts]:
         yield (
+            "",
             "",
             (Text(f"{numbers.signed(part.delta_us)}  ", "dim"), Text(part.name, "dim", "kernel", part.name)),
         )
@@ -419,7 +455,8 @@ def _counts(found: Difference, most: int) -> Iterable[Block]:
 
 
 def _counted(row: CountChange) -> str:
-    return row.words if row.exact else f"{row.words} (may differ from run to run)"
+    words = row.words if row.exact else f"{row.words} (may differ from run to run)"
+    return f"{words}; {row.most}" if row.most else words
 
 
 def _findings(found: Difference, most: int) -> Iterable[Block]:
@@ -433,7 +470,7 @@ def _findings(found: Difference, most: int) -> Iterable[Block]:
         field("", "text", lambda row: row[0]),
         field("finding", "text", lambda row: Text(row[1].rule, "", "finding", row[1].rule)),
         field("", "name", lambda row: row[1].title),
-        field("line", "text", lambda row: row[1].source or "", only="page"),
+        field("line", "text", lambda row: names.from_here(row[1].source or ""), only="page"),
         most=most,
         noun="finding",
         heads=False,

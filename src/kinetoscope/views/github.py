@@ -41,15 +41,19 @@ def commands(found: Difference) -> Iterable[str]:
 def _command(level: str, title: str, message: str, source: str | None) -> str:
     properties = [f"title={_property(title)}"]
     if source is not None:
-        file, _, line = source.rpartition(":")
-        file = (
-            os.path.relpath(file) if os.path.isabs(file) else file
-        )  # GitHub has them from the repository's top
+        file, _, line = names.from_here(source).rpartition(":")
+        file = _from_the_top(file)
         place = (
             [f"file={_property(file)}", f"line={line}"] if line.isdigit() else [f"file={_property(source)}"]
         )
         properties = [*place, *properties]
     return f"::{level} {','.join(properties)}::{_data(message)}"
+
+
+def _from_the_top(file: str) -> str:
+    """A file as GitHub has it: from the repository's top, where the job may be in a folder below it."""
+    top = os.environ.get("GITHUB_WORKSPACE")
+    return os.path.relpath(file, top) if top and os.path.exists(file) else file
 
 
 def _data(text: str) -> str:

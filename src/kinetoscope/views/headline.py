@@ -42,6 +42,8 @@ def title(report: Report) -> list[str]:
 
 def verdict(report: Report) -> str:
     """One line on the recording's health; the notes follow it where it is not good."""
+    if memory.is_alone(report) and report.health.verdict == "good":
+        return "Memory alone, by the allocator's own account: no time was recorded."
     return VERDICTS.get(report.health.verdict, names.plain(report.health.verdict))
 
 
@@ -253,6 +255,8 @@ def _host_headline(report: Report) -> str:
     total = sum(row.host_self_us for row in rows)
     if not total and report.compilation is not None:
         return "This is a compile log without a trace: it says what was compiled, not what ran."
+    if memory.is_alone(report):
+        return memory.alone(report)
     if not total:
         return "The recording holds neither device work nor ops."
     recorded = "as recorded under the profiler, " if report.as_it_runs is None else ""

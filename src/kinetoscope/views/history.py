@@ -9,6 +9,7 @@ from kinetoscope.comparison.history import History, HistoryRow
 from kinetoscope.render.blocks import Block, Text, field, line, table
 
 BAR = 16
+COMMIT = 10  # characters of a commit
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -25,6 +26,9 @@ def listing(found: History) -> Iterable[Block]:
         field("findings", "count", lambda row: len(row.findings)),
         field("busy", "time", "busy_us"),
         field("recorded", "text", lambda row: row.created[:16].replace("T", " ")),
+        field("commit", "text", lambda row: (row.commit or "")[:COMMIT])
+        if any(row.commit for row in found.rows)
+        else None,
         field("", "text", lambda row: Text(_bar(row.step_us, longest), _style(row))),
     )
     yield from (line(remark, style="dim") for remark in _remarks(found))
@@ -64,6 +68,9 @@ def _remarks(found: History) -> Iterable[str]:
         ]
         if row.lost:
             yield f"{row.name} is incomplete, and compared with nothing: {'; '.join(row.lost)}"
+        if row.drift is not None:
+            change = f"{100 * row.drift:+.1f} %".replace("-", numbers.MINUS)
+            yield f"{row.name}: the step drifts by {change} from one recording to the next, up to this one"
         if said:
             yield f"{row.name}: {', '.join(said)}"
     yield from found.unread

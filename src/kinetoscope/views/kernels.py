@@ -66,6 +66,7 @@ def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
         field("median", "time", "median_us"),
         field("p90", "time", "p90_us"),
         field("max", "time", "max_us", "dim"),
+        field("waves", "number", _waves) if shown.by == "grid" else None,
         most=limit,
     )
     if shown.by in NOTED and not shown.is_noted:
@@ -113,6 +114,10 @@ def roofline(report: Report) -> Roofline:
 
 def _category(row: ListingRow) -> Text:
     return Text(names.shorten(row.category, CATEGORY), palette.category(row.category))
+
+
+def _waves(row: ListingRow) -> str:
+    return "" if row.waves is None else f"{row.waves:.3g}"
 
 
 def chains_document(found: ChainListing) -> dict[str, object]:

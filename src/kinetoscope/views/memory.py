@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import PurePath
 
 from kinetoscope import numbers
 from kinetoscope.document import (
+    CallsRow,
     FindingRow,
     Fits,
     GivenBackRow,
     HolderRow,
+    MemoryPart,
     MemoryPeak,
     MemoryPeaks,
     MemoryRow,
     Report,
+    SegmentRow,
 )
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
@@ -33,6 +39,10 @@ from kinetoscope.render.blocks import (
 )
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
+RANGES = 2  # the innermost that a headline names
+FIRST = 5  # owners that stand first on the page of a failure
+FREE = "free"  # of a segment's pieces
+SEGMENTS = 8  # on a terminal
 BAR = 60  # cells of the bar of all parts
 FILLS = "█▒▓░"
 PARTS = {
@@ -51,6 +61,8 @@ PARTS = {
     "fragmentation": "free, between blocks in use",
     "cached": "free, in segments that hold nothing",
 }
+LINES = 2  # of the largest part, in a sentence
+MANY = 100  # times a batch: too far from what was recorded for a number
 OUTSIDE = "other processes, the driver, libraries' own; at the snapshot"
 MUCH_OUTSIDE = 0.1  # of the device: the driver and its context have some 1 %
 MOMENTS = {
@@ -58,6 +70,7 @@ MOMENTS = {
     "history": "at the peak of the history",
     "out of memory": "when the allocation failed",
     "snapshot": "at the snapshot",
+    "chosen": "at the chosen moment",
     "timeline": "at the peak of the memory timeline",
 }
 
@@ -71,10 +84,13 @@ def headline(peak: MemoryPeak) -> tuple[str, str]:
         title = f"rank {peak.rank}, {title}"
     words = [f"of {numbers.size(peak.reserved_bytes)} reserved"] if is_known else []
     if peak.total_bytes:
-        words.append(f"of the device's {numbers.size(peak.total_bytes)}")
+        share = numbers.percent(peak.reserved_bytes / peak.total_bytes)
+        words.append(f"{share} of the device's {numbers.size(peak.total_bytes)}")
     words.append(MOMENTS.get(peak.moment, peak.moment))
     if peak.failed_bytes is not None:
         words.append(f"which requested {numbers.size(peak.failed_bytes)} more{_requester(peak)}")
+    if peak.annotations:
+        words.append(f"inside {' › '.join(names.shorten(one, 60) for one in peak.annotations[-RANGES:])}")
     return title, ", ".join(words)
 
 
@@ -88,6 +104,8 @@ def fits(row: Fits, failed_bytes: int | None = None) -> str:
     """How large a batch fits; where an allocation failed, of the batch that failed."""
     low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"
+    if row.low >= MANY:  # what a peak has of the batch is then too little to tell
+        times = f"more than {MANY}"
     batch = "recorded batch" if failed_bytes is None else "batch that failed"
     return (
         f"{times} times the {batch}: {numbers.size(row.scaling_bytes)} of its peak grow with it, "
@@ -137,18 +155,39 @@ def ran_out(report: Report) -> str:
     peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
     if peak is None:
         return ""
-    most = max(peak.parts, key=lambda part: part.bytes)
     return (
         f"It ran out of memory: {numbers.size(peak.failed_bytes or 0)} could not be had{_requester(peak)} "
         f"where {numbers.size(peak.requested_bytes)} were allocated of "
-        f"{numbers.size(peak.reserved_bytes)} reserved; "
-        f"the largest part: {most.part}, {numbers.size(most.bytes)}.{_elsewhere(peak)}"
+        f"{numbers.size(peak.reserved_bytes)} reserved; {_largest(peak)}.{_elsewhere(peak)}"
     )
+
+
+def is_alone(report: Report) -> bool:
+    """Whether nothing but memory was recorded: a snapshot of the allocator, or a memory timeline."""
+    return bool(report.memory_peaks) and not (report.devices or report.ops or report.compilation)
+
+
+def alone(report: Report) -> str:
+    """A sentence on each peak of what has nothing but memory, but for those of which ``ran_out`` tells."""
+    peaks = [peak for peak in report.memory_peaks if peak.failed_bytes is None]
+    return " ".join(f"{' '.join(headline(peak))}; {_largest(peak)}." for peak in peaks)
+
+
+def _largest(peak: MemoryPeak) -> str:
+    """The largest part, and the lines that allocated most of it."""
+    most = max(peak.parts, key=lambda part: part.bytes)
+    by = [row for row in peak.holders if row.role == most.part and row.line][:LINES]
+    at = (f"{numbers.size(row.bytes)} at {names.plain(row.line or '')}" for row in by)
+    where = f" ({', '.join(at)})" if by else ""
+    return f"the largest part: {most.part}, {numbers.size(most.bytes)}{where}"
 
 
 def _elsewhere(peak: MemoryPeak) -> str:
     """The part of the device that the program did not have, where that is why it ran out."""
     total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
+    if not total and (peak.free_bytes or 0) > (peak.failed_bytes or 0):
+        free = numbers.size(peak.free_bytes or 0)
+        return f" The device had {free} free: the program is limited to a part of it."
     if total - outside - peak.reserved_bytes > (peak.failed_bytes or 0):
         return f" The device has {numbers.size(total)}: the program is limited to a part of it."
     if outside > MUCH_OUTSIDE * total:
@@ -156,7 +195,7 @@ def _elsewhere(peak: MemoryPeak) -> str:
     return ""
 
 
-def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
+def listing(found: MemoryPeaks, limit: int, *, stacks: bool = False) -> Iterable[Block]:
     """Each device: its parts at the peak, who has them, what grows, and what fits."""
     yield from (line(Text(problem, "yellow")) for problem in found.unread)
     if not found.peaks:
@@ -166,22 +205,17 @@ def listing(found: MemoryPeaks, limit: int) -> Iterable[Block]:
         if number:
             yield Line()
         yield from _peak(peak, limit, [row for row in found.frees if peak.rank in row.ranks])
+        yield from calls(peak) if stacks else ()
 
 
 def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable[Block]:
     yield Heading(*headline(peak), level=1)
-    # All parts side by side; one that is less than half a cell is not drawn.
-    parts = (
-        Text(
-            _fill(part.part) * round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR),
-            palette.memory(part.part),
-        )
-        for part in peak.parts
-    )
-    yield line("  ", *parts)
+    fills = _fills(peak)
+    yield line("  ", *(Text(fills[row.part] * _cells(row), palette.memory(row.part)) for row in peak.parts))
     yield from (line(note, style="yellow", indent=2) for note in peak.notes)
     if frees:
-        yield Heading("What would free it", "each by itself; they do not add up")
+        lacked = f"{numbers.size(peak.failed_bytes)} could not be had; " if peak.failed_bytes else ""
+        yield Heading("What would free it", f"{lacked}each by itself; they do not add up")
         yield Labelled(tuple((Text(numbers.size(row.saving_bytes)), tuple(_advice(row))) for row in frees))
     yield from _tables(peak, limit)
 
@@ -194,7 +228,27 @@ def _advice(row: FindingRow) -> Iterable[Line]:
 
 def peak(row: MemoryPeak) -> Iterable[Block]:
     """The page's blocks of a peak, below its drawing."""
-    return _tables(row, 0)
+    yield from _tables(row, 0)
+    yield from calls(row)
+
+
+def answer(peak: MemoryPeak) -> Iterable[Block]:
+    """The page's first blocks of an allocation that failed, above its drawing."""
+    if peak.failed_bytes is None:
+        return
+    whole = peak.requested_bytes or 1
+    yield Heading("Most of it", f"{_when(peak)}; all of it below")
+    yield table(
+        peak.holders[:FIRST],
+        field("bytes", "bytes", "bytes"),
+        field("of what was allocated", "share", lambda row: row.bytes / whole),
+        field("role", "text", lambda row: (Text("■ ", palette.memory(row.role)), row.role)),
+        field("whose", "name", "owner"),
+        field("line", "text", lambda row: _line(row.line, row.stack)),
+        heads=False,
+    )
+    if peak.fits is not None:
+        yield line(Text("What fits: ", "bold"), fits(peak.fits, peak.failed_bytes))
 
 
 def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
@@ -222,6 +276,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
             leave=(3, 8),
             heads=False,
         )
+    yield from _segments(peak, limit)
     if peak.growth:
         yield Heading("What grows", "with every recorded step")
         yield table(
@@ -259,9 +314,73 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield table([peak], field("", "name", "snapshot"))
 
 
+def _segments(peak: MemoryPeak, limit: int) -> Iterable[Block]:
+    """Where memory lay, and where a hole is that is large enough."""
+    if not peak.segments:
+        return
+    free = sum(row.free_bytes for row in peak.segments)
+    hole = max(row.largest_hole_bytes for row in peak.segments)
+    words = f"{numbers.count(len(peak.segments), 'segment')} of the driver; {numbers.size(free)} free in them"
+    words += f", the largest hole {numbers.size(hole)}" if hole else ""
+    if peak.failed_bytes:
+        words += f" where {numbers.size(peak.failed_bytes)} were requested"
+    yield Heading("Where it lay", words)
+    several = len({(row.stream, row.pool) for row in peak.segments}) > 1
+    yield table(
+        peak.segments,
+        field("segment", "bytes", "bytes"),
+        field("free", "bytes", "free_bytes"),
+        field("largest hole", "bytes", "largest_hole_bytes"),
+        field("allocations", "count", "allocations", "dim"),
+        field("stream", "text", lambda row: f"{row.stream:x}", "dim") if several else None,
+        field("pool", "text", lambda row: ", ".join(map(str, row.pool)), "dim") if several else None,
+        field("by address", "bar", partial(_drawn, _fills(peak))),
+        most=min(limit, SEGMENTS) if limit else 0,
+        noun="segment",
+        leave=(3, 4, 5) if several else (3,),
+    )
+
+
+def _drawn(fills: Mapping[str, str], row: SegmentRow) -> tuple[Segment, ...]:
+    """The bar of a segment; its end, of no length, has one that is all of a piece drawn as a bar of parts."""
+    return tuple(
+        Segment(
+            size / row.bytes,
+            palette.memory("fragmentation" if part == FREE else part),
+            " " if part == FREE else fills.get(part, "·"),
+            f"{part}: {numbers.size(size)}" if size else "",
+        )
+        for part, size in (*row.pieces, (FREE, 0))
+    )
+
+
+def calls(peak: MemoryPeak) -> Iterable[Block]:
+    """Everything that was allocated at the peak by whole stacks."""
+    if not peak.calls:
+        return
+    whole = peak.requested_bytes or 1
+    yield Heading("By whole stack", "each with what the calls below it allocated", folded=True)
+    yield table(
+        peak.calls,
+        field("bytes", "bytes", "bytes"),
+        field("of what was allocated", "share", lambda row: row.bytes / whole),
+        field("allocations", "count", "allocations", "dim"),
+        field("call", "name", _call),
+        leave=(2,),
+        heads=False,
+    )
+
+
+def _call(row: CallsRow) -> Text:
+    """The innermost call, with those that only lead to it behind it; a module's, rather than that which calls
+    all modules."""
+    path, _, name = next((one for one in row.frames if "_call_impl" not in one), row.frames[0]).partition(" ")
+    return Text(f"{'· ' * row.depth}{name} {PurePath(path).name}", "", "stack", "\n".join(row.frames))
+
+
 def _when(peak: MemoryPeak) -> str:
     """The moment that parts and owners are of."""
-    return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot") else "at the peak"
+    return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot", "chosen") else "at the peak"
 
 
 def _owner(row: HolderRow) -> Cell:
@@ -277,13 +396,20 @@ def _line(line: str | None, stack: Iterable[str]) -> Text:
     return Text(line, "", "line", next((path for path in paths if path.endswith(line)), line))
 
 
-def _fill(part: str) -> str:
-    """A glyph of the bar: neighbours differ where colours do not show."""
-    return FILLS[list(palette.MEMORY).index(part) % len(FILLS) if part in palette.MEMORY else 0]
+def _cells(part: MemoryPart) -> int:
+    return round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR)
+
+
+def _fills(peak: MemoryPeak) -> dict[str, str]:
+    """A glyph for each part: in the bar of all, neighbours differ where colours do not show. A part of less
+    than half a cell is not drawn."""
+    glyphs = cycle(FILLS)
+    return {part.part: next(glyphs) if _cells(part) else "·" for part in peak.parts}
 
 
 def _parts(peak: MemoryPeak) -> Iterable[Block]:
     kind = "allocated" if peak.moment == "timeline" else "reserved"
+    fills = _fills(peak)
     whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
     yield Heading("What it was", whole)
     yield stacked_bar(
@@ -296,7 +422,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
     )
     parts = table(
         peak.parts,
-        field("part", "text", lambda row: (Text(f"{_fill(row.part)} ", palette.memory(row.part)), row.part)),
+        field("part", "text", lambda row: (Text(f"{fills[row.part]} ", palette.memory(row.part)), row.part)),
         field("bytes", "bytes", "bytes"),
         field(f"of the {kind}", "share", "share_of_reserved"),
         field("allocations", "count", lambda row: row.allocations or "", "dim"),

@@ -152,7 +152,8 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
         "about": list(sources.listing(report)),
     }
     found |= compiled.blocks(report)
-    found |= {f"peak {at}": list(memory.peak(row)) for at, row in enumerate(report.memory_peaks)}
+    for at, row in enumerate(report.memory_peaks):
+        found |= {f"answer {at}": list(memory.answer(row)), f"peak {at}": list(memory.peak(row))}
     return found | {f"memory {at}": list(memory.device(row)) for at, row in enumerate(report.memory)}
 
 

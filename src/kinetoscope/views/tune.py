@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kinetoscope import numbers
+from kinetoscope.bench.versions.campaign import FEWEST_PAIRS
+from kinetoscope.comparison.gates import interval_words
 from kinetoscope.document.difference import Judgement
 from kinetoscope.document.measurements import (
     BatchesThatFit,
@@ -163,7 +166,11 @@ def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Bl
         field("step", "time", lambda side: side[1].step_s * 1e6),
         field("of runs from", "number", lambda side: _runs(side[1])),
         field("graph breaks", "count", lambda side: side[1].graph_breaks),
-        field("peak memory", "bytes", lambda side: side[1].peak_memory_bytes or 0),
+        field(
+            "process' memory" if found.device == "cpu" else "peak memory",
+            "bytes",
+            lambda side: side[1].peak_memory_bytes or 0,
+        ),
     )
     pairs = f"{numbers.count(found.pairs, 'pair')} of runs in {numbers.time(found.seconds * 1e6)}"
     yield line(f"{pairs}; stopped: {found.stopped}", style="dim")
@@ -183,7 +190,8 @@ def verdict(found: VersionsCompared) -> str:
     half = numbers.percent((found.high - found.low) / 2)
     change = numbers.percent(abs(found.ratio - 1))
     if found.verdict == "cannot tell":
-        return f"cannot tell: {'+' if found.ratio >= 1 else numbers.MINUS}{change} ± {half}"
+        sign = "+" if found.ratio >= 1 else numbers.MINUS
+        return f"cannot tell: {sign}{change} ({interval_words(found.low - 1, found.high - 1)})"
     if found.verdict == "same":
         return f"the same, ± {half}"
     return f"{found.verdict} by {change} ± {half}"
@@ -198,11 +206,12 @@ def what_would_tell(found: VersionsCompared) -> Iterable[str]:
             f"the machine is loaded ({found.load:.1f} want to run on {numbers.count(found.cores, 'core')}), "
             "and that spreads the runs: a quiet one tells sooner"
         )
-    half = (found.high - found.low) / 2
-    if math.isfinite(half) and half > AIM:
-        seconds = found.seconds * (half / AIM) ** 2  # an interval shrinks with the root of the pairs
+    changes = [math.log(new / base) for base, new in zip(found.base.runs_s, found.new.runs_s, strict=True)]
+    if len(changes) > 1 and (found.high - found.low) / 2 > AIM:
+        pairs = max(FEWEST_PAIRS, (1.96 * statistics.stdev(changes) / AIM) ** 2)
+        seconds = found.seconds / found.pairs * pairs
         time = numbers.time(seconds * 1e6)
-        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {seconds:.0f}"
+        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {math.ceil(seconds)}"
 
 
 def _runs(row: VersionRow) -> str:

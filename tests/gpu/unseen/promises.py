@@ -36,6 +36,9 @@ SINCE = {
     "tagging_epochs": {"first": "rare-long-steps", "persistent": "rare-long-steps"},
     "trainer_callbacks": {"second": "results-on-host", "norms-rarely": "results-on-host"},
     "beam_translate": {"first": "results-on-host", "scorer-on-host": "results-on-host"},
+    "lidar_compiled": {"first": "cudagraph-anew", "fixed-points": "cudagraph-anew"},
+    "lightgcn": {"first": "sparse-transpose", "symmetric": "sparse-transpose"},
+    "video_phases": {"first": "unexplained-idle", "bytes": "unexplained-idle"},
     "dqn": {"buffer-on-device": "data-in-memory"},
 }
 

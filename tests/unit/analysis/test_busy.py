@@ -70,7 +70,7 @@ def test_the_definitions_hold_on_any_recording(
         assert row["idle_ns"] == 1000 * len(window - everything)
         assert row["device_time_ns"] == 1000 * sum(w[4] for w in work if w[1] == row["device"])
         assert row["device_events"] == sum(w[1] == row["device"] for w in work)
-        assert row["kernels"] == sum(w[1] == row["device"] and w[0] != "copy" for w in work)
+        assert row["kernel_launches"] == sum(w[1] == row["device"] and w[0] != "copy" for w in work)
     assert kernels(run, "category")["device_time_ns"].sum() == sum(row["device_time_ns"] for row in rows)
     for place, row in enumerate(rows := steps(run).to_dicts(), 1):
         inside = set(range(row["start_ns"] // 1000, (row["start_ns"] + row["duration_ns"]) // 1000))
@@ -128,7 +128,7 @@ def test_a_launch_without_device_work_is_counted(name: str, counts: bool) -> Non
     )
     row = busy(LoadedRun((recorded,))).to_dicts()[0]
     assert row["launches_without_kernel"] == int(counts)
-    assert row["unattributed"] == 0
+    assert row["unattributed_kernels"] == 0
 
 
 def test_a_launch_without_device_work_counts_where_its_thread_launched() -> None:
@@ -145,7 +145,7 @@ def test_a_launch_without_device_work_counts_where_its_thread_launched() -> None
 
 def test_device_work_without_a_launch_is_counted() -> None:
     row: dict[str, Any] = busy(LoadedRun((trace(kernel("gemm", 10, 10, correlation=9)),))).to_dicts()[0]
-    assert row["unattributed"] == 1
+    assert row["unattributed_kernels"] == 1
     assert row["launches_without_kernel"] == 0
 
 

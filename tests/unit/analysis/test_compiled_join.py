@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from compile_records import artifact, record
@@ -150,13 +151,13 @@ def test_kernels_of_one_name_are_told_apart_by_their_graphs(
     ]
     assert result.compilation.frames[0].device_time_us == 108
     assert [e.device_time_us for g in result.compilation.graphs for e in g.extern] == [100, 50]
-    assert result.coverage["compiled_share_of_device_time"] == 1
+    assert result.coverage.compiled_share_of_device_time == 1
     # From the first call's start to the last kernel's end is 262 µs.
     assert first.share_of_window == pytest.approx(8 / 262)
     assert result.compilation.graphs[0].share_of_window == pytest.approx(108 / 262)
     shares = {line.line: line.share_of_window for line in result.source_lines}
     assert shares[10] == pytest.approx(8 / 262)
-    assert result.matched["basis_us"] == {"graph hash": 12}
+    assert result.matched.basis_us == {"graph hash": 12}
 
 
 def test_library_calls_reach_their_own_lines(
@@ -180,7 +181,7 @@ def test_outside_and_replayed_work_has_its_share(
         kernel("gemm", 41, 320, 46),
     ]
     result = joined(compilation(compiled("fone", 0)), trace_of(*call_of("fone", 0, 1), *eager, *replay))
-    assert result.coverage == {
+    assert msgspec.structs.asdict(result.coverage) == {
         "compiled_share_of_device_time": pytest.approx(104 / 150),
         "uncompiled_share_of_device_time": pytest.approx(46 / 150),
         "cudagraph_share_of_device_time": pytest.approx(50 / 150),
@@ -208,11 +209,11 @@ def test_without_announced_calls_the_region_and_the_name_decide(
     result = joined(log_, trace_of(*in_region, *nowhere))
     assert [k.device_time_us for k in result.compilation.kernels] == [0, 4]
     # The name alone fits two graphs: nobody gets it, and that is said.
-    assert result.matched["basis_us"] == {"compile id and name": 4}
-    unmatched = [(row["name"], row["device_time_us"]) for row in result.matched["unmatched"]]
+    assert result.matched.basis_us == {"compile id and name": 4}
+    unmatched = [(row.name, row.device_time_us) for row in result.matched.unmatched]
     assert unmatched == [("triton_poi_fused_mul_0", 8), ("triton_x", 2)]
     alone = joined(compilation(compiled("fone", 0)), trace_of(*nowhere))
-    assert alone.matched["basis_us"] == {"name": 8}
+    assert alone.matched.basis_us == {"name": 8}
 
 
 def test_frames_of_other_backends_have_what_their_regions_launched(
@@ -233,15 +234,15 @@ def test_frames_of_other_backends_have_what_their_regions_launched(
     assert (frames["5/0"].device_time_us, frames["5/0"].launches) == (25, 2)
     assert frames["0/0"].device_time_us == 54
     # It is not said to have run compiled: nobody knows.
-    assert result.coverage["compiled_share_of_device_time"] == pytest.approx(54 / 79)
+    assert result.coverage.compiled_share_of_device_time == pytest.approx(54 / 79)
 
 
 def test_a_graph_that_the_log_lacks_is_named(
     compilation: Callable[..., CompiledProgram], trace_of: TraceOf
 ) -> None:
     result = joined(compilation(compiled("fone", 0)), trace_of(*call_of("fother", 0, 1)))
-    assert [row["hash"] for row in result.matched["unknown_graphs"]] == ["fother"]
-    assert result.matched["unmatched"][0]["name"] == "triton_poi_fused_mul_0"
+    assert [row.hash for row in result.matched.unknown_graphs] == ["fother"]
+    assert result.matched.unmatched[0].name == "triton_poi_fused_mul_0"
 
 
 def test_the_same_graph_from_the_cache_belongs_to_the_compile_id_that_ran(
@@ -266,7 +267,7 @@ def test_one_log_serves_the_traces_of_all_ranks(
 
 def test_no_device_work_leaves_nulls(compilation: Callable[..., CompiledProgram], trace_of: TraceOf) -> None:
     result = joined(compilation(compiled("fone", 0)), trace_of(host("aten::mm", 0, 5)))
-    assert set(result.coverage.values()) == {None}
+    assert set(msgspec.structs.astuple(result.coverage)) == {None}
     assert result.compilation.kernels[0].device_time_us is None
     assert result.source_lines == ()
 

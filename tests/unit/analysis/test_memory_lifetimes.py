@@ -79,9 +79,11 @@ def test_what_was_there_before_the_history_keeps_what_is_known_of_it():
     allocator.begin()
     allocator.free(with_stack)
     allocator.free(without)
+    allocator.free(allocator.alloc(4000, frames("a.py:3:tells")))  # that releases have no stacks of their own
     with TemporaryDirectory() as folder:
         snapshot = read(dump(Path(folder) / "x.pickle", allocator))
-    rows = allocations(snapshot).select("address", "bytes", "start", "end", "stack").sort("address").rows()
+    rows = allocations(snapshot).filter(pl.col("start").is_null())
+    rows = rows.select("address", "bytes", "start", "end", "stack").sort("address").rows()
     assert [
         (address, size, start, end, snapshot.stacks[stack]) for address, size, start, end, stack in rows
     ] == [

@@ -63,7 +63,7 @@ def test_exposed_is_what_the_device_did_nothing_beside(trace_of: Make) -> None:
     assert waiting(run)["exposed_waiting_ns"].to_list() == [25_000, 0]
     assert exposed_waiting(run).rows() == [(0, 0, 25_000)]
     row = idle(run).filter(pl.col("cause") == "waiting-for-rank").row(0, named=True)
-    assert (row["idle_ns"], row["inside_collectives_ns"]) == (0, 25_000)
+    assert (row["idle_ns"], row["busy_inside_collectives_ns"]) == (0, 25_000)
 
 
 def test_two_collectives_that_wait_at_once_wait_once(trace_of: Make) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.bench.kernels import follow, generated
-from kinetoscope.bench.kernels.generated import KernelCall, KernelSource, ScalarArgument, TensorArgument
+from kinetoscope.bench.kernels.generated import KernelCall, ScalarArgument, TensorArgument
+from kinetoscope.compilation.generated.module import KernelFacts, facts
 from kinetoscope.errors import InputError
 
 torch = pytest.importorskip("torch")
@@ -65,13 +66,13 @@ def test_categories_and_bytes_agree_with_what_inductor_wrote(shared_data: Path) 
     prefixes = {"pointwise": "triton_poi", "reduction": "triton_red", "persistent reduction": "triton_per"}
     first = {call.kernel: call for call in reversed(follow.calls(module))}
     for name, kernel in module.kernels.items():
-        facts = generated.facts(kernel)
-        assert name.startswith(prefixes[facts.category])
-        assert facts.inductor_bytes is not None
-        ours = generated.moved_bytes(facts.parameters, first[name].arguments)
+        known = facts(kernel.name, kernel.kind, kernel.source)
+        assert name.startswith(prefixes[known.category])
+        assert known.inductor_bytes is not None
+        ours = generated.moved_bytes(known.parameters, first[name].arguments)
         if "cat" not in name and "slice" not in name and "split" not in name:
             # Inductor adds what it reads again; without slices and concatenations the two agree within that.
-            assert 0.3 < ours / facts.inductor_bytes < 3.1, (name, ours, facts.inductor_bytes)
+            assert 0.3 < ours / known.inductor_bytes < 3.1, (name, ours, known.inductor_bytes)
 
 
 def compiled_on_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -98,9 +99,9 @@ def test_modules_for_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     halves = [a for a in call.arguments if isinstance(a, TensorArgument) and a.stride == (80, 1)]
     assert {a.offset for a in halves} == {0, 40}
     assert len({a.storage for a in halves}) == 1
-    facts = generated.facts(kernel)
-    assert facts.category == "reduction"
-    assert len(facts.parameters) == len(call.arguments)
+    known = facts(kernel.name, kernel.kind, kernel.source)
+    assert known.category == "reduction"
+    assert len(known.parameters) == len(call.arguments)
 
 
 def test_bytes_count_each_distinct_element_once_and_updates_twice() -> None:
@@ -140,8 +141,9 @@ def k(in_out_ptr0, xnumel): {body}
 )
 def test_categories_come_from_the_heuristic(heuristic: str, body: str, category: str) -> None:
     text = TRITON.format(heuristic=heuristic, body=body)
-    facts = generated.facts(KernelSource("k", text, "triton", ()))
-    assert facts == generated.KernelFacts(category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None)
+    assert facts("k", "triton", text) == KernelFacts(
+        category, ("in_out_ptr0", "xnumel"), ("in_out_ptr0",), 2000, None
+    )
 
 
 def test_a_folder_without_modules_says_what_to_do(tmp_path: Path) -> None:

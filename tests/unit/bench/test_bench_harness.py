@@ -14,6 +14,7 @@ import pytest
 
 from kinetoscope.bench import kept
 from kinetoscope.bench.measure import results
+from kinetoscope.bench.measure.device import clocks_of
 from kinetoscope.bench.measure.harness import FEWEST_IN_CHUNK, FEWEST_ROUNDS, TWIN, measure
 from kinetoscope.bench.measure.results import ClockReading, Mode
 from kinetoscope.bench.measure.timers import Call, HostTimer, last_level_cache_bytes
@@ -224,8 +225,19 @@ def test_nvml_readings() -> None:
     reading = nvml.Card("abc", library).read()
     assert library.uuid == b"GPU-abc"
     assert reading == nvml.NvmlReading(
-        1755, 1980, 3201, 41, 312.5, 650.0, None, ("power cap", "thermal (software)")
+        sm_clock_mhz=1755,
+        max_sm_clock_mhz=1980,
+        memory_clock_mhz=3201,
+        temperature_c=41,
+        power_w=312.5,
+        power_limit_w=650.0,
+        throttle_reasons=("power cap", "thermal (software)"),
     )
+
+
+def test_a_round_has_all_that_nvml_reads() -> None:
+    taken = clocks_of(nvml.Card("abc", FakeNvml()))("during", 3)
+    assert (taken.moment, taken.round, taken.sm_clock_mhz, taken.power_limit_w) == ("during", 3, 1755, 650.0)
 
 
 def test_a_machine_without_nvml_says_so() -> None:

@@ -16,7 +16,7 @@ from kinetoscope.bench.versions.campaign import FEWEST_PAIRS, VersionsCompared, 
 from kinetoscope.bench.versions.worktree import Version, at_hand, checked_out
 from kinetoscope.errors import InputError, ProgramError, UsageError
 from kinetoscope.render import terminal
-from kinetoscope.views.tune import versions, what_would_tell
+from kinetoscope.views.tune import verdict, versions, what_would_tell
 
 
 @pytest.fixture
@@ -80,9 +80,26 @@ def test_noise_that_hides_the_answer_is_an_answer(repository: Path) -> None:
     found = msgspec.structs.replace(found, load=6.0, cores=2)
     busy, budget = what_would_tell(found)
     assert "6.0 want to run on 2 cores" in busy
-    assert re.search(r"--budget \d+$", budget)
+    assert (needed := re.search(r"--budget (\d+)$", budget))
+    assert machine.now * 4 < int(needed[1]) < machine.now * 30, "15 % of noise need 70 pairs for ± 5 %"
     page = terminal.text(versions(found, []), 80)
     assert "--budget" in page
+
+
+def test_two_pairs_tell_how_many_more_are_needed(repository: Path) -> None:
+    """Student's interval of two pairs is endless nearly; how far they lie apart says more."""
+    with checked_out("git:main") as base:
+        found = Machine(0.15).compare(base, budget_s=4)
+    assert found.pairs == 2
+    (budget,) = what_would_tell(msgspec.structs.replace(found, load=None))
+    assert int(budget.split()[-1]) < 1000
+    assert "half as long or twice as long" in verdict(found)
+    assert found.new.step_s / found.base.step_s == pytest.approx(found.ratio)
+
+
+def test_no_budget_is_named_where_the_answer_is_known(repository: Path) -> None:
+    with checked_out("git:main") as base:
+        found = Machine(0.15).compare(base, budget_s=20)
     assert list(what_would_tell(msgspec.structs.replace(found, verdict="same"))) == []
 
 

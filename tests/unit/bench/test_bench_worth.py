@@ -15,7 +15,7 @@ from kinetoscope.bench.autotune import configurations as autotune
 from kinetoscope.bench.autotune import winners as promise
 from kinetoscope.bench.autotune import worth
 from kinetoscope.bench.autotune.worth import Copy, Worth
-from kinetoscope.bench.kernels.generated import KernelFacts, KernelSource, ModuleSource, TensorArgument
+from kinetoscope.bench.kernels.generated import KernelSource, ModuleSource, TensorArgument
 from kinetoscope.bench.kernels.replay import ModuleResult
 from kinetoscope.bench.kernels.subjects import Subject
 from kinetoscope.bench.measure.device import Bench
@@ -24,6 +24,7 @@ from kinetoscope.bench.measure.timers import HostTimer
 from kinetoscope.bench.request import Request
 from kinetoscope.bench.worker import Benches
 from kinetoscope.bench.worker import autotune as autotune_kernels
+from kinetoscope.compilation.generated.module import KernelFacts
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware import find
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.capture.steps.detector import SOURCES_WATCHED, Boundary, Signal, StepDetector
+from kinetoscope.capture.steps.detector import MOVED, SILENT, SOURCES_WATCHED, Boundary, Signal, StepDetector
 
 
 def ticked(detector: StepDetector, *signals: Signal, key: int = 1, thread: int = 7) -> list[str | None]:
@@ -15,7 +15,15 @@ def ticked(detector: StepDetector, *signals: Signal, key: int = 1, thread: int =
 
 @pytest.mark.parametrize(
     ("signal", "ticks"),
-    [("user", 1), ("optimizer", 1), ("module", 3), ("training module", 17), ("compiled", 5), ("range", 6)],
+    [
+        ("user", 1),
+        ("optimizer", 1),
+        ("module", 3),
+        ("training module", 17),
+        ("idle module", 17),
+        ("compiled", 5),
+        ("range", 6),
+    ],
 )
 def test_the_surer_a_sign_the_sooner_it_leads(signal: Signal, ticks: int) -> None:
     detector = StepDetector()
@@ -40,6 +48,28 @@ def test_steps_are_those_of_one_thread() -> None:
     ticked(detector, "optimizer", thread=7)
     assert ticked(detector, "optimizer", thread=8) == [None]
     assert ticked(detector, "optimizer", thread=7) == ["step"]
+
+
+def test_a_model_that_was_warmed_up_in_one_thread_serves_in_another() -> None:
+    detector = StepDetector()
+    ticked(detector, *["module"] * 5, thread=7)
+    assert ticked(detector, *["module"] * (MOVED - 1), thread=8) == [None] * (MOVED - 1)
+    assert ticked(detector, "module", thread=7) == ["step"]  # both call it: steps stay where they were
+    # Waits for the device in the thread that serves do not take the place of the calls there.
+    for _ in range(MOVED - 1):
+        assert set(ticked(detector, *["loop"] * 100, "module", thread=8)) == {None}
+        assert ticked(detector, "module", thread=9) == [None]
+    assert ticked(detector, *["module"] * 2, thread=8) == ["leads", "step"]
+    assert ticked(detector, "module", thread=7) == [None]
+
+
+def test_nothing_takes_over_while_a_recording_runs_that_only_another_thread_can_end() -> None:
+    detector = StepDetector()
+    ticked(detector, *["module"] * 5, thread=7)
+    detector.fixed = True
+    assert set(ticked(detector, *["module"] * 2 * MOVED, thread=8)) == {None}
+    assert set(ticked(detector, *["loop"] * 2 * SILENT["loop"], thread=8)) == {None}
+    assert ticked(detector, "module", thread=7) == ["step"]
 
 
 def test_a_range_ends_where_it_is_left_once_it_leads() -> None:

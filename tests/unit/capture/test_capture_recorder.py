@@ -198,8 +198,9 @@ def test_a_program_that_compiles_in_every_step_is_recorded_all_the_same():
     program.steps(200, 0.1, compiles=True)
     timings = program.recorder.timings()
     assert len(timings.profiled_s) == 3
-    assert timings.before is None
-    assert timings.unprofiled_s == ()
+    assert timings.before is not None
+    assert timings.unprofiled_s == pytest.approx([0.1] * len(timings.unprofiled_s))
+    assert len(timings.unprofiled_s) >= 20
 
 
 def test_steps_do_not_count_until_they_have_settled_again():

@@ -17,7 +17,8 @@ from kinetoscope.comparison.gates import parse
 from kinetoscope.comparison.limits import amount
 from kinetoscope.errors import InputError, UsageError
 from kinetoscope.recording.manifest import Environment, Manifest
-from kinetoscope.sources.run import load
+from kinetoscope.sources.run import LoadedRun, load
+from traces import host, step, trace
 
 TRACE = Path(__file__).parents[2] / "fixtures" / "h200_breaks" / "breaks.json.gz"
 
@@ -139,7 +140,9 @@ def test_times_of_another_kind_cannot_be_judged(
     assert checked(other, tmp_path, "--json", "--fail-on", "step_time > 5%") == 1
     assert json.loads(capsys.readouterr().out)["failed"] == ["step_time > 5%"]
     assert checked(other, tmp_path) == 0
-    assert "not judged: the baseline's steps were timed as it runs" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not judged: the baseline's steps were timed as it runs" in said
+    assert "step_time > 5%: step: 210 µs → 210 µs" in said, "the step's time is in every answer"
 
 
 @pytest.mark.parametrize(
@@ -212,3 +215,23 @@ def test_malformed_numbers_of_gates_are_refused(text: str) -> None:
 )
 def test_numbers_have_a_point(text: str, limit: float) -> None:
     assert parse(text).limit == limit
+
+
+def test_of_a_baseline_that_was_cut_nothing_unkept_counts_as_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parts that are not among the largest there were as many as of the smallest kept, at most."""
+    monkeypatch.setattr(baselines, "KEPT_PARTS", 2)
+
+    def ops(**calls: int) -> LoadedRun:
+        names = [f"aten::{name}" for name, count in calls.items() for _ in range(count)]
+        events = [host(name, 1000 + 10 * place, 5) for place, name in enumerate(names)]
+        return LoadedRun((trace(step(0, 990, 500), *events),))
+
+    kept = baselines.of(ops(mm=9, add=5, sin=4))
+    judged = baselines.checked(ops(mm=9, add=7, sin=5), kept, [parse("ops > 0")])
+    assert [one.culprit for one in judged if one.name == "ops"] == ["aten::add, 5 → 7 per step"]
+
+
+def test_without_a_device_nothing_is_said_of_one() -> None:
+    run = LoadedRun((trace(step(0, 990, 500), host("aten::mm", 1000, 5)),))
+    names = {one.name for one in baselines.checked(run, baselines.of(run), [])}
+    assert names == {"step_time", "ops"}

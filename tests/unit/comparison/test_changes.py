@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from kinetoscope.comparison.counts import counts
 from kinetoscope.comparison.difference import difference, judged
 from kinetoscope.comparison.gates import parse
 from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
-from kinetoscope.sources.run import LoadedRun
+from kinetoscope.sources.run import LoadedRun, load
+from kinetoscope.views.difference import did
 from traces import call, host, kernel, step, trace
 
 STEP = 100.0
@@ -304,14 +307,34 @@ def test_other_arguments_limit_a_comparison_and_another_program_forbids_it(
     assert found.why[0].startswith(why) if why else not found.why
 
 
-def test_other_shapes_are_said_first() -> None:
-    def of(batch: int) -> LoadedRun:
+def test_other_shapes_are_said_first(tmp_path: Path) -> None:
+    def of(batch: int, comma: str = ",") -> LoadedRun:
         events = [step(0, 1000, STEP), host("aten::mm", 1001, 4, **{"Input Dims": [[batch, 8], [8, 8]]})]
-        return LoadedRun((trace(*events, call("cudaLaunchKernel", 1002, 2, 1), kernel("a", 1010, 30, 1)),))
+        events += [call("cudaLaunchKernel", 1002, 2, 1), kernel("a", 1010, 30, 1)]
+        path = tmp_path / f"{batch}{len(comma)}.json"
+        path.write_text(json.dumps({"traceEvents": events}, separators=(comma, ":")))
+        return load(path)
 
     found = difference([of(256)], [of(512)])
     assert found.surroundings.comparability == "limited"
     assert "other shapes, as of aten::mm: [[256" in found.surroundings.why[0]
+    assert difference([of(256)], [of(256, ", ")]).surroundings.comparability == "good", "they are written so"
+
+
+def test_traces_that_call_other_ops_may_be_of_other_programs() -> None:
+    base, new = run(("aten::mm", "a", 10, 30)), run(("aten::sin", "b", 10, 30))
+    assert "may be different programs: 2 of 2 ops" in difference([base], [new]).surroundings.why[0]
+    named = [replace(one, manifest=Manifest(command=("python", "train.py"))) for one in (base, new)]
+    assert not difference(named[:1], named[1:]).surroundings.why
+
+
+def test_what_other_work_no_longer_hides_is_said_so() -> None:
+    """A kernel on another stream has no time of its own until the one above it ends sooner."""
+    hidden = compared(
+        run(("aten::mm", "long", 10, 60), ("aten::sin", "under", 20, 10)),
+        run(("aten::mm", "long", 10, 5), ("aten::sin", "under", 20, 10)),
+    )["under"]
+    assert did(hidden) == "no longer overlapped by other work: 0 µs → 10.0 µs of its own each"
 
 
 def test_a_failed_gate_names_what_is_counted() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cases.recorded import recorded
 from kinetoscope.comparison.limits import broken
 from kinetoscope.errors import UsageError
 from kinetoscope.sources.run import LoadedRun
+from traces import host, step, trace
 
 
 def run(case: str) -> LoadedRun:
@@ -43,3 +46,24 @@ def test_limits_without_a_known_count_do_not_pass() -> None:
     assert "cannot be judged" in one.words
     with pytest.raises(UsageError, match="max_lunches"):
         broken(run("pageable-copy"), {"max_lunches": 1})
+
+
+def test_what_precedes_the_only_step_counts_too() -> None:
+    """A test that makes a tensor and then calls its model once: that call is marked as a step, inside of the
+    test's frame and beyond its end."""
+
+    def frame(name: str, begin: float, length: float, number: int) -> dict[str, Any]:
+        ids = {"Python id": number, "Python parent id": number - 1}
+        return host(name, begin, length, "python_function", **ids)
+
+    events = [
+        frame("runner.py(1): run", 0, 900, 1),
+        frame("test.py(3): test", 5, 300, 2),
+        host("aten::ones", 10, 20),
+        step(0, 100, 500),
+        frame("<built-in method sin>", 110, 40, 3),
+        host("aten::sin", 120, 20),
+    ]
+    (one,) = broken(LoadedRun((trace(*events),)), {"max_ops": 1})
+    assert one.words == "operators called: 2"
+    assert one.why == ("aten::ones, 1 in all (test.py:3)", "aten::sin, 1 in all (test.py:3)")

@@ -13,8 +13,7 @@ from kinetoscope.analysis.compiled.join import join
 from kinetoscope.compilation import cache_keys
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.compilation.sources import load
-from kinetoscope.document.collect.compilation import as_document
-from kinetoscope.document.collect.graph_detail import kernel_details
+from kinetoscope.document.collect.compilation import as_document, kernel_details
 from kinetoscope.sources.run import load as load_profile
 
 
@@ -185,10 +184,10 @@ def test_generated_kernels_of_a_training_step_reach_their_lines(shared_data: Pat
     assert joined is not None
     generated, every = _device_times(trace)
     matched = joined.matched
-    assert matched["generated_us"] == pytest.approx(generated)
+    assert matched.generated_us == pytest.approx(generated)
     for reached in ("to_graph_us", "to_aten_ops_us", "to_source_us"):
-        assert matched[reached] >= 0.99 * generated
-    assert matched["unmatched"] == []
+        assert getattr(matched, reached) >= 0.99 * generated
+    assert matched.unmatched == ()
     forward, backward = joined.compilation.graphs
     assert (forward.direction, forward.calls) == ("forward", 2)
     assert (backward.direction, backward.calls) == ("backward", 2)
@@ -198,8 +197,8 @@ def test_generated_kernels_of_a_training_step_reach_their_lines(shared_data: Pat
     for kernel in joined.compilation.kernels:
         assert kernel.launches == 2 * kernel.calls  # the module calls it so often, and ran twice
     inside = forward.device_time_us or 0, backward.device_time_us or 0
-    assert joined.coverage["compiled_share_of_device_time"] == pytest.approx(sum(inside) / every)
-    assert joined.coverage["cudagraph_share_of_device_time"] == 0
+    assert joined.coverage.compiled_share_of_device_time == pytest.approx(sum(inside) / every)
+    assert joined.coverage.cudagraph_share_of_device_time == 0
     for graph in (forward, backward):
         library = sum(call.device_time_us or 0 for call in graph.extern)
         assert library == pytest.approx(graph.extern_device_time_us, rel=0.01)

@@ -29,12 +29,12 @@ def test_all_generated_kernels_reach_their_lines(name: str) -> None:
     work = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     generated = sum(e["dur"] for e in work if e["name"].startswith("triton_"))
     matched = result.matched
-    assert matched["generated_us"] == pytest.approx(generated)
-    assert matched["to_source_us"] == pytest.approx(generated)
-    assert matched["basis_us"].keys() == {"graph hash"}
+    assert matched.generated_us == pytest.approx(generated)
+    assert matched.to_source_us == pytest.approx(generated)
+    assert matched.basis_us.keys() == {"graph hash"}
     in_graphs = sum(g.device_time_us or 0 for g in result.compilation.graphs)
     total = sum(e["dur"] for e in work)
-    assert result.coverage["compiled_share_of_device_time"] == pytest.approx(in_graphs / total)
+    assert result.coverage.compiled_share_of_device_time == pytest.approx(in_graphs / total)
 
 
 def test_each_trace_finds_the_compilation_that_it_ran() -> None:
@@ -50,7 +50,7 @@ def test_each_trace_finds_the_compilation_that_it_ran() -> None:
 
 
 def test_the_share_of_device_time_in_cuda_graphs_is_found() -> None:
-    share = {n: joined(n).coverage["cudagraph_share_of_device_time"] for n in TRACES}
+    share = {n: joined(n).coverage.cudagraph_share_of_device_time for n in TRACES}
     assert share["default"] == share["train_break"] == 0
     # Copies into the graph's inputs are launched outside of it.
     assert 0.9 < (share["reduce-overhead"] or 0) < 1

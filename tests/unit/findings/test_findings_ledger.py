@@ -153,6 +153,18 @@ def test_what_several_free_is_asked_of_all_at_once_and_changes_no_answer(
     assert joint == settle(run, found)
 
 
+def test_what_may_save_much_stands_above_what_surely_saves_little() -> None:
+    run = LoadedRun((late(),))
+    (view,) = views(run)
+    unsure = savings.not_predicted(savings.idle(view, view.gaps, ""), "who knows")
+    found = [
+        replace(finding("likely", unsure), at_least="medium"),
+        replace(finding("little", savings.idle(view, view.gaps[:1], "")), at_most="low"),
+        finding("sure", savings.idle(view, view.gaps[4:], "")),
+    ]
+    assert [one.rule for one in settle(run, found)] == ["sure", "likely", "little"]
+
+
 def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() -> None:
     run = LoadedRun((late(),))
     (view,) = views(run)

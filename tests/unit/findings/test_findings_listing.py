@@ -11,8 +11,8 @@ from rich.console import Console
 from command import SMALL, kinetoscope
 from kinetoscope.document import Evidence, FindingRow, FindingsListing
 from kinetoscope.errors import UsageError
+from kinetoscope.findings.documentation import SECTIONS, documentation
 from kinetoscope.findings.glossary.explanation import explanation, glossary
-from kinetoscope.findings.registry import SECTIONS, rules
 from kinetoscope.render.json import indented
 from kinetoscope.render.terminal import show
 from kinetoscope.views import explanation as explanation_view
@@ -113,7 +113,7 @@ def test_json_has_the_contracts_keys() -> None:
     assert set(row["evidence"][0]) == {"text", "start_us", "end_us", "events"}
 
 
-@pytest.mark.parametrize("slug", rules())
+@pytest.mark.parametrize("slug", documentation())
 def test_every_rule_is_explained(slug: str) -> None:
     page = explained(slug)
     assert slug in page

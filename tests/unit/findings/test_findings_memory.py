@@ -242,3 +242,17 @@ def test_what_makes_a_program_fit_stands_before_what_makes_it_fast(tmp_path: Pat
     assert any(one.saving_bytes for one in fits)
     assert not fits[0].saving_bytes
     assert fails[0].saving_bytes == max(one.saving_bytes for one in fails) > 0
+
+
+@pytest.mark.parametrize(("is_alone", "severity"), [(True, "medium"), (False, "low")])
+def test_what_would_free_most_of_the_memory_matters_to_who_recorded_nothing_else(
+    tmp_path: Path, is_alone: bool, severity: str
+):
+    loop = Loop(temporary=2000 * MIB)
+    path, held = dump(tmp_path / "x.pickle", loop.allocator), tmp_path / "x.json"
+    held.write_bytes(msgspec.json.encode(Held(boundaries_ns=tuple(loop.boundaries))))
+    run = replace(load(path), snapshots=(MemoryFiles(0, path, held),))
+    if not is_alone:
+        run = replace(run, traces=(traces.trace(traces.step(1, 0, 100)),))
+    (found,) = (one for one in find(run) if one.rule == "one-temporary")
+    assert found.severity == severity

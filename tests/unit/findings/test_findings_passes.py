@@ -125,7 +125,7 @@ def test_a_node_of_a_later_op_than_all_before_begins_a_pass() -> None:
 def test_a_forward_op_inside_of_a_node_runs_again() -> None:
     again = recomputed(checkpointed(again=3).view().trace)
     assert len(again) == 2
-    assert again["duration_ns"].to_list() == [281_000, 281_000]  # from the node's start to its third op's end
+    assert again["duration_ns"].to_list() == [301_000, 301_000]  # from the node's start to its own op
 
 
 def test_gradients_that_are_differentiated_are_no_recomputation() -> None:
@@ -138,7 +138,8 @@ def test_gradients_that_are_differentiated_are_no_recomputation() -> None:
 def test_checkpointing_costs_what_runs_again_where_memory_is_left() -> None:
     finding = only(needless_checkpointing.find(checkpointed().view()))
     assert "1 time per step" in finding.title
-    assert 0.2 * 2 * 100 < finding.saving.us <= 2 * 100 + 10  # two ops of a hundred
+    # Two ops of a hundred, the way back to the node's own, and the layer's entry.
+    assert 2 * 100 < finding.saving.us <= 2 * 100 + 20 + 60
     assert set(finding.saving.change.device["saved_ns"]) == {20_000}
 
 

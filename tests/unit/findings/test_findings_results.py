@@ -227,6 +227,23 @@ def test_what_python_makes_of_results_is_named_by_the_read() -> None:
     assert not list(unexplained_idle.find(view))
 
 
+@pytest.mark.parametrize(
+    ("sends", "advice"), [(True, "copy the data as they are"), (False, "another thread")]
+)
+def test_what_is_prepared_for_the_device_may_be_prepared_there(sends: bool, advice: str) -> None:
+    program = Program()
+    for _ in range(4):
+        for _ in range(10):
+            program.op()
+        program.python(1000)
+        if sends:
+            program.read("aten::to")
+            program.events[-2] |= {"name": "Memcpy HtoD (Pageable -> Device)"}
+    finding = only(unexplained_idle.find(program.view()))
+    assert ("is then copied to it" in finding.title) == sends
+    assert advice in finding.advice
+
+
 def test_stacks_name_the_line() -> None:
     finding = only(results_on_host.find(decoded(python="/p/eval.py(12): peaks")))
     assert finding.source == "/p/eval.py:12"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -164,7 +165,7 @@ def test_why_there_was_no_more_is_said_where_it_is_not_the_program(
 
 def test_how_much_fits_is_said_in_two_digits():
     room = Fits(low=30984.6, high=39553.1, fixed_bytes=1, scaling_bytes=1, room_bytes=1)
-    assert memory.fits(room).startswith("31,000 to 40,000 times the recorded batch")
+    assert memory.fits(room).startswith("more than 100 times the recorded batch")
     room = msgspec.structs.replace(room, low=4.51, high=4.9)
     assert memory.fits(room).startswith("4.5 to 4.9 times")
     assert memory.fits(msgspec.structs.replace(room, high=4.52)).startswith("4.5 times")
@@ -181,3 +182,33 @@ def test_what_would_free_memory_stands_first(capsys: pytest.CaptureFixture[str])
     assert frees["rule"] == "float32-logits"
     bar = next(line for line in page.splitlines() if "▒" in line)
     assert len(set(bar.strip())) > 2, "parts are told apart without colours"
+
+
+def test_a_report_of_a_bare_snapshot_begins_with_its_memory(capsys: pytest.CaptureFixture[str]):
+    home = ROOT / "tests" / "fixtures" / "h200_memory"
+    first: list[str] = []
+    for name in ("train", "full-failed"):
+        assert main(["report", str(home / f"{name}.pickle.gz")]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "The recording" not in printed
+        first.append(printed)
+    assert "GPU 0: 3.15 GB allocated of 3.46 GB reserved" in first[0]
+    assert "largest part: activation, 1.72 GB (524 MB at memory.py:89, 524 MB at memory.py:88)" in first[0]
+    assert "It ran out of memory: 2.62 GB could not be had in autograd where 11.6 GB" in first[1]
+    assert "The device had 131 GB free: the program is limited to a part of it." in first[1]
+
+
+def test_how_to_record_with_stacks_is_said_where_there_are_none(tmp_path: Path):
+    allocator = Allocator()
+    allocator.alloc(MIB)
+    (peak,) = peaks(load(dump(tmp_path / "x.pickle", allocator))).peaks
+    assert any("_record_memory_history(stacks='python')" in note for note in peak.notes)
+
+
+def test_neighbours_in_the_bar_of_all_parts_differ_without_colours(capsys: pytest.CaptureFixture[str]):
+    for path in sorted((ROOT / "tests" / "fixtures" / "h200_memory").glob("*.pickle.gz")):
+        assert main(["memory", str(path)]) == 0
+        page = capsys.readouterr().out.splitlines()
+        bar = next(line.strip() for line in page if set(line.strip()) <= set("█▒▓░") and line.strip())
+        listed = [line[0] for line in page if line[:1] in "█▒▓░" and line[1:2] == " "]
+        assert [glyph for glyph, _ in groupby(bar)] == listed

@@ -93,7 +93,7 @@ def test_times_that_may_be_noise_have_no_rows() -> None:
     document = msgspec.structs.replace(found(), step=unknown, device_time=None)
     noise = [change for change in document.changes if view.is_noise(document, change)]
     text = comment(document)
-    assert f"{len(noise)} changes of time alone together: it may be noise" in text
+    assert f"{len(noise)} changes of times or some steps alone together: it may be noise" in text
     assert not any(f"`{change.name}`" in text for change in noise)
     assert all(change.name[:20] in printed(document, 200, whole=True) for change in noise)
 

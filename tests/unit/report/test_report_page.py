@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.document import Report
 from kinetoscope.document.collect import timeline
-from kinetoscope.document.collect.excerpt import excerpt
-from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.collect.report import build
+from kinetoscope.document.collect.timeline import excerpt, packed
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import page as html
 from page_data import PageData, page_data

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kinetoscope.errors import InputError
 from kinetoscope.snapshot.model import ACTIONS, STATES, Snapshot
-from kinetoscope.snapshot.read import is_snapshot, read
+from kinetoscope.snapshot.read import read
+from kinetoscope.snapshot.recognise import is_snapshot
 from snapshots import Allocator, dump, frames, snapshot
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

@@ -10,7 +10,8 @@ import pytest
 
 from kinetoscope.cli import main
 from kinetoscope.errors import InputError
-from kinetoscope.snapshot.timeline import is_timeline, read
+from kinetoscope.snapshot.recognise import is_timeline
+from kinetoscope.snapshot.timeline import read
 
 CREATE, DESTROY, VERSION, BEFORE = 2, 4, 3, 1
 PARAMETER, TEMPORARY, ACTIVATION, DETAIL, NONE = 0, 3, 4, 6, 7

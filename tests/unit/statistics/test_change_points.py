@@ -24,7 +24,7 @@ def noisy(draw: random.Random, *levels: float, each: int = 8, noise: float = 0.0
 
 
 def test_levels_are_found_where_they_change() -> None:
-    found = change_points(noisy(random.Random(0), 10, 11, 9.5))
+    found = change_points(noisy(random.Random(0), 10, 11, 9.5)).points
     assert [cut.at for cut in found] == [8, 16]
     assert all(
         cut.ratio.low < expected < cut.ratio.high
@@ -33,13 +33,28 @@ def test_levels_are_found_where_they_change() -> None:
 
 
 def test_few_or_even_values_have_no_change() -> None:
-    assert change_points([1, 1, 1, 9, 9]) == []
-    assert change_points([5.0] * 12) == []
+    assert change_points([1, 1, 1, 9, 9]) == ([], None)
+    assert change_points([5.0] * 12) == ([], None)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_drift_is_no_change_at_one_place(noise: float) -> None:
+    draw = random.Random(1)
+    found = change_points([10 * 1.02**n * math.exp(draw.gauss(0, noise)) for n in range(10)])
+    assert found.points == []
+    assert found.drift == pytest.approx(1.02, abs=0.005)
+
+
+@pytest.mark.parametrize("levels", [(10, 11), (10, 12, 14)])
+def test_steps_are_no_drift(levels: tuple[float, ...]) -> None:
+    for seed in range(10):
+        found = change_points(noisy(random.Random(seed), *levels, each=5))
+        assert (len(found.points), found.drift) == (len(levels) - 1, None)
 
 
 def test_noise_has_a_change_at_most_so_often() -> None:
     draw = random.Random(7)
-    flagged = sum(bool(change_points(noisy(draw, 10, each=10))) for _ in range(60))
+    flagged = sum(change_points(noisy(draw, 10, each=10)) != ([], None) for _ in range(60))
     assert flagged <= 7  # 5 % of 60 are 3; more than 7 come once in 80 times
 
 

@@ -22,6 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("KINETOSCOPE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(cache, "CLEANED_AFTER", 1)
     return tmp_path / "cache" / "kinetoscope" / "traces"
 
 
@@ -144,6 +145,20 @@ def test_what_was_not_used_for_longest_goes_first(
     read(write(tmp_path / "c.json", "c"))
     assert a.exists()
     assert not b.exists()
+
+
+def test_small_entries_are_bounded_too_without_a_look_at_all_of_them_each_time(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "CLEANED_AFTER", 1_000)
+    monkeypatch.setenv("KINETOSCOPE_CACHE_SIZE", "1")
+    counts = []
+    for number in range(60):
+        path = write(tmp_path / f"{number}.json", str(number))
+        os.utime(path, (number, number))  # entries are named by it: the same in every run
+        read(path)
+        counts.append(len(list(home.iterdir())))
+    assert 1 < max(counts) < 60
 
 
 def test_writers_at_the_same_time_leave_one_whole_entry(tmp_path: Path, home: Path) -> None:

@@ -66,6 +66,7 @@ function history(app: App, at: number, block: number): Child {
         peak.notes.map((note) => note),
       ),
     failure(app, peak),
+    sections(app, app.sentences.blocks[`answer ${at}`]!),
     peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),
     peak.blocks.length > 1 &&
       peak.history_us > 0 &&

@@ -11,7 +11,6 @@ to be unmatched.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 
@@ -42,9 +41,9 @@ class Joined:
     """
 
     compilation: CompiledProgram
-    coverage: dict[str, float | None]
+    coverage: compiled_rows.Coverage
     source_lines: tuple[LineTime, ...]
-    matched: dict[str, Any]
+    matched: compiled_rows.Matched
 
 
 @remembered

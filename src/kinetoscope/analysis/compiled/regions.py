@@ -113,7 +113,8 @@ class GraphCategory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled graph that was called, and its device time by category."""
+    """A compiled graph that was called (see ``graph_calls``), and its device time by category; ``host_us`` is
+    the time inside the calls."""
 
     graph: str
     hash: str
@@ -196,12 +197,8 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
 @remembered
 def graphs(run: LoadedRun) -> pl.DataFrame:
-    """One row per compiled graph that was called, most device time first.
-
-    ``graph``, ``hash``, ``compile_id``, ``direction`` (see ``graph_calls``), ``calls``, ``host_ns`` (time
-    inside the calls), ``launches`` (device events), ``device_time_ns`` and ``share_of_device_time`` (of all
-    device time).
-    """
+    """One row per compiled graph that was called, most device time first: ``GraphRow`` without categories,
+    in ns."""
     calls = pl.concat([graph_calls(trace) for trace in run.traces])
     called = calls.group_by(GRAPH).agg(calls=pl.len().cast(pl.Int64), host_ns=pl.col("duration_ns").sum())
     categories = graph_categories(run)
@@ -217,9 +214,7 @@ def graphs(run: LoadedRun) -> pl.DataFrame:
 
 @remembered
 def graph_categories(run: LoadedRun) -> pl.DataFrame:
-    """Device time of each graph by category, most first: ``graph``, ``category``, ``launches``,
-    ``device_time_ns``, ``share_of_graph`` (of the graph's device time) and ``share_of_device_time`` (of all
-    device time)."""
+    """Device time of each ``graph`` by category, most first: ``GraphCategory``, in ns."""
     table = pl.concat(
         [work(t).select("category", "duration_ns").with_columns(graph=graph_of_work(t)) for t in run.traces]
     )

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
+from msgspec import UNSET, UnsetType
 
 from kinetoscope.compilation.model import (
     CompiledGraph,
     CompiledKernel,
     CompiledProgram,
+    CompileRow,
     ExternCall,
     Frame,
     LineTime,
@@ -29,7 +31,41 @@ Timed = TypeVar("Timed", CompiledKernel, CompiledGraph, Frame)
 Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
 
 
-def coverage(events: pl.DataFrame) -> dict[str, float | None]:
+class Coverage(CompileRow, frozen=True, kw_only=True):
+    """Null where no device work was recorded."""
+
+    compiled_share_of_device_time: float | None = None
+    uncompiled_share_of_device_time: float | UnsetType | None = UNSET
+    cudagraph_share_of_device_time: float | None = None
+
+
+class UnmatchedKernel(CompileRow, frozen=True, kw_only=True):
+    name: str
+    device_time_us: float
+    launches: int
+
+
+class UnknownGraph(CompileRow, frozen=True, kw_only=True):
+    """A graph that ran and is not in the log."""
+
+    hash: str
+    device_time_us: float
+    launches: int
+
+
+class Matched(CompileRow, frozen=True, kw_only=True):
+    """Device time of generated kernels, how far it could be traced back, and on what ground."""
+
+    generated_us: float
+    to_graph_us: float
+    to_aten_ops_us: float
+    to_source_us: float
+    basis_us: dict[str, float]
+    unmatched: tuple[UnmatchedKernel, ...]
+    unknown_graphs: tuple[UnknownGraph, ...]
+
+
+def coverage(events: pl.DataFrame) -> Coverage:
     """Shares of device time that ran in compiled graphs, outside of them, and in CUDA graphs.
 
     A region also encloses what a graph break runs eagerly: it counts only where no graph announces its calls.
@@ -40,11 +76,11 @@ def coverage(events: pl.DataFrame) -> dict[str, float | None]:
     def share(of: pl.Expr) -> float | None:
         return float(events.filter(of)["duration_ns"].sum()) / total if total else None
 
-    return {
-        "compiled_share_of_device_time": share(inside),
-        "uncompiled_share_of_device_time": share(~inside),
-        "cudagraph_share_of_device_time": share(pl.col("cudagraph")),
-    }
+    return Coverage(
+        compiled_share_of_device_time=share(inside),
+        uncompiled_share_of_device_time=share(~inside),
+        cudagraph_share_of_device_time=share(pl.col("cudagraph")),
+    )
 
 
 def fill(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: int) -> CompiledProgram:
@@ -175,7 +211,7 @@ def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: i
     )
 
 
-def matched(owned: pl.DataFrame, compilation: CompiledProgram) -> dict[str, Any]:
+def matched(owned: pl.DataFrame, compilation: CompiledProgram) -> Matched:
     """Device time of generated kernels that reached graph, ATen ops and source lines, and on what ground."""
     known = pl.DataFrame(
         [(i, bool(k.aten_ops), bool(k.source)) for i, k in enumerate(compilation.kernels)],
@@ -197,9 +233,11 @@ def matched(owned: pl.DataFrame, compilation: CompiledProgram) -> dict[str, Any]
     unknown = (
         owned.filter(pl.col("hash").is_not_null() & pl.col("graph").is_null()).group_by("hash").agg(*SUMS)
     )
-    return {
+    unmatched = unmatched.sort("device_time_us", "name", descending=[True, False]).head(20)
+    unknown = unknown.sort("device_time_us", "hash", descending=[True, False])
+    return Matched(
         **sums.row(0, named=True),
-        "basis_us": dict(bases.sort("basis").iter_rows()),
-        "unmatched": unmatched.sort("device_time_us", "name", descending=[True, False]).head(20).to_dicts(),
-        "unknown_graphs": unknown.sort("device_time_us", "hash", descending=[True, False]).to_dicts(),
-    }
+        basis_us=dict(bases.sort("basis").iter_rows()),
+        unmatched=tuple(UnmatchedKernel(**row) for row in unmatched.to_dicts()),
+        unknown_graphs=tuple(UnknownGraph(**row) for row in unknown.to_dicts()),
+    )

@@ -49,13 +49,40 @@ def passes(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
+def unused(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is a forward op of whose node of autograd no backward pass
+    makes use."""
+    host = trace.host_events
+    numbered = host["sequence"].is_not_null()
+    backward = in_backward(trace) | (host["forward_thread"] > 0).fill_null(False)
+    used = host["sequence"].filter(numbered & backward).unique()
+    return numbered & ~backward & ~host["sequence"].is_in(used.implode())
+
+
+@remembered
+def without_gradients(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is outside of backward passes and of forward ops that these
+    follow."""
+    host = trace.host_events
+    follows = host["sequence"].is_not_null() & ~unused(trace)
+    return nearest(host, follows).is_null() & ~in_backward(trace)
+
+
+@remembered
+def in_backward(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is a node of autograd or inside of one."""
+    return nearest(trace.host_events, matching(trace.host_events, "name", AUTOGRAD_NODE)).is_not_null()
+
+
+@remembered
 def recomputed(trace: Trace) -> pl.DataFrame:
     """The intervals of backward passes in which checkpointing runs a part of the forward pass again:
     ``lane``, ``start_ns``, ``duration_ns``.
 
     Forward ops have a sequence number and no thread of a forward pass; inside of a node of autograd they are
     computed again. So are they where gradients are differentiated: without a function of checkpointing
-    in the trace there are no such intervals. A node asks for what it needs before it does anything itself.
+    in the trace there are no such intervals. A node asks for what it needs before it does anything itself, so
+    that the interval ends where it calls its first op of its own.
     """
     host = trace.host_events
     node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
@@ -64,5 +91,10 @@ def recomputed(trace: Trace) -> pl.DataFrame:
         return host.select("lane", "start_ns", "duration_ns").clear()
     inner = host.filter(forward & node.gather(host["parent"]).fill_null(False))
     ends = inner.select("parent", END).group_by("parent", maintain_order=True).agg(pl.col("end_ns").max())
+    own = host.filter(host["parent"].is_in(ends["parent"].implode())).select("parent", "start_ns")
+    own = own.join(ends, on="parent").filter(pl.col("start_ns") >= pl.col("end_ns"))
+    own = own.group_by("parent").agg(own_ns=pl.col("start_ns").min())
+    ends = ends.join(own, on="parent", how="left", maintain_order="left")
+    ends = ends.with_columns(end_ns=pl.coalesce("own_ns", "end_ns"))
     around = host.select("lane", "start_ns")[ends["parent"]]
     return around.with_columns(duration_ns=ends["end_ns"] - around["start_ns"]).sort("lane", "start_ns")

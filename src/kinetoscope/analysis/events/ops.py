@@ -42,7 +42,8 @@ ANY_STEP = "ProfilerStep*"
 
 
 class OpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of torch's own op table; rows of one name differ in ``kind``."""
+    """A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or
+    ``kernel``, ``memcpy``, ``memset``, ``device annotation``."""
 
     name: str
     kind: str = "cpu_op"
@@ -55,12 +56,7 @@ class OpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @remembered
 def ops(run: LoadedRun) -> pl.DataFrame:
-    """One row per name and kind, all ranks together, most device time first.
-
-    ``name``, ``kind`` (the host event's category; ``kernel``, ``memcpy``, ``memset``; or ``device
-    annotation``), ``calls``, and in integer nanoseconds ``host_self_ns``, ``host_total_ns``,
-    ``device_self_ns``, ``device_total_ns``.
-    """
+    """One row per name and kind, all ranks together, most device time first: ``OpRow``, in integer ns."""
     tables = [ops_of(trace) for trace in run.traces]
     return (
         pl.concat(tables)

@@ -84,8 +84,7 @@ def of_the_run(run: LoadedRun) -> list[Note]:
 
 def _died(run: LoadedRun) -> list[Note]:
     """A process that a fault ended while the recorder was at work in it."""
-    records = run.manifest.ranks if run.manifest else ()
-    deaths = ((record.rank, record.died_recording()) for record in records)
+    deaths = ((record.rank, record.died_recording()) for record in run.records)
     return [Note(DIED, DEGRADED, text, rank=rank) for rank, text in deaths if text is not None]
 
 
@@ -93,7 +92,7 @@ def _ended(run: LoadedRun) -> list[Note]:
     """A program that was killed, or failed, or was over before it had settled. One that was recorded whole
     and ended as it was to is as it was to be."""
     notes: list[Note] = []
-    for record in run.manifest.ranks if run.manifest else ():
+    for record in run.records:
         how = "" if record.exit == "ok" else f" ({record.exit})"
         as_a_whole = record.steps.found_by in ("whole", "program")
         if record.trace is None or (as_a_whole and not how):
@@ -207,10 +206,9 @@ def _inflation(run: LoadedRun) -> list[Note]:
 
 def _timed_otherwise(run: LoadedRun) -> list[Note]:
     """The recorder's own remarks on how steps were timed: `kinetoscope run` said the same at its end."""
-    records = run.manifest.ranks if run.manifest else ()
     return [
         Note("timed-otherwise", DEGRADED, text, rank=record.rank)
-        for record in records
+        for record in run.records
         for text in record.steps.notes
     ]
 

@@ -48,15 +48,21 @@ GAPS = {
 
 
 class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Over all causes ``idle_us`` sums to the device's idle time."""
+
     device: int
     cause: str
     idle_us: float
     share_of_window: float
     rank: int = 0
     gaps: int = 0
+    """Those that it has a part in."""
     busy_inside_collectives_us: float = 0.0
+    """In addition to the idle time, the *busy* time in which nothing but a collective ran on the device and
+    that one only waited for another rank: in the row ``waiting-for-rank``, which is there for it even where
+    no time was idle for that cause."""
     text: str | None = None
-    """What explains most of it."""
+    """What explains most of it; null where none was idle."""
 
 
 @remembered
@@ -82,16 +88,7 @@ def gaps(run: LoadedRun) -> pl.DataFrame:
 
 @remembered
 def idle(run: LoadedRun) -> pl.DataFrame:
-    """Idle time of each device by cause, longest first.
-
-    Returns:
-        ``rank``, ``device``, ``cause``, ``idle_ns`` (over all causes it sums to the device's idle time),
-        ``share_of_window``, ``gaps`` (that it has a part in), and ``inside_collectives_ns``: in addition to
-        the idle time, the *busy* time in which nothing but a collective ran on the device and that one only
-        waited for another rank. It stands in the row ``waiting-for-rank``, which is there for it even where
-        no time was idle for that cause. ``text`` is what explains most of the row's idle time; null where
-        none was idle.
-    """
+    """Idle time of each device by cause, longest first: the columns of ``IdleRow``, in ns."""
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
     key = ["rank", "device", "cause"]
@@ -105,11 +102,11 @@ def idle(run: LoadedRun) -> pl.DataFrame:
         "rank",
         "device",
         cause=pl.lit("waiting-for-rank").cast(CAUSE),
-        inside_collectives_ns="exposed_waiting_ns",
+        busy_inside_collectives_ns="exposed_waiting_ns",
     )
     return (
         causes.join(waited, on=key, how="full", coalesce=True)
-        .with_columns(pl.col("idle_ns", "gaps", "inside_collectives_ns").fill_null(0))
+        .with_columns(pl.col("idle_ns", "gaps", "busy_inside_collectives_ns").fill_null(0))
         .with_columns(share_of_window=pl.col("idle_ns") / length)
         .sort("rank", "device", "idle_ns", descending=[False, False, True])
     )

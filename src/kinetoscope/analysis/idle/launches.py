@@ -45,21 +45,27 @@ class LaunchRow(msgspec.Struct, frozen=True, kw_only=True):
     device: int
     launches: int
     launches_per_step: float | None
+    """Their mean; null without steps."""
     work_per_launch: float
+    """Above 1 with graphs."""
     host_us: float
+    """Of all calls."""
     host_median_us: float
     host_p90_us: float
     host_us_per_launch: float | None
-    """From one launch of a thread to its next, at the median."""
+    """From one launch of a thread to its next, at the median: what one costs with all the Python and dispatch
+    around it."""
     latency_median_us: float
     latency_p10_us: float
     latency_p90_us: float
     depth_median: float
     depth_max: int
     on_idle_device: int
+    """Launches that found the device with nothing to do."""
     shorter_than_call: int
     """Launches whose work took the device less time than the call took the host."""
     short_device_us: float
+    """What the work of these took."""
     queue: list[QueuePoint]
 
 
@@ -118,17 +124,7 @@ def arrival_ns(trace: Trace) -> int:
 
 @remembered
 def launch_statistics(run: LoadedRun) -> pl.DataFrame:
-    """One row per rank and device: how its launches went.
-
-    Returns:
-        ``launches``, ``launches_per_step`` (mean; null without steps), ``works_per_launch`` (mean; above 1
-        with graphs), ``host_ns`` (all calls), ``host_median_ns``, ``host_p90_ns``, ``latency_median_ns``,
-        ``latency_p10_ns``, ``latency_p90_ns``, ``depth_median`` and ``depth_max``, ``empty`` (launches that
-        found the device with nothing to do), ``short`` (launches whose call took the host longer than their
-        work took the device) and ``short_device_ns`` (what that work took), and ``host_ns_per_launch``: the
-        host's time between the starts of two launches of one thread, at the median: what one launch costs
-        with all the Python and dispatch around it.
-    """
+    """One row per rank and device: the columns of ``LaunchRow`` but ``queue``, in ns."""
     table = pl.concat([pl.DataFrame(schema=LAUNCHES), *map(launches, run.traces)]).with_columns(
         apart_ns=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("rank", "lane")
     )
@@ -139,7 +135,7 @@ def launch_statistics(run: LoadedRun) -> pl.DataFrame:
         .agg(
             pl.len().alias("launches"),
             pl.col("step").is_not_null().sum().alias("launches_per_step"),
-            pl.col("works").mean().alias("works_per_launch"),
+            pl.col("works").mean().alias("work_per_launch"),
             pl.col("host_ns").sum(),
             host_median_ns=pl.col("host_ns").median(),
             host_p90_ns=pl.col("host_ns").quantile(0.9, "linear"),
@@ -148,8 +144,8 @@ def launch_statistics(run: LoadedRun) -> pl.DataFrame:
             latency_p90_ns=pl.col("latency_ns").quantile(0.9, "linear"),
             depth_median=pl.col("depth").median(),
             depth_max=pl.col("depth").max(),
-            empty=(pl.col("depth") == 1).sum(),
-            short=short.sum(),
+            on_idle_device=(pl.col("depth") == 1).sum(),
+            shorter_than_call=short.sum(),
             short_device_ns=pl.col("device_ns").filter(short).sum(),
             host_ns_per_launch=pl.col("apart_ns").median(),
         )

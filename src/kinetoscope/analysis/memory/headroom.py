@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.memory.owners import stack_owners
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.trace.schema import whole
 
@@ -63,38 +64,65 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     Args:
         failure: where an allocation of the device failed: more than it then had was not to be had.
     """
-    counters = history.counters
-    if counters is None or not counters.total_bytes:
+    room = _room(history, failure)
+    if room is None:
         return None
-    outside = counters.total_bytes - counters.free_bytes - counters.reserved_bytes
-    room = counters.total_bytes - outside
-    if failure is not None and failure.counters is not None:
-        room = min(room, failure.counters.peak_reserved_bytes or room)
     high = (room - pl.col("fixed")) / pl.col("scaling")
     limits = _moments(history).filter(pl.col("scaling") > 0).with_columns(high=high).sort("high", "place")
     if limits.is_empty():
         return None
     fixed, scaling, most = limits.select("fixed", "scaling", "high").row(0)
-    slack = max(1.0, history.reserved / max(1, history.requested + history.failed_bytes))
+    wanted = history.failed_bytes  # it found no hole: a segment would have been taken for it
+    slack = max(1.0, (history.reserved + wanted) / max(1, history.requested + wanted))
     low = (room / slack - fixed) / scaling
+    most = min(most, 1.0) if wanted else most  # the whole of it has failed
     return Fits(
         low=max(0.0, low), high=max(0.0, most), fixed_bytes=fixed, scaling_bytes=scaling, room_bytes=room
     )
 
 
+def _room(history: DeviceHistory, failure: DeviceHistory | None) -> int | None:
+    """Bytes that the device has for the allocator; without the program's account, what the allocator had of
+    it when an allocation failed, and what the driver had left that was less than it requested."""
+    counters = history.counters
+    if counters is not None and counters.total_bytes:
+        room = counters.free_bytes + counters.reserved_bytes
+        if failure is not None and failure.counters is not None:
+            room = min(room, failure.counters.peak_reserved_bytes or room)
+        return room
+    if failure is None or failure.free_bytes is None:
+        return None
+    left = failure.free_bytes if failure.free_bytes < failure.failed_bytes else 0
+    return max(whole(failure.curve.table["reserved"].max()), failure.reserved + left)
+
+
 def _moments(history: DeviceHistory) -> pl.DataFrame:
     """By place of the step what of the requested bytes grows with the batch (``scaling``), and what does not
-    (``fixed``)."""
+    (``fixed``); of a failure, of the step in which it was, with what could not be had at its end."""
     first, last = history.span
+    known, failed = history.known, history.failed_bytes
+    if failed and "step" in known.columns:
+        first = whole(known.filter(pl.col("step") == pl.col("step").max())["start"].min())
     role = pl.col("role")
-    grows = history.known.filter(role.is_in(SCALES) | ((role == "temporary") & ~pl.col("optimizer")))
+    grows = known.filter(role.is_in(SCALES) | ((role == "temporary") & ~pl.col("optimizer")))
     begun = grows.select(place=pl.col("start").fill_null(-1).cast(pl.Int64), scaling="bytes")
     ended = grows.select(place=pl.col("end").cast(pl.Int64), scaling=-pl.col("bytes")).drop_nulls("place")
     changes = pl.concat([begun, ended]).group_by("place").agg(pl.col("scaling").sum()).sort("place")
-    scaling = (pl.col("scaling").fill_null(0) + history.failed_bytes).cast(pl.Int64)
+    lacking = pl.when(pl.col("place") == last).then(failed).otherwise(0)
+    scaling = pl.col("scaling").fill_null(0) + (lacking if _grows(history) else 0)
     curve = history.curve.table.select(pl.col("place").cast(pl.Int64), "held").sort("place")
     return (
         curve.join_asof(changes.with_columns(pl.col("scaling").cum_sum()), on="place")
         .filter(pl.col("place").is_between(first, last))
-        .select("place", scaling=scaling, fixed=pl.col("held") + history.failed_bytes - scaling)
+        .select("place", scaling=scaling.cast(pl.Int64), needed=pl.col("held") + lacking)
+        .select("place", "scaling", fixed=pl.col("needed") - pl.col("scaling"))
     )
+
+
+def _grows(history: DeviceHistory) -> bool:
+    """Whether what could not be had grows with the batch: no parameter does, no optimizer, no collective."""
+    stack = history.failed_stack
+    if stack is None:
+        return True
+    said = stack_owners(history.snapshot).row(stack, named=True)
+    return not (said["built"] or said["optimizer"] or said["communication"])

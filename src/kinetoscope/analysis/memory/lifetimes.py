@@ -31,7 +31,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
 
     Of one that was there before the history began, the stack is known where the allocator still knew it: not
     where the history has the stacks of releases (``context="all"``), which are not of the code that requested
-    it.
+    it, nor where nothing in the history tells which stacks those of its releases are.
     """
     ended = FREED if snapshot.entries["action"].eq(FREED).any() else FREE
     calls = (
@@ -39,8 +39,8 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         .filter(pl.col("action").is_in([ALLOC, ended]))
         .sort("device", "address", "place")
         .with_columns(
-            pl.col("action", "place", "time_us").shift(-1).over("device", "address").name.prefix("next_"),
-            pl.col("action", "stack").shift(1).over("device", "address").name.suffix("_before"),
+            pl.when(_same(-1)).then(pl.col("action", "place", "time_us").shift(-1)).name.prefix("next_"),
+            pl.when(_same(1)).then(pl.col("action", "stack").shift(1)).name.suffix("_before"),
         )
     )
     is_released = pl.col("next_action").is_not_null()
@@ -54,9 +54,8 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     )  # fmt: skip
     is_older = pl.col("action_before").ne_missing(ALLOC)
     ends = calls.filter(pl.col("action") == ended)
-    of_releases = bool(
-        (~is_older & (pl.col("stack") != pl.col("stack_before"))).pipe(ends.select).to_series().any()
-    )
+    seen = ends.filter(~is_older)  # to be released: with the stack of the allocation, or with their own
+    of_releases = seen.is_empty() or not seen["stack"].equals(seen["stack_before"])
     older = ends.filter(is_older).select(
         "device", "address", "bytes",
         pl.lit(None).alias("start"),
@@ -81,6 +80,13 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     begun = begun.join(gone, on="start", how="anti")
     tables = [table.cast(ALLOCATIONS) for table in (never_seen, older, begun)]  # type: ignore[arg-type]
     return pl.concat(tables)
+
+
+def _same(rows: int) -> pl.Expr:
+    """Whether the row so many before is of the same address."""
+    return pl.all_horizontal(
+        pl.col(name) == pl.col(name).shift(rows) for name in ("device", "address")
+    ).fill_null(value=False)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ activation        allocated in the forward pass, and kept until the backward pas
 input             kept likewise, and allocated before the first module of its step was called
 temporary         given back in the pass in which it was allocated
 cache             nothing runs backward, and it outlives its step
-kept              in training, what outlives the step after its own
+kept              in training, what outlives the step after its own; not what is younger than a step where the
+                  history ends
                   (both: also what a variable has kept since before the history)
 before            it was there before the history, and its owner is unknown
 """
@@ -28,6 +29,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.lifetimes import allocations
 from kinetoscope.recording.memory import Held, HeldTensor
 from kinetoscope.snapshot.model import Snapshot, Stack, StackFrame
+from kinetoscope.trace.schema import whole
 
 LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_"
@@ -199,7 +201,8 @@ def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
     known = known.join(names, on="allocation", how="left", maintain_order="left")
     # One that ran out of memory in its first forward pass has run nothing backward yet.
     meant = held.failed_bytes is not None and held.has_optimizer if held is not None else _saves(known)
-    return known.with_columns(role=_role(known, meant)).drop(
+    is_whole = held is not None and whole(known["step"].max()) < len(held.boundaries_ns)
+    return known.with_columns(role=_role(known, meant, is_whole)).drop(
         "named", "pass", "last_pass", "ran_backward", "called"
     )
 
@@ -222,9 +225,13 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
 
 
 def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame:
-    """Add the steps that allocations begin and end in; without steps, passes stand for them."""
+    """Add the steps that allocations begin and end in; without steps, a pass of the program's own threads and
+    the backward pass after it stand for one."""
     if not boundaries_ns:
-        return known.with_columns(step=pl.col("pass") // 2, last_step=pl.col("last_pass") // 2)
+        # Where the history begins in a backward pass, the first step is what is left of one.
+        cut = bool(known.filter(pl.col("pass") == 0)["ran_backward"].any())
+        step, last_step = ((pl.col(name) + cut) // 2 for name in ("pass", "last_pass"))
+        return known.with_columns(step=step, last_step=last_step)
     marks = pl.Series([ns // 1000 for ns in boundaries_ns])
     return known.with_columns(
         marks.search_sorted(known[name]).cast(pl.Int64).alias(step)
@@ -269,15 +276,22 @@ def _saves(known: pl.DataFrame) -> bool:
     return bool(there["trains"].any() or (last.group_by("stack", "bytes").len()["len"] >= LAYERS).any())
 
 
-def _role(known: pl.DataFrame, meant_to_train: bool) -> pl.Expr:
+def _role(known: pl.DataFrame, meant_to_train: bool, is_whole: bool) -> pl.Expr:
+    """``is_whole``: the history ends with a step, not in it."""
     trains = bool(known["ran_backward"].any()) or meant_to_train
-    # What the backward pass left to the snapshot is a gradient, if the program has it as one.
-    is_no_gradient = pl.col("ran_backward") & pl.col("end").is_null() & known["named"].is_not_null().any()
-    unfinished = is_no_gradient & (pl.col("pass") == pl.col("pass").max())
+    # What the backward pass left to the snapshot is a gradient, if the program has it as one; without its
+    # account, what an unfinished pass has left is one if a parameter is as large.
+    built = known.filter(pl.col("built"), pl.col("end").is_null())["bytes"]
+    is_last = pl.col("pass") == pl.col("pass").max()
+    is_strange = is_last & ~pl.col("bytes").is_in(built.implode()) & (not built.is_empty())
+    is_no_gradient = pl.col("ran_backward") & pl.col("end").is_null()
+    is_no_gradient &= pl.lit(True) if known["named"].is_not_null().any() else is_strange
+    unfinished = is_no_gradient & is_last
     outlived = (pl.col("last_pass") > pl.col("pass")).fill_null(False)
     passed = (pl.col("end").is_null() & ~unfinished) | outlived
     last = pl.col("step").max() if known["step"].count() else pl.lit(0)
     steps = pl.coalesce("last_step", last + 1) - pl.col("step")
+    older = pl.coalesce("last_step", last + is_whole) - pl.col("step") > 1
     of_optimizer = pl.when(pl.col("end").is_null() | (steps > 1)).then(pl.lit("optimizer state"))
     before_modules = pl.col("called").is_not_null() & (pl.col("start") < pl.col("called"))
     return (
@@ -303,7 +317,7 @@ def _role(known: pl.DataFrame, meant_to_train: bool) -> pl.Expr:
         .then(pl.lit("cache"))
         .when(pl.col("ran_backward") & ~is_no_gradient)
         .then(pl.lit("gradient"))
-        .when((steps > 1) | pl.col("ran_backward"))
+        .when(older | pl.col("ran_backward"))
         .then(pl.lit("kept"))
         .when(before_modules)
         .then(pl.lit("input"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -29,7 +29,7 @@ ROUND = 512
 # hole is as small.
 LEAST_SPLIT = 1 << 20
 
-Moment = Literal["recorded steps", "history", "out of memory", "snapshot"]
+Moment = Literal["recorded steps", "history", "out of memory", "snapshot", "chosen"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,7 @@ class DeviceHistory:
         span: the first and the last place of its step; of the history, where no steps are known.
         counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
         failed_bytes: the bytes that the failed allocation requested; 0: none failed.
+        free_bytes: what the driver had free at the failure; None where nothing tells it.
     """
 
     device: int
@@ -53,6 +54,16 @@ class DeviceHistory:
     span: tuple[int, int]
     counters: DeviceMemory | None
     failed_bytes: int = 0
+    free_bytes: int | None = None
+
+    def at(self, time_us: float) -> DeviceHistory:
+        """The same history with another moment in the peak's stead, counted from its beginning."""
+        table = self.curve.table
+        earlier = table.filter(pl.col("time_us") <= table["time_us"][0] + time_us)
+        place = whole(earlier["place"].max()) if len(earlier) else -1
+        return replace(
+            self, place=place, moment="chosen", span=(place, place), failed_bytes=0, free_bytes=None
+        )
 
     @property
     def requested(self) -> int:
@@ -71,6 +82,28 @@ class DeviceHistory:
     def at_peak(self) -> pl.DataFrame:
         """The allocations of that moment."""
         return alive(self.known, self.place)
+
+    @property
+    def failed_stack(self) -> int | None:
+        """The stack of the allocation that failed; None where none did, or no stacks were recorded."""
+        failures = self.snapshot.entries.filter(
+            pl.col("device") == self.device, pl.col("action") == OOM, pl.col("bytes") == self.failed_bytes
+        )
+        is_known = len(failures) and len(self.snapshot.stacks) > 1
+        return int(failures["stack"][-1]) if is_known else None
+
+    @property
+    def annotations(self) -> list[str]:
+        """The program's named ranges at that moment, the outermost first."""
+        here, moment_us = list[str](), self.time_us
+        for one in self.snapshot.annotations:
+            if one.device != self.device or one.time_us > moment_us:
+                continue
+            if one.begins:
+                here.append(one.name)
+            elif one.name in here:
+                del here[len(here) - 1 - here[::-1].index(one.name)]
+        return here
 
     @property
     def time_us(self) -> int:
@@ -93,7 +126,7 @@ def devices(
         traced: the ops that made allocations (``ops.ops``).
     """
     found: list[DeviceHistory] = []
-    for device in sorted({*snapshot.segments["device"], *snapshot.entries["device"]}):
+    for device in sorted({*snapshot.segments["device"].unique(), *snapshot.entries["device"].unique()}):
         table = curve(snapshot, device)
         failure = _failure(snapshot, device, held)
         place, moment, span = _highest(table, held)
@@ -104,19 +137,26 @@ def devices(
         known = known.join(buffers, on=["graph", "graph_line"], how="left", maintain_order="left")
         known = known.join(traced(known), on="allocation", how="left", maintain_order="left")
         failed = failure["bytes"] if failure else (held and held.failed_bytes) or 0
-        found.append(DeviceHistory(device, snapshot, known, table, place, moment, span, counters, failed))
+        free = failure["address"] if failure else counters.free_bytes if failed and counters else None
+        found.append(
+            DeviceHistory(device, snapshot, known, table, place, moment, span, counters, failed, free)
+        )
     return found
 
 
 def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, int] | None:
     """The entry of the allocation that failed, in a history without a description: the last of the device, if
-    nothing was allocated any more."""
+    what was allocated afterwards is together less than it requested. A program that ends allocates little: a
+    barrier of its ranks, a copy of its state to write it down. One that goes on soon has more than that."""
     if held is not None:
         return None
-    entries = snapshot.entries.with_row_index("place")
-    asked = entries.filter(pl.col("device") == device, pl.col("action").is_in([ALLOC, OOM])).tail(1)
-    row = asked.filter(pl.col("action") == OOM).select("place", "bytes").rows(named=True)
-    return row[0] if row else None
+    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
+    last = entries.filter(pl.col("action") == OOM).tail(1).select("place", "bytes", "address")
+    for row in last.iter_rows(named=True):
+        later = entries.filter(pl.col("action") == ALLOC, pl.col("place") > row["place"])
+        if whole(later["bytes"].sum()) < row["bytes"]:
+            return row
+    return None
 
 
 def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, int]]:
@@ -149,7 +189,7 @@ def split(history: DeviceHistory) -> pl.DataFrame:
     """
     here = history.at_peak
     roles = here.group_by("role").agg(pl.col("bytes").sum(), allocations=pl.len().cast(pl.Int64))
-    rounding = whole(_rounded(history, here).sum()) - history.requested
+    rounding = whole(block_sizes(history, here).sum()) - history.requested
     cached = _whole_segments(history, here)
     fragments = history.reserved - history.requested - rounding - cached
     rest = pl.DataFrame({"role": REST, "bytes": [rounding, fragments, cached], "allocations": [0, 0, 0]})
@@ -160,7 +200,7 @@ def split(history: DeviceHistory) -> pl.DataFrame:
     )
 
 
-def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
+def block_sizes(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
     """Bytes of the blocks of allocations: exact where the snapshot still has them as they were. Of others the
     request rounded up, and of large blocks also what lies between them and the next, where that is too little
     to have been split off."""
@@ -171,9 +211,9 @@ def _rounded(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
         return found["block"].fill_null(0)
     blocks = pl.max_horizontal((pl.col("bytes") + ROUND - 1) // ROUND, 1) * ROUND
     segments = (
-        _segments_then(history)
+        segments_then(history)
         .with_columns(until=pl.col("address") + pl.col("bytes"))
-        .drop("bytes", "segment")
+        .select("address", "until")
     )
     placed = here.select("address", block=blocks).with_row_index("order").sort("address")
     placed = placed.join_asof(segments.rename({"address": "segment"}), left_on="address", right_on="segment")
@@ -190,20 +230,22 @@ def _whole_segments(history: DeviceHistory, here: pl.DataFrame) -> int:
     entries = snapshot.entries.filter(pl.col("device") == history.device)
     if entries["action"].is_in([MAP, UNMAP]).any() or snapshot.segments["is_expandable"].any():
         return 0
-    there = _segments_then(history)
+    there = segments_then(history)
     used = here.select("address").sort("address").join_asof(there, on="address")["segment"]
     return whole(there.filter(~pl.col("segment").is_in(used.unique().implode()))["bytes"].sum())
 
 
-def _segments_then(history: DeviceHistory) -> pl.DataFrame:
-    """The segments that were there at the peak, by address: ``address``, ``bytes``, ``segment``."""
+def segments_then(history: DeviceHistory) -> pl.DataFrame:
+    """The segments that were there at the peak, by address: ``address`` (twice, as ``segment``), ``bytes``,
+    ``stream``, ``pool``."""
     snapshot, device, place = history.snapshot, history.device, history.place
     entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
     changes = entries.filter(pl.col("action").is_in([SEGMENT, SEGMENT_FREE])).filter(pl.col("place") > place)
     first = changes.group_by("address", maintain_order=True).first()
-    gone = first.filter(pl.col("action") == SEGMENT_FREE).select("address", "bytes")
+    columns = "address", "bytes", "stream", "pool"
+    gone = first.filter(pl.col("action") == SEGMENT_FREE).select(columns)
     later = first.filter(pl.col("action") == SEGMENT).select("address")
-    now = snapshot.segments.filter(pl.col("device") == device).select("address", "bytes")
+    now = snapshot.segments.filter(pl.col("device") == device).select(columns)
     there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
     return there.sort("address").with_columns(segment="address")
 
@@ -255,7 +297,7 @@ def owner() -> pl.Expr:
         .when(pl.col("stack") != 0)
         .then(pl.lit("torch"))
         .when(pl.col("start").is_null())
-        .then(pl.lit("allocated while no history was kept"))
+        .then(pl.lit("allocated before the history"))
         .otherwise(pl.coalesce(pl.format("autograd, {}", "op"), pl.lit("autograd")))
     )
 
@@ -270,29 +312,24 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
         ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
     """
     table = history.curve.table
-    for role in ROLES:
-        of_role = history.known.filter(pl.col("role") == role)
-        if of_role.is_empty():
-            continue
-        changes = pl.concat(
-            [
-                of_role.select(place="start", change="bytes"),
-                of_role.select(place="end", change=-pl.col("bytes")),
-            ]
-        )
-        changes = changes.drop_nulls().group_by("place").agg(pl.col("change").sum())
-        before = whole(of_role.filter(pl.col("start").is_null())["bytes"].sum())
-        table = table.join(changes, on="place", how="left", maintain_order="left").with_columns(
-            (pl.col("change").fill_null(0).cum_sum() + before).alias(role)
-        )
-        table = table.drop("change")
     if table.is_empty():
         return table.drop("place", "held")
     since_us = pl.col("time_us") - pl.col("time_us").min()
     intervals = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)
     marks = intervals.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
     shown = pl.concat([marks["most"], marks["place"]]).unique()
-    return table.filter(pl.col("place").is_in(shown.implode())).drop("place", "held")
+    found = table.filter(pl.col("place").is_in(shown.implode())).drop("held").sort("place")
+    for role in ROLES:
+        of_role = history.known.filter(pl.col("role") == role)
+        if of_role.is_empty():
+            continue
+        begun = of_role.select(pl.col("start").fill_null(-1).alias("place"), change="bytes")
+        ended = of_role.select(place="end", change=-pl.col("bytes")).drop_nulls()
+        changes = pl.concat([begun, ended]).sort("place").with_columns(pl.col("change").cum_sum().alias(role))
+        found = found.join_asof(changes.select("place", role), on="place").with_columns(
+            pl.col(role).fill_null(0)
+        )
+    return found.drop("place")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.compiled.regions import graph_of_work
-from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.enclosing import caller, nearest, running
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -84,30 +84,14 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
 
 def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Series) -> pl.Series:
     """The innermost annotation that is open on the thread with most of them when each launch is made."""
-    marks = host.select("id", "lane", "start_ns", "parent", END).filter(is_annotation)
+    marks = host.filter(is_annotation)
     if marks.is_empty() or launch.null_count() == len(launch):
         return _nothing(len(launch))
-    main = marks["lane"].mode().min()
-    marks = marks.filter(pl.col("lane") == main).sort("start_ns", "end_ns", descending=[False, True])
     outer = nearest(host, is_annotation).gather(marks["parent"])
-    tree = marks.select("id", "end_ns").with_columns(outer=outer)
-    calls = (
-        pl.DataFrame({"at": host["start_ns"].gather(launch)})
-        .with_row_index("row")
-        .drop_nulls("at")
-        .sort("at")
-    )
-    found = calls.join_asof(marks.select("id", "start_ns"), left_on="at", right_on="start_ns").select(
-        "row", "at", "id"
-    )
-    while True:
-        known = found.join(tree, on="id", how="left", maintain_order="left")
-        ended = (known["end_ns"] <= known["at"]).fill_null(False)
-        if not ended.any():
-            break
-        found = known.select("row", "at", id=pl.when(ended).then("outer").otherwise("id"))
-    rows = pl.DataFrame({"row": range(len(launch))}, schema={"row": pl.UInt32})
-    return rows.join(found.select("row", "id"), on="row", how="left", maintain_order="left")["id"]
+    main = marks["lane"].mode().min()
+    marks = marks.with_columns(parent=outer).filter(pl.col("lane") == main)
+    calls = host.select("start_ns")[launch].with_columns(lane=pl.lit(main, marks.schema["lane"]))
+    return running(marks, calls)
 
 
 UNATTRIBUTED = "unattributed"

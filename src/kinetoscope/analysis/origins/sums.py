@@ -6,7 +6,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_names
-from kinetoscope.analysis.kernels.occupancy import blocks
+from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.errors import UsageError, meant
@@ -20,7 +20,11 @@ class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time under one name: of a kernel, or of whatever kernels are summed by."""
+    """Device time under one name: of a kernel, or of whatever kernels are summed by.
+
+    ``category`` is the one with most of the time, ``launches`` are device events, and the share is of all
+    device time, filtered or not. Quantiles interpolate linearly between the two nearest ranks, so the median
+    of an even count is the mean of the middle two."""
 
     name: str
     short_name: str
@@ -33,6 +37,10 @@ class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
     min_us: float
     max_us: float
     p90_us: float
+    waves: float | None = None
+    """The blocks of the grid over those that the device can hold at a time: the median of the launches."""
+    launches_below_device: int | None = None
+    """Launches of fewer blocks than their device has multiprocessors; null where a count is not known."""
 
 
 class KernelRow(ListingRow, frozen=True, kw_only=True):
@@ -50,8 +58,6 @@ class KernelRow(ListingRow, frozen=True, kw_only=True):
     costed_launches: int = 0
     of_peak: float | None = None
     """``speed_of_light``, or else what the compile log knows of the kernel."""
-    launches_below_device: int | None = None
-    """Launches of fewer blocks than their device has multiprocessors; null where a count is not known."""
     could_save_us: float | None = None
     """What it takes beyond its time at the device's peaks, of the launches whose cost is known."""
 
@@ -68,6 +74,7 @@ BY = {
     "annotation": "annotation",
     "module": "module",
     "line": "line",
+    "grid": "grid",
 }
 
 
@@ -75,18 +82,16 @@ def kernels(run: LoadedRun, by: str = "kernel", category: str | None = None) -> 
     """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first.
 
     Returns:
-        The key's column (named ``by``) and ``category`` (the one with most of the row's time), ``launches``
-        (device events), ``device_time_ns`` (sum), ``share_of_device_time`` (of all device time, filtered or
-        not), ``mean_ns``, ``median_ns``, ``min_ns``, ``max_ns``, ``p90_ns`` of the durations. Quantiles
-        interpolate linearly between the two nearest ranks, so the median of an even count is the mean of the
-        middle two.
+        The key's column (named ``by``) and those of ``ListingRow`` but its names, in ns.
 
     Raises:
         UsageError: ``by`` or ``category`` is not one there is.
     """
     if by not in BY:
         raise UsageError(f"kernels cannot be summed by {by!r}", hint=f"one of: {', '.join(BY)}")
-    table = belonging(run)
+    table = _shaped(run)
+    if by == "grid":
+        table = table.with_columns(pl.col("grid").fill_null("no grid"))
     total = int(table["duration_ns"].sum())
     if category is not None:
         present = table["category"].unique().cast(pl.String).sort().to_list()
@@ -107,6 +112,10 @@ def summed(table: pl.DataFrame, key: str, total_ns: int) -> pl.DataFrame:
         min_ns=duration.min(),
         max_ns=duration.max(),
         p90_ns=duration.quantile(0.9, "linear"),
+        waves=pl.col("waves").median(),
+        launches_below_device=pl.when(pl.col("below").is_not_null().any()).then(
+            pl.col("below").sum().cast(pl.Int64)
+        ),
     )
     if key != "category":
         rows = rows.join(_main(table, key, "category"), on=key, how="left", nulls_equal=True)
@@ -130,32 +139,41 @@ def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
 def kernel_rows(run: LoadedRun) -> pl.DataFrame:
     """One row per kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and
-    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns) and
-    ``launches_below_device``."""
+    ``ops`` (who launched it, most time first: structs of name, launches, device_time_ns)."""
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})
     graph, kind = _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")
-    for details in (_ops(table), graph, kind, _below_device(run)):
+    for details in (_ops(table), graph, kind):
         rows = rows.join(details, on="name", how="left", maintain_order="left")
     shorts = short_names(rows["name"].cast(pl.String))
     return rows.with_columns(pl.Series("short_name", shorts, pl.String))
 
 
-def _below_device(run: LoadedRun) -> pl.DataFrame:
-    """(name, launches_below_device): how many launches leave multiprocessors of their device idle."""
-    sizes = [
-        blocks(trace.device_events.filter(device=device.index)).select(
-            "name", below=pl.col("blocks") < device.multiprocessors
+LAUNCH = ["rank", "device", "grid", "block", "registers", "shared_memory_bytes"]
+
+
+@remembered
+def _shaped(run: LoadedRun) -> pl.DataFrame:
+    """``belonging`` with what each launch's shape makes of its device, null where one of the two is not
+    known: ``waves``, and ``below``, whether some multiprocessors have no block."""
+    table = belonging(run)
+    shapes, room = table.select(LAUNCH).unique(), pl.col("resident") * pl.col("multiprocessors")
+    known = [
+        fitted(shapes.filter(rank=trace.rank, device=device.index), device).with_columns(
+            multiprocessors=pl.lit(device.multiprocessors, pl.Int64)
         )
         for trace in run.traces
-        for device in trace.devices
-        if device.multiprocessors is not None
+        for device in {device.index: device for device in trace.devices}.values()
     ]
-    if not sizes:
-        return pl.DataFrame(schema={"name": pl.Categorical, "launches_below_device": pl.Int64})
-    below = pl.when(pl.col("below").is_not_null().any()).then(pl.col("below").sum().cast(pl.Int64))
-    return pl.concat(sizes).group_by("name").agg(launches_below_device=below)
+    if not known:
+        return table.with_columns(waves=pl.lit(None, pl.Float64), below=pl.lit(None, pl.Boolean))
+    fits = pl.concat(known).select(
+        *LAUNCH,
+        waves=pl.when(room > 0).then(pl.col("blocks") / room),
+        below=pl.col("blocks") < pl.col("multiprocessors"),
+    )
+    return table.join(fits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _ops(table: pl.DataFrame) -> pl.DataFrame:

@@ -72,7 +72,7 @@ class StepAsItRuns:
 def as_it_runs(run: LoadedRun) -> dict[int, StepAsItRuns]:
     """The steps that were timed without the profiler, by rank; none of a bare trace."""
     found: dict[int, StepAsItRuns] = {}
-    for record in run.manifest.ranks if run.manifest else ():
+    for record in run.records:
         timed = unprofiled(record.steps)
         if timed is not None and timed.step.median > 0:
             step = _of_rank(run, record, timed)

@@ -104,7 +104,7 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
 @remembered
 def whole_run(run: LoadedRun) -> WholeRunRow | None:
     """The phases of the whole run; None of a bare trace, and where no steps were sampled."""
-    records = {record.rank: record for record in run.manifest.ranks} if run.manifest else {}
+    records = {record.rank: record for record in run.records}
     for rank, watched in sorted(run.watched.items()):
         if rank in records and (found := phases(watched, records[rank].steps, rank)) is not None:
             return found

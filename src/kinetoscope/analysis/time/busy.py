@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
@@ -13,6 +14,59 @@ from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
+
+
+class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that did any work: over the whole recording unless the name says window (see ``window``).
+
+    ``span_us`` is from the first device event's start to the last one's end; ``busy_us`` the union of all
+    device intervals over all streams; ``compute_us``, ``copy_us`` and ``communication_us`` the same of each
+    part (see ``work``): parts overlap, so they may sum to more. ``exposed_communication_us`` is communication
+    while nothing computes, ``device_time_us`` the plain sum of durations. ``unattributed_kernels`` are device
+    events whose launch is not in the recording, ``launches_without_kernel`` launch calls whose device work is
+    not."""
+
+    rank: int
+    device: int
+    name: str
+    window_us: float
+    span_us: float
+    busy_us: float
+    busy_fraction: float
+    busy_fraction_of_span: float
+    compute_us: float
+    copy_us: float
+    communication_us: float
+    exposed_communication_us: float
+    idle_us: float
+    device_time_us: float
+    kernel_launches: int
+    unattributed_kernels: int
+    launches_without_kernel: int
+    device_events: int
+    window_basis: str
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A step by the device's clock (see ``periods``), from where its first work stands to where the next
+    step's does; ``host_duration_us`` is from the host's mark to its next.
+
+    ``busy_us`` is the union of device intervals between its start and end, added up over the rank's devices;
+    ``launches`` are the device events whose launch lies in it (their own start, if they have none), and
+    ``device_time_us`` is the sum of their durations. For an end of the last step that was not recorded, the
+    window begins earlier (see ``window``): what was busy there is the last step's, so that steps that follow
+    each other sum to what the window was busy."""
+
+    name: str
+    start_us: float
+    duration_us: float
+    host_duration_us: float
+    busy_us: float
+    launches: int
+    device_time_us: float
+    rank: int
+    phase: str = "step"
+    """What the step is: see ``PhaseRow``."""
 
 
 @remembered
@@ -57,20 +111,9 @@ def _captured(host: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 @remembered
 def busy(run: LoadedRun) -> pl.DataFrame:
-    """One row per device that did any work, ordered by rank and device.
-
-    All in integer nanoseconds, over the whole recording unless the name says window:
-
-    - ``rank``, ``device``, ``window_start_ns``, ``window_ns``, ``window_basis`` (see ``window``);
-    - ``span_ns``: first device event's start to last one's end;
-    - ``busy_ns``: union of all device intervals over all streams; ``compute_ns``, ``copy_ns``,
-      ``communication_ns``: the same of each part (see ``work``); parts overlap, so they may sum to more;
-    - ``exposed_communication_ns``: communication while nothing computes;
-    - ``busy_in_window_ns`` and ``idle_ns``: they sum to ``window_ns``;
-    - ``device_time_ns``: plain sum of durations;
-    - ``device_events``, ``kernels``, ``unattributed`` (device events whose launch is not in the recording)
-      and ``launches_without_kernel`` (launch calls whose device work is not in the recording).
-    """
+    """One row per device that did any work, ordered by rank and device: ``DeviceRow`` in integer ns, without
+    its name and fractions, with ``window_start_ns`` and ``busy_in_window_ns``, which is the window less
+    ``idle_ns``."""
     return pl.concat([busy_of(trace) for trace in run.traces]).sort(*DEVICE)
 
 
@@ -82,8 +125,8 @@ def busy_of(trace: Trace) -> pl.DataFrame:
         span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
         device_time_ns=pl.col("duration_ns").sum(),
         device_events=pl.len().cast(pl.Int64),
-        kernels=(pl.col("kind") == "kernel").sum().cast(pl.Int64),
-        unattributed=pl.col("launch").is_null().sum().cast(pl.Int64),
+        kernel_launches=(pl.col("kind") == "kernel").sum().cast(pl.Int64),
+        unattributed_kernels=pl.col("launch").is_null().sum().cast(pl.Int64),
     )
     whole = busy_intervals(trace)
     bounds = table.select(*DEVICE, "part", "start_ns", "end_ns")
@@ -125,14 +168,7 @@ def busy_intervals(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def steps(run: LoadedRun) -> pl.DataFrame:
-    """One row per rank's step, in order: ``rank``, ``step`` (row of the trace's ``steps``), ``name``,
-    ``start_ns`` and ``duration_ns`` by the device's clock (see ``periods``), ``host_duration_ns`` between the
-    host's marks; ``busy_ns``, the union of device intervals between its start and end, added up over the
-    rank's devices; ``launches``, the device events whose launch lies in it (their own start, if they have
-    none), and ``device_time_ns``, the sum of their durations.
-
-    For an end of the last step that was not recorded, the window begins earlier (see ``window``): what was
-    busy there is the last step's, so that steps that follow each other sum to what the window was busy."""
+    """One row per rank's step, in order: ``StepRow`` in ns, and ``step``, its row in ``trace.steps``."""
     return pl.concat([steps_of(trace) for trace in run.traces])
 
 

@@ -58,8 +58,8 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
     there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
-    ``device_time_us`` are medians; ``per_step`` says how many a step or request has; ``kernels`` are those
-    with most device time, over the whole phase.
+    ``device_time_us`` are medians; ``per_step`` says how many a step or request has, at the mean;
+    ``kernels`` are those with most device time, over the whole phase.
     """
 
     rank: int
@@ -148,14 +148,8 @@ def leading_of(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def phase_rows(run: LoadedRun) -> pl.DataFrame:
-    """One row per phase and rank, the one with most time first, then the parts of requests in their order.
-
-    Returns:
-        ``rank``, ``phase``, ``of`` (``step``, or ``request`` of a request's parts), ``count``, ``per_step``
-        (how many a step or request has, at the mean), ``median_ns``, ``p10_ns`` and ``p90_ns`` of their time,
-        ``total_ns``, medians of ``busy_ns``, ``launches`` and ``device_time_ns``, and ``kernels``: those with
-        most device time (a list of ``name``, ``device_time_ns``, ``launches``, in all of the phase).
-    """
+    """One row per phase and rank, the one with most time first, then the parts of requests in their order:
+    ``PhaseRow``, in ns."""
     return pl.concat([_rows(trace, whole) for trace in run.traces for whole in (True, False)])
 
 

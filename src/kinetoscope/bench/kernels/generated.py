@@ -15,21 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from kinetoscope.compilation.generated.module import (
-    CATEGORIES,
-    HEURISTIC,
-    KERNEL_FLOP,
-    KERNEL_GB,
-    SIGNATURE,
-    Definition,
-    cpp_category,
-    parse,
-)
+from kinetoscope.compilation.generated.module import Definition, KernelFacts, parse
 from kinetoscope.errors import InputError, KinetoscopeError
 from kinetoscope.recording import plain_file, trust
 from kinetoscope.recording.manifest import is_recording
-
-MUTATED = re.compile(r"'mutated_arg_names': \[([^\]]*)\]")
 
 
 class TensorArgument(msgspec.Struct, frozen=True, tag="tensor"):
@@ -173,55 +162,6 @@ def _kernel(definition: Definition, source: str) -> KernelSource:
             raise SyntaxError(f"{definition.name} is not defined by a call of async_compile")
 
 
-class KernelFacts(NamedTuple):
-    """Facts of a kernel that are known without running it."""
-
-    category: str
-    parameters: tuple[str, ...]
-    mutated: tuple[str, ...]
-    inductor_bytes: int | None
-    flops: int | None
-    index_bound: int | None = None
-    """Integers below this are valid indices everywhere in the kernel; null where it checks none."""
-
-
-def facts(kernel: KernelSource) -> KernelFacts:
-    """Read a kernel's source: its decorator and metadata (Triton), or its C++ signature."""
-    source = kernel.source
-    if kernel.kind == "cpp":
-        match = re.search(r"void\s+kernel\((.*?)\)\s*{", source, re.DOTALL)
-        names = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
-        mutated = tuple(name for name in names if name.startswith("in_out"))
-        return KernelFacts(cpp_category(source), names, mutated, None, None, _index_bound(source))
-    heuristic = HEURISTIC.search(source)
-    if heuristic is None:
-        return KernelFacts("user Triton", (), (), None, None)
-    signature, mutates = SIGNATURE.search(source), MUTATED.search(source)
-    gigabytes, flops = KERNEL_GB.search(source), KERNEL_FLOP.search(source)
-    return KernelFacts(
-        _category(heuristic[1], source),
-        tuple(re.findall(r"'(\w+)': '", signature[1])) if signature else (),
-        tuple(re.findall(r"'(\w+)'", mutates[1])) if mutates else (),
-        (round(float(gigabytes[1]) * 1e9) or None) if gigabytes else None,
-        (int(flops[1]) or None) if flops else None,
-        _index_bound(source),
-    )
-
-
-def _category(heuristic: str, source: str) -> str:
-    if "triton_helpers.sort_with_index" in source:
-        return "sort"
-    if "tl.associative_scan" in source:
-        return "scan"
-    return CATEGORIES.get(heuristic, "other")
-
-
-def _index_bound(source: str) -> int | None:
-    """The smallest bound that the kernel's own index checks name."""
-    bounds = re.findall(r"index out of bounds: 0 <= \w+ < (\d+)", source)
-    return min(map(int, bounds)) if bounds else None
-
-
 def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int:
     """Bytes that must cross the bus: each distinct element of each argument once, twice if updated in place.
 
@@ -236,11 +176,11 @@ def moved_bytes(parameters: Sequence[str], arguments: Sequence[Argument]) -> int
     return total
 
 
-def least_bytes(facts: KernelFacts, arguments: Sequence[Argument]) -> int:
+def least_bytes(known: KernelFacts, arguments: Sequence[Argument]) -> int:
     """The tighter of two upper bounds: ours, and Inductor's where the source carries it.
 
     Inductor counts a concatenation's inputs as if each were as large as the result; we count an argument
     whole of which a slice is read.
     """
-    ours = moved_bytes(facts.parameters, arguments)
-    return min(ours, facts.inductor_bytes) if facts.inductor_bytes else ours
+    ours = moved_bytes(known.parameters, arguments)
+    return min(ours, known.inductor_bytes) if known.inductor_bytes else ours

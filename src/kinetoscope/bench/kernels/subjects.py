@@ -13,20 +13,19 @@ from kinetoscope.bench.kernels import follow, generated, replica
 from kinetoscope.bench.kernels.generated import (
     Argument,
     KernelCall,
-    KernelFacts,
     KernelSource,
     Launch,
     ModuleSource,
     ReplayError,
     ScalarArgument,
     TensorArgument,
-    facts,
     least_bytes,
     moved_bytes,
 )
 from kinetoscope.bench.kernels.replica import Values
 from kinetoscope.bench.measure.timers import Call
 from kinetoscope.bench.torch_names import Tensor
+from kinetoscope.compilation.generated.module import KernelFacts, facts
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
 from kinetoscope.recording.inputs import Inputs, UserKernel
@@ -155,7 +154,7 @@ def _generated(module: ModuleSource, calls: Sequence[KernelCall], pattern: str) 
         its_calls = [call for call in calls if call.kernel == name]
         if not its_calls or not fnmatchcase(name, pattern):
             continue
-        known = facts(kernel)
+        known = facts(kernel.name, kernel.kind, kernel.source)
         largest = max(its_calls, key=lambda call: least_bytes(known, call.arguments))
         moved = least_bytes(known, largest.arguments)
         subjects.append(Subject(kernel, module, known, largest.arguments, moved, len(its_calls)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from msgspec import structs
+
 from kinetoscope.bench.measure import timers
 from kinetoscope.bench.measure.results import ClockReading
 from kinetoscope.bench.measure.timers import Timer
@@ -27,7 +29,12 @@ def clocks_of_current_device() -> Clocks | None:
         card = nvml.Card(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))
     except nvml.NvmlError:
         return None
-    return lambda moment, round: ClockReading(moment=moment, round=round, **card.read()._asdict())
+    return clocks_of(card)
+
+
+def clocks_of(card: nvml.Card) -> Clocks:
+    """The clocks of one card."""
+    return lambda moment, round: ClockReading(moment=moment, round=round, **structs.asdict(card.read()))
 
 
 # A sample of wall time waits for the device once for this long an interval of calls.

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from kinetoscope.hardware.nvml import NvmlReading
 from kinetoscope.recording.manifest import write_whole
 from kinetoscope.statistics import distribution, intervals
 
@@ -17,18 +18,11 @@ SCHEMA = "kinetoscope.bench/1"
 Mode = Literal["cold", "hot"]
 
 
-class ClockReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """NVML's reading of the card at one moment; ``round`` is the round it was taken in. Null is what the card
-    does not tell."""
+class ClockReading(NvmlReading, frozen=True, kw_only=True, omit_defaults=True):
+    """NVML's reading of the card at one moment; ``round`` is the round it was taken in."""
 
     moment: Literal["before", "during", "after"]
     round: int
-    sm_clock_mhz: int | None
-    max_sm_clock_mhz: int | None
-    memory_clock_mhz: int | None
-    temperature_c: int | None
-    power_w: float | None
-    throttle_reasons: tuple[str, ...] = ()
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

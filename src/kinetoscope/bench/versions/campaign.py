@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +33,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One version: its step (s, the median of its runs'), each run's, and what of it is counted."""
+    """One version: its step (s, the geometric mean of its runs', of which the ratio is), each run's, and what
+    of it is counted."""
 
     label: str
     step_s: float
@@ -218,7 +220,7 @@ def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
     runs = _steps_s(reports)
     return VersionRow(
         label=version.label,
-        step_s=distribution.median(runs),
+        step_s=statistics.geometric_mean(runs),
         runs_s=tuple(runs),
         steps=sum(len(steady(report)) for report in reports),
         graph_breaks=reports[0].graph_breaks,

@@ -10,6 +10,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from kinetoscope.hardware import nvml
 from kinetoscope.recording.manifest import ClockSample, DeviceInfo, Environment
 
@@ -111,7 +113,8 @@ def cpu_name() -> str:
 
 def sample(card: nvml.Card, device: int, moment: str) -> ClockSample:
     """One device's readings now; those that it does not report are None."""
-    return ClockSample(device=device, time_ns=time.time_ns(), moment=moment, **card.read()._asdict())
+    reading = msgspec.structs.asdict(card.read())
+    return ClockSample(device=device, time_ns=time.time_ns(), moment=moment, **reading)
 
 
 class Clocks:

@@ -222,7 +222,7 @@ class Time(Phase):
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
         self.timing = timing
-        self.steps = 0  # whether they count or not
+        self.every = StepTimes()  # whether they count or not
         self.drawn = context.decisions.count(0, TIMED)  # with a seed: so many are timed
 
     def enter(self) -> None:
@@ -234,15 +234,20 @@ class Time(Phase):
         if not self.context.stopwatch.stopped and self._complete(1):
             self._synchronize()
         step = self.context.stopwatch.next_step()
-        self.steps += 1
+        self.every.append(step)
         if not step.compiled:
             self.timing.times.append(step)
-        return self.following(step)
+        following = self.following(step)
+        compiled = sum(step.compiled for step in self.every)
+        # A program that records a graph for each new size compiles in most steps: so it runs.
+        if following is not self and not isinstance(following, Settle) and 2 * compiled > len(self.every):
+            self.timing.keep(self.every)
+        return following
 
     def complete(self) -> bool:
         """Whether enough is timed, and the program is as warm as it is waited for."""
         agreed = self.context.options.warmup is not None or self.context.lockstep
-        if agreed or self.steps >= self.patience or not (self._complete() and self.timing.falling()):
+        if agreed or len(self.every) >= self.patience or not (self._complete() and self.timing.falling()):
             return self._complete()
         self.timing.forget_half()
         return False
@@ -261,7 +266,7 @@ class Time(Phase):
 
     def _complete(self, running: int = 0) -> bool:
         """Whether enough is timed with those ``running``; who compiles in every step is not waited for."""
-        context, passed = self.context, self.steps + running
+        context, passed = self.context, len(self.every) + running
         if context.lockstep:
             return passed >= context.measured.timed
         if context.decisions.seeded:

@@ -22,7 +22,7 @@ from kinetoscope.capture.steps.loops import Loop, OuterLoop
 Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "graph", "range", "loop"]
 # What a source calls its tick; a module in training is one whose optimizer may be about to step, one that
 # acts could be trained and is called without gradients, "fed" where a data loader gave a batch since the call
-# before.
+# before. An idle one is in training mode, and its gradients are not recorded.
 Signal = Literal[
     Kind,
     "training module",
@@ -31,6 +31,7 @@ Signal = Literal[
     "fed acting module",
     "early loop",
     "range end",
+    "idle module",
 ]
 # A kind, and which of its kind: one optimizer, one module, one range's name.
 Source = tuple[Kind, Hashable]
@@ -62,6 +63,8 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "module": SignalMeaning("module", 3, begins=True),
     # Waits for its optimizer, through as many calls as gradients are commonly accumulated over.
     "training module": SignalMeaning("module", 17, begins=True),
+    # It is initialised, calibrated or warmed up before it is switched to evaluation, or never is.
+    "idle module": SignalMeaning("module", 17, begins=True),
     # An optimizer has been made: its steps are the program's, after a rollout or a sequence of any length.
     "optimizer's module": SignalMeaning("module", 100_000, begins=True),
     "acting module": SignalMeaning("module", 100_000, begins=True),
@@ -109,12 +112,16 @@ SILENT: dict[Kind, int] = {"graph": 16, "loop": 512}
 SILENT_OTHERS, LONGER = 64, 3
 # Threads whose calls that wait are looked at.
 THREADS = 8
+# Calls of the leader from another thread, with none from its own in between: a model that was warmed up in
+# one thread serves in another.
+MOVED = 16
 
 
 class StepDetector:
     """The source that steps are taken from: the first to tick as often as needed, until a surer one does.
 
-    Only the thread in which it took the lead has steps. A source less sure than the leader is not heard.
+    Only the thread in which it took the lead has steps, until its calls come from others alone. A source
+    less sure than the leader is not heard.
 
     Args:
         may_lead: False where all sources stay candidates.
@@ -158,6 +165,7 @@ class StepDetector:
         self._usual = Counter[Source]()  # the most of them that there were
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
         self._thread = 0
+        self._elsewhere = Counter[int]()  # by thread, the leader's calls since the latest in its own
         self._passing = 0
         self._counts: dict[Source, int] = {}
         self._whole = False  # the leading optimizer ends a round of several
@@ -181,7 +189,8 @@ class StepDetector:
         if self.leader is not None:
             if thread == self._thread:
                 self.outer.called_elsewhere(source[0], stack.site)
-            if self._replaces(source):
+            # A recording that runs can end in its own thread alone.
+            if not (self.fixed and thread != self._thread) and self._replaces(source):
                 return self._lead(source, thread, stack, 0)
             if source in self.over or not self._may_yield(meaning.kind):
                 return None
@@ -204,6 +213,15 @@ class StepDetector:
         self.over.add(leader)
         return True
 
+    def _moves(self, source: Source, thread: int) -> bool:
+        """Whether the leader's calls come from this thread from now on; no other source takes its place while
+        they come at all."""
+        self._silence.clear()
+        if self.fixed or source[0] not in ("request", "module", "compiled"):
+            return False
+        self._elsewhere[thread] += 1
+        return self._elsewhere[thread] >= MOVED
+
     def _repeats(self, source: Source, thread: int, stack: CallStack) -> bool:
         """Whether this call that waits begins a pass of a loop in which such calls repeat."""
         if thread not in self.waits and len(self.waits) >= THREADS:
@@ -218,7 +236,8 @@ class StepDetector:
         self, signal: Signal, source: Source, thread: int, stack: CallStack
     ) -> Boundary | None:
         if thread != self._thread:
-            return None
+            return self._lead(source, thread, stack, 0) if self._moves(source, thread) else None
+        self._elsewhere.clear()
         if signal == "range end":
             return Boundary(source, "end", self.index + 1)
         if self._looks():
@@ -392,6 +411,7 @@ class StepDetector:
         self.leader, self._thread, self._passing, self.index = source, thread, 0, index
         self.loop = self.waits.get(thread, CallLoop()) if source[0] == "loop" else CallLoop()
         self.waits.clear()
+        self._elsewhere.clear()
         self._silence.clear()
         self._usual.clear()
         self.around = self._around_the_round(stack) if source[0] == "loop" else stack.loops()

@@ -372,7 +372,8 @@ class Sources:
         if training:
             self.trained = module
         if not self._awaits_optimizer(module):
-            signal: Signal = "training module" if training else "module"
+            idle = module.training and torch_private.trains(module)
+            signal: Signal = "training module" if training else "idle module" if idle else "module"
             self.tick(signal, id(module), type(module).__name__)
         elif _records_gradients():
             self.tick("optimizer's module", id(module), type(module).__name__)

@@ -286,9 +286,12 @@ class Timing:
 
     def forget_half(self) -> None:
         """Forget the earlier half of these steps."""
-        later = list(self.times)[len(self.times) // 2 :]
+        self.keep(self.times[len(self.times) // 2 :])
+
+    def keep(self, steps: Sequence[StepTime]) -> None:
+        """Take these steps for those that were timed."""
         self.clear()
-        for step in later:
+        for step in steps:
             self.times.append(step)
 
     def steps(self) -> TimedSteps | None:

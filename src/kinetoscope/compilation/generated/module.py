@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from math import prod
+from typing import NamedTuple
 
 from kinetoscope.compilation.fx import item_bytes
 from kinetoscope.compilation.model import CallCost, CompileRow
@@ -118,6 +119,9 @@ SIGNATURE = re.compile(r"'signature': \{([^}]*)\}")
 POINTER = re.compile(r"'(\w+)': '\*(\w+)'")
 KERNEL_GB = re.compile(r"'kernel_num_gb': ([\d.e+-]+)")
 KERNEL_FLOP = re.compile(r"'kernel_flop': (\d+)")
+MUTATED = re.compile(r"'mutated_arg_names': \[([^\]]*)\]")
+INDEX_BOUND = re.compile(r"index out of bounds: 0 <= \w+ < (\d+)")
+CPP_PARAMETERS = re.compile(r"void\s+kernel\((.*?)\)\s*{", re.DOTALL)
 HINT = re.compile(r"'?(\w+)'?: (\d+)")
 CODE_START = re.compile(r"\n(?:async_compile\.wait\(|def partition_\d+\()")
 
@@ -245,41 +249,73 @@ def _definitions(text: str, end: int) -> list[Definition]:
 
 def _definition(match: re.Match[str], header: str, body: str, end: int) -> Definition:
     name = match["name"]
-    heuristic = HEURISTIC.search(body)
     path = KERNEL_PATH.search(header)
     original = ORIGINAL_ATEN.search(header)
     hints = SIZE_HINTS.search(body)
     signature = SIGNATURE.search(body)
-    gigabytes, flop = KERNEL_GB.search(body), KERNEL_FLOP.search(body)
+    language = "triton" if match["language"] == "triton" else match["language"].split("_")[0]
+    known = facts(name, language, body)
     return Definition(
         name=name,
         symbol=match["symbol"] or name,
-        language="triton" if match["language"] == "triton" else match["language"].split("_")[0],
-        category=_category(name, heuristic[1] if heuristic else "", body),
+        language=language,
+        category=known.category,
         path=path[1].strip() if path else None,
         aten_ops=_names(original["aten"]) if original else (),
         nodes=tuple(dict.fromkeys(FRAGMENT.findall(header))),
         size_hints={k: int(v) for k, v in HINT.findall(hints[1])} if hints else None,
         pointers=tuple(POINTER.findall(signature[1])) if signature else (),
         dtype=_dtype(signature[1] if signature else "", body),
-        bytes=round(float(gigabytes[1]) * 1e9) if gigabytes else None,
-        flops=int(flop[1]) if flop else None,
+        bytes=known.inductor_bytes,
+        flops=known.flops,
         start=match.start() - len(header),
         end=end,
     )
 
 
-def _category(name: str, heuristic: str, body: str) -> str:
-    if heuristic in CATEGORIES:
-        return CATEGORIES[heuristic]
-    if name.startswith("cpp_"):
-        return cpp_category(body)
+class KernelFacts(NamedTuple):
+    """Facts of a kernel that are known without running it."""
+
+    category: str
+    parameters: tuple[str, ...]
+    mutated: tuple[str, ...]
+    inductor_bytes: int | None
+    flops: int | None
+    index_bound: int | None = None
+    """Integers below this are valid indices everywhere in the kernel; null where it checks none."""
+
+
+def facts(name: str, language: str, source: str) -> KernelFacts:
+    """Read a kernel's source: its decorator and metadata (Triton), or its C++ signature."""
+    bound = min(map(int, INDEX_BOUND.findall(source)), default=None)
+    if language == "cpp":
+        match = CPP_PARAMETERS.search(source)
+        parameters = tuple(re.findall(r"(\w+)\s*(?:,|$)", match[1])) if match else ()
+        mutated = tuple(parameter for parameter in parameters if parameter.startswith("in_out"))
+        return KernelFacts(_category(name, source), parameters, mutated, None, None, bound)
+    signature, mutates = SIGNATURE.search(source), MUTATED.search(source)
+    gigabytes, flops = KERNEL_GB.search(source), KERNEL_FLOP.search(source)
+    return KernelFacts(
+        _category(name, source),
+        tuple(re.findall(r"'(\w+)': '", signature[1])) if signature else (),
+        tuple(re.findall(r"'(\w+)'", mutates[1])) if mutates else (),
+        round(float(gigabytes[1]) * 1e9) if gigabytes else None,
+        (int(flops[1]) or None) if flops else None,
+        bound,
+    )
+
+
+def _category(name: str, source: str) -> str:
+    if heuristic := HEURISTIC.search(source):
+        if "triton_helpers.sort_with_index" in source:
+            return "sort"
+        if "tl.associative_scan" in source:
+            return "scan"
+        if heuristic[1] in CATEGORIES:
+            return CATEGORIES[heuristic[1]]
+    if name.startswith("cpp_"):  # what reduces has an accumulator
+        return "reduction" if "tmp_acc" in source else "pointwise"
     return next((category for prefix, category in PREFIX.items() if name.startswith(prefix)), "other")
-
-
-def cpp_category(source: str) -> str:
-    """The category of a C++ kernel: what reduces has an accumulator."""
-    return "reduction" if "tmp_acc" in source else "pointwise"
 
 
 def _dtype(signature: str, body: str) -> str | None:

@@ -27,14 +27,13 @@ def devices(run: LoadedRun) -> list[DeviceRow]:
     return rows(
         table,
         DeviceRow,
-        {"kernel_launches": "kernels", "unattributed_kernels": "unattributed"},
         name=[names.get(key, only.get(key[0], "")) for key in table.select("rank", "device").iter_rows()],
     )
 
 
 def idle(run: LoadedRun) -> list[IdleRow]:
     """One row a device and cause."""
-    return rows(gaps.idle(run), IdleRow, {"busy_inside_collectives_us": "inside_collectives_ns"})
+    return rows(gaps.idle(run), IdleRow)
 
 
 def launching(run: LoadedRun) -> list[LaunchRow]:
@@ -44,7 +43,6 @@ def launching(run: LoadedRun) -> list[LaunchRow]:
     return rows(
         table,
         LaunchRow,
-        {"work_per_launch": "works_per_launch", "on_idle_device": "empty", "shorter_than_call": "short"},
         queue=[points[rank].get(device, []) for rank, device in table.select("rank", "device").iter_rows()],
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kinetoscope import __version__, document
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.difference import RunDifference, difference, judged
+from kinetoscope.comparison.difference import RunDifference, difference, judged, most_changed
 from kinetoscope.comparison.gates import Gate, failed
 from kinetoscope.comparison.timelines import timelines
 from kinetoscope.document import difference as rows
@@ -87,6 +87,7 @@ def build(
         lost=list(found.lost),
         device_time=found.device_time,
         timelines=lanes,
+        memory=found.memory,
     )
 
 
@@ -100,12 +101,20 @@ def _side(run: LoadedRun, inputs: Sequence[str], count: int) -> rows.ComparedRun
         created=manifest.created if manifest and manifest.created else None,
         command=shlex.join(manifest.command) if manifest and manifest.command else None,
         runs=count,
+        commit=manifest.commit if manifest else None,
     )
 
 
 def _counts(found: RunDifference) -> list[rows.CountChange]:
     return [
-        row(rows.CountChange, counted, name=name, base=found.counts[0][name], new=found.counts[1][name])
+        row(
+            rows.CountChange,
+            counted,
+            name=name,
+            base=found.counts[0][name],
+            new=found.counts[1][name],
+            most=most_changed(found, name),
+        )
         for name, counted in COUNTED.items()
         if any(side[name] is not None for side in found.counts)
     ]

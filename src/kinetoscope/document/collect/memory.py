@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
 import msgspec
@@ -21,6 +22,8 @@ from kinetoscope.analysis.memory.peak import (
     owner,
     split,
 )
+from kinetoscope.analysis.memory.segments import segments
+from kinetoscope.analysis.memory.stacks import calls
 from kinetoscope.analysis.memory.traced import (
     BASE,
     allocator_calls,
@@ -30,6 +33,7 @@ from kinetoscope.analysis.memory.traced import (
 )
 from kinetoscope.document import (
     AllocatorRow,
+    CallsRow,
     GivenBackRow,
     GrowthRow,
     HeldRow,
@@ -41,12 +45,13 @@ from kinetoscope.document import (
     MemoryPoint,
     MemoryRow,
     MemorySample,
+    SegmentRow,
 )
 from kinetoscope.document.collect.findings import findings
 from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.proof.measured import measurements
 from kinetoscope.snapshot import timeline as timelines
-from kinetoscope.snapshot.model import OOM, Snapshot
+from kinetoscope.snapshot.model import OOM, Snapshot, Stack
 from kinetoscope.snapshot.timeline import MemoryTimeline
 from kinetoscope.sources.run import LoadedRun
 
@@ -57,6 +62,8 @@ NO_OWNERS = (
     "a memory timeline is of one device, which it does not name, and says neither whose its memory was nor "
     "what was reserved: `kinetoscope run --memory` records it"
 )
+SHOWN = 0.01  # of what was requested: of a tree of calls
+SEGMENTS = 200  # that are drawn
 FRAMES = 12  # of a stack
 
 
@@ -106,9 +113,13 @@ def peaks(run: LoadedRun) -> MemoryPeaks:
     )
 
 
-def listing(run: LoadedRun) -> MemoryPeaks:
-    """The same, what the traces' own events say, and the advice that frees memory."""
+def listing(run: LoadedRun, at_us: float | None = None) -> MemoryPeaks:
+    """The same, what the traces' own events say, and the advice that frees memory; with ``at_us`` another
+    moment than the peak, since each history began, and no advice."""
     found = peaks(run)
+    if at_us is not None:
+        chosen = [replace(one, history=one.history.at(at_us)) for one in histories(run).found]
+        return msgspec.structs.replace(found, peaks=[_peak(one, None, None) for one in chosen])
     advice = findings(run, measurements(run)) if found.peaks else []
     frees = [finding for finding in advice if finding.saving_bytes]
     return msgspec.structs.replace(found, memory=memory(run), frees=frees)
@@ -120,15 +131,17 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
     samples = over_time(history, POINTS)
     roles = [role for role in ROLES if role in samples.columns]
-    room = fits(history, failure.history if failure else None)
+    room = fits(history, failure.history if failure else None) if history.moment != "chosen" else None
     blocks, stacks = _blocks(one, began)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
     return MemoryPeak(
         rank=one.rank,
         device=history.device,
         moment=history.moment,
-        failed_bytes=one.history.failed_bytes or (one.held.failed_bytes if one.held else None),
+        failed_bytes=history.failed_bytes or None,
         **_failed(one.history),
+        annotations=history.annotations,
+        free_bytes=one.history.free_bytes,
         peak_us=float(history.time_us - began),
         history_us=float(ended - began),
         requested_bytes=history.requested,
@@ -148,6 +161,11 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=_growth(one),
         given_back=_given_back(one),
+        segments=_segments(history),
+        calls=[
+            CallsRow(depth=one.depth, frames=_lines(one.frames), bytes=one.bytes, allocations=one.allocations)
+            for one in calls(history, SHOWN)
+        ],
         fits=room,
         snapshot=str(one.files.path),
         notes=_notes(one),
@@ -210,11 +228,9 @@ class Failed(TypedDict, total=False):
 
 def _failed(history: DeviceHistory) -> Failed:
     """The owner of the allocation that failed; nothing where no stack was recorded."""
-    snapshot = history.snapshot
-    failures = snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
-    if not history.failed_bytes or failures.is_empty() or len(snapshot.stacks) == 1:
+    snapshot, number = history.snapshot, history.failed_stack
+    if number is None:
         return {}
-    number = int(failures["stack"][-1])
     said = stack_owners(snapshot).row(number, named=True)
     by = said["module"] or said["function"] or ("autograd" if said["backward"] else "torch")
     return Failed(failed_by=by, failed_line=said["line"] or None, failed_stack=stack_lines(snapshot, number))
@@ -255,13 +271,33 @@ def _given_back(one: RankHistory) -> list[GivenBackRow]:
     return sorted(found, key=lambda row: -row.bytes)
 
 
+def _segments(history: DeviceHistory) -> list[SegmentRow]:
+    return [
+        SegmentRow(
+            address=one.address,
+            bytes=one.bytes,
+            stream=one.stream,
+            pool=one.pool,
+            allocations=one.allocations,
+            pieces=one.pieces if place < SEGMENTS else [],
+            free_bytes=sum(one.holes),
+            largest_hole_bytes=max(one.holes, default=0),
+        )
+        for place, one in enumerate(segments(history))
+    ]
+
+
 def _boundaries(one: RankHistory) -> tuple[int, ...]:
     return one.held.boundaries_ns if one.held else ()
 
 
 def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
     """A stack, the innermost function first; of a long one the beginning."""
-    return [f"{frame.file}:{frame.line} {frame.name}" for frame in snapshot.stacks[number][:FRAMES]]
+    return _lines(snapshot.stacks[number][:FRAMES])
+
+
+def _lines(frames: Stack) -> list[str]:
+    return [f"{frame.file}:{frame.line} {frame.name}" for frame in frames]
 
 
 def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[str]]]:
@@ -291,28 +327,37 @@ def _notes(one: RankHistory) -> list[str]:
     if history.moment == "snapshot":
         notes.append("no history was kept: this is what was there at the snapshot")
     if len(history.snapshot.stacks) == 1:
-        notes.append("no stacks were recorded: owners are known by the program's account alone")
+        notes.append(
+            "no stacks were recorded: owners are known by the program's account alone. `kinetoscope run "
+            "--memory` records them, as does torch.cuda.memory._record_memory_history(stacks='python')"
+        )
+    young = history.at_peak.filter(pl.col("role").is_in(["activation", "input"]), pl.col("end").is_null())
+    if len(young) and history.moment == "history":
+        notes.append(
+            f"{numbers.size(int(young['bytes'].sum()))} of activations and inputs were still there where the "
+            "history ends, within a step of their allocation: whether they are kept, a longer one would tell"
+        )
     if history.snapshot.unknown:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
     failures = history.snapshot.entries.filter(pl.col("device") == history.device, pl.col("action") == OOM)
-    if len(failures) and not history.failed_bytes:
+    if len(failures) and not history.failed_bytes and history.moment != "chosen":
         requested = numbers.size(int(failures["bytes"][-1]))
         notes.append(
             f"{numbers.count(len(failures), 'allocation')} failed, the last of {requested}; "
             "the program went on"
         )
     counters = history.counters
+    if history.failed_bytes and (free := history.free_bytes or 0) > history.failed_bytes:
+        notes.append(
+            f"the device had {numbers.size(free)} free: the program may not take more of it "
+            "(set_per_process_memory_fraction)"
+        )
     if counters is None:
         return notes
     if counters.retries:
         notes.append(
             f"{numbers.count(counters.retries, 'allocation')} had room only once all that was cached was "
             "given back to the driver, which waits for the device"
-        )
-    if 0 < history.failed_bytes < counters.free_bytes:
-        notes.append(
-            f"the device had {numbers.size(counters.free_bytes)} free: the program may not take more of it "
-            "(set_per_process_memory_fraction)"
         )
     if history.moment == "recorded steps" and counters.peak_requested_bytes > history.requested:
         most = numbers.size(counters.peak_requested_bytes)

@@ -51,8 +51,7 @@ def with_page(run: LoadedRun, report: Report) -> Report:
 
 
 def _peak_memory(run: LoadedRun) -> int | None:
-    ranks = run.manifest.ranks if run.manifest else ()
-    return max((rank.peak_memory_bytes for rank in ranks if rank.peak_memory_bytes), default=None)
+    return max((rank.peak_memory_bytes for rank in run.records if rank.peak_memory_bytes), default=None)
 
 
 def _unrecorded(run: LoadedRun, report: Report) -> list[str]:
@@ -110,8 +109,7 @@ def _benches(folder: Path) -> list[BenchedKernel]:
 
 
 def _program(run: LoadedRun) -> list[SourceFile]:
-    ranks = run.manifest.ranks if run.manifest else ()
-    kept = next((rank.program for rank in ranks if rank.program), None)
+    kept = next((rank.program for rank in run.records if rank.program), None)
     if kept is None or run.folder is None:
         return []
     try:
@@ -122,8 +120,7 @@ def _program(run: LoadedRun) -> list[SourceFile]:
 
 
 def _clocks(run: LoadedRun) -> list[DeviceClock]:
-    ranks = run.manifest.ranks if run.manifest else ()
-    return [row(DeviceClock, sample, rank=rank.rank) for rank in ranks for sample in rank.clocks]
+    return [row(DeviceClock, sample, rank=rank.rank) for rank in run.records for sample in rank.clocks]
 
 
 def _modules(run: LoadedRun) -> list[GeneratedModule]:

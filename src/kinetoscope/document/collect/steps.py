@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from kinetoscope import document
@@ -15,7 +13,6 @@ from kinetoscope.analysis.serving.table import replays, serving, with_client
 from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.document.collect.rows import row, rows, rows_within
-from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.engines import engine_step
@@ -82,7 +79,7 @@ def timings(run: LoadedRun) -> list[document.TimingRow]:
             unprofiled_max_us=max(seconds) * 1e6,
             profiled_us=ranks[record.rank].recorded_us,
         )
-        for record in _records(run)
+        for record in run.records
         if record.rank in ranks
         for step in (ranks[record.rank].timed.step,)
         for seconds in (unprofiled_seconds(record.steps),)
@@ -93,7 +90,7 @@ def _own_step(run: LoadedRun) -> document.OwnStep | None:
     found, watched = levels(run), whole_run(run)
     if found is None or not found.levels:
         return None
-    record = next(one for one in _records(run) if one.steps.levels)
+    record = next(one for one in run.records if one.steps.levels)
     steps = record.steps
     timed = [len(one.step_s) for one in (steps.before, steps.recorded, steps.after) if one is not None]
     return document.OwnStep(
@@ -123,7 +120,7 @@ def listing(run: LoadedRun, client: ClientTimes | None = None) -> document.Steps
 
 def levels(run: LoadedRun) -> document.StepLevels | None:
     """The step, its parts and its rivals on the first rank that says so."""
-    record = next((one for one in _records(run) if one.steps.levels or one.steps.candidates), None)
+    record = next((one for one in run.records if one.steps.levels or one.steps.candidates), None)
     if record is None:
         return None
     timed = own.as_it_runs(run).get(record.rank)
@@ -147,10 +144,6 @@ def levels(run: LoadedRun) -> document.StepLevels | None:
 
 # Sources that have names of their own; of the others there is one of its kind.
 NAMED = ("optimizer", "module", "range")
-
-
-def _records(run: LoadedRun) -> Sequence[RankRecord]:
-    return run.manifest.ranks if run.manifest else ()
 
 
 def _us(seconds: float | None) -> float | None:

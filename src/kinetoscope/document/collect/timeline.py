@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.origins.attribution import attribution, belonging
 from kinetoscope.comparison.timelines import DrawnWork
-from kinetoscope.document.collect.excerpt import excerpt
-from kinetoscope.document.collect.packing import packed
 from kinetoscope.document.timeline import Lane, Launched, MarkedEvent, Name, PackedColumn, Timeline
 from kinetoscope.sources.run import LoadedRun
 
@@ -274,3 +275,75 @@ def _marks(run: LoadedRun, events: pl.DataFrame, marked: Iterable[int]) -> list[
         MarkedEvent(rank=run.traces[trace].rank, event=event, row=row)
         for trace, event, row in found.iter_rows()
     ]
+
+
+def excerpt(events: pl.DataFrame, step_starts: pl.Series, most: int) -> tuple[pl.DataFrame, str | None]:
+    """``most`` events (columns ``start_ns``, ``duration_ns``), and in a sentence what is left out.
+
+    Half of them are all that start in one interval of time in the middle, of whole steps where half of them
+    hold a step; the others the longest outside of it.
+    """
+    if len(events) <= most:
+        return events, None
+    starts = events["start_ns"].sort()
+    start, end = _whole_steps(starts, step_starts.sort(), most // 2) or _middle(starts, most // 2)
+    inside = pl.col("start_ns").is_between(start, end, closed="left")
+    interval = events.filter(inside).head(most)  # any number may start at one instant
+    longest = events.filter(~inside).sort("duration_ns", descending=True, maintain_order=True)
+    longest = longest.head(max(most - len(interval), 0))
+    kept = pl.concat([interval, longest])
+    least = numbers.time((longest["duration_ns"][-1] if len(longest) else 0) / 1000)
+    since = [numbers.time((at - starts[0]) / 1000) for at in (start, end)]
+    return kept, (
+        f"{len(events) - len(kept):,} of {len(events):,} events are not drawn, nor counted in ranges: those "
+        f"shorter than {least} before {since[0]} and after {since[1]}. Tables count all."
+    )
+
+
+def _middle(starts: pl.Series, most: int) -> tuple[int, int]:
+    first = (len(starts) - most) // 2
+    return starts[first], starts[first + most]
+
+
+def _whole_steps(starts: pl.Series, steps: pl.Series, most: int) -> tuple[int, int] | None:
+    """The steps around the middle one that have so many events at most; None where it alone has more."""
+    edges = starts.search_sorted(steps, side="left").to_list()
+    low = (len(steps) - 1) // 2
+    high = low + 1
+    if high >= len(steps) or edges[high] - edges[low] > most:
+        return None
+    while True:
+        if high + 1 < len(steps) and edges[high + 1] - edges[low] <= most:
+            high += 1
+        elif low > 0 and edges[high] - edges[low - 1] <= most:
+            low -= 1
+        else:
+            return steps[low], steps[high]
+
+
+# Bytes of a number before it is packed.
+WIDTH = 8
+
+
+def packed(name: str, values: pl.Series, *, deltas: bool = False) -> PackedColumn:
+    """The numbers, none of them negative or null; ``deltas`` for columns that mostly rise.
+
+    Raises:
+        OverflowError: a number is negative.
+    """
+    stored = array("Q", (_differences(values) if deltas else values).to_list())
+    planes = (max(stored, default=0).bit_length() + 7) // 8
+    if sys.byteorder == "big":
+        stored.byteswap()
+    whole = stored.tobytes()
+    data = b"".join(whole[plane::WIDTH] for plane in range(planes))
+    return PackedColumn(name=name, length=len(values), planes=planes, deltas=deltas, data=data)
+
+
+def _differences(values: pl.Series) -> pl.Series:
+    """From the number before, from 0 for the first; d as 2d, -d as 2d - 1: small whatever their sign."""
+    now = pl.col("values").cast(pl.Int64)
+    d = now - now.shift(1, fill_value=0)
+    return (
+        values.alias("values").to_frame().select(pl.when(d < 0).then(-2 * d - 1).otherwise(2 * d))["literal"]
+    )

@@ -14,8 +14,8 @@ from importlib.resources import files
 import msgspec
 
 from kinetoscope.errors import UsageError
+from kinetoscope.findings.documentation import documentation
 from kinetoscope.findings.glossary import kernel_names
-from kinetoscope.findings.registry import rules
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Glossary(msgspec.Struct, frozen=True, kw_only=True):
 
 def glossary() -> Glossary:
     return Glossary(
-        rules={rule.slug: rule.summary for rule in rules().values()},
+        rules={slug: rule.summary for slug, rule in documentation().items()},
         terms=sorted(all_terms(), key=str.casefold),
     )
 
@@ -56,7 +56,7 @@ def explanation(word: str) -> Explanation:
         UsageError: the word is not known; the message names similar ones.
     """
     slug = word.strip().lower().replace("_", "-")
-    if rule := rules().get(slug):
+    if rule := documentation().get(slug):
         return Explanation(word=slug, summary=rule.summary, sections=rule.sections)
     if known := meaning(word.strip()):
         term, text = known
@@ -64,7 +64,8 @@ def explanation(word: str) -> Explanation:
     if decoded := kernel_names.decode(word):
         family, parts = decoded
         return Explanation(word=word, origin=family, parts=parts)
-    near = [rule for rule in rules() if slug in rule] or difflib.get_close_matches(slug, rules(), 3)
+    near = [rule for rule in documentation() if slug in rule]
+    near = near or difflib.get_close_matches(slug, documentation(), 3)
     near = [*near, *similar(word)]
     others = "`kinetoscope explain` lists the rules and terms"
     hint = f"did you mean: {', '.join(near[:6])}" if near else others

@@ -13,7 +13,7 @@ How it decides
     the activations needs at most what the recomputation's kernels can have written: half of the device's
     bandwidth for as long as they ran. Where that much, the allocator's peak and a tenth of the device's
     memory do not fit, or one of them is not known, nothing is promised. The saving is the recomputation's
-    work on device and host.
+    work on device and host, and what the host does to enter a checkpointed layer.
 
 What to do
     Turn it off (``model.gradient_checkpointing_disable()``, no ``checkpoint(…)`` around the layers), or
@@ -27,6 +27,8 @@ from kinetoscope.analysis.cost.roofline import device_spec
 from kinetoscope.analysis.events.backward import recomputed
 from kinetoscope.findings.rule import *
 
+ENTRY = r"^_NoopSaveInputs$"
+ENTERED = ["lane", "start_ns", "duration_ns"]
 WRITTEN = 0.5  # of the bytes that a kernel moves: what it writes, it made of at least as much
 
 
@@ -36,7 +38,8 @@ def find(view: RankView) -> Findings:
     if work.is_empty():
         return
     freed = savings.device(view, work, "the recomputation's work", "duration_ns")
-    saving = savings.both(view, freed, savings.host(view, again, "its calls"))
+    calls = pl.concat([again.select(ENTERED), _entered(view)])
+    saving = savings.both(view, freed, savings.host(view, calls, "its calls"))
     needs, memory = _needed(view, work), view.peak_and_room
     room = None if memory is None else max(0, memory[1] - memory[0])
     if needs is None or room is None:
@@ -52,6 +55,16 @@ def find(view: RankView) -> Findings:
         at_least="info",
         source=evidence.source(view, work["op"]),
     )
+
+
+def _entered(view: RankView) -> pl.DataFrame:
+    """The times of threads in which a layer is entered whose activations are thrown away, from the op before
+    to the first of its own: the state of the random numbers is kept, and hooks are set."""
+    called = view.called.select("name", "lane", "start_ns", "end_ns")
+    before, after = pl.col("end_ns").shift(1).over("lane"), pl.col("start_ns").shift(-1).over("lane")
+    length = (pl.col("until_ns") - pl.col("start_ns")).alias("duration_ns")
+    entered = called.with_columns(start_ns=before, until_ns=after).filter(matching(called, "name", ENTRY))
+    return entered.with_columns(length).select(ENTERED).drop_nulls()
 
 
 def _often(view: RankView, again: pl.DataFrame) -> str:

@@ -98,10 +98,13 @@ def _plans(view: RankView, slow: pl.DataFrame) -> Finding:
         subject="plans",
         title=f"{view.per_step(len(slow)):.2g} calls of {names} per {view.unit} take the host {takes}, the "
         f"others {others}: the library plans anew for sizes that it has not met",
-        saving=savings.host(view, slow, "what these calls take on the host beyond the op's median"),
+        saving=savings.host(
+            view, slow, "what these calls take on the host beyond the op's median, while sizes are new"
+        ),
         evidence=[evidence.of(view, "the longest calls", longest)],
         advice="Pad to few lengths, or batch samples of like length, so that sizes repeat; with "
-        "torch.backends.cudnn.benchmark, switch that off.",
+        "torch.backends.cudnn.benchmark, switch that off. Each size is planned once: in a run that is long "
+        "for the number of its sizes this ends by itself.",
         snippet="length = -(-length // 64) * 64  # the next multiple of 64",
         source=evidence.source(view, longest["id"]),
     )

@@ -18,10 +18,10 @@ How it decides
     What would end a delay is not known, and nothing is promised.
 
 What to do
-    Silence: see the line in which it passes, or record it with stacks (``kinetoscope run --stacks``), which
-    name the functions; take that out of the step, have the device do it, do it less often or in another
-    thread. Delay: record later steps, and see who else
-    uses the device.
+    Silence that ends with a copy to the device (decoding, ``astype``, normalising in NumPy): copy bytes, and
+    convert them on the device. Other silence: see the line in which it passes, or record it with stacks
+    (``kinetoscope run --stacks``), which name the functions; take that out of the step, have the device do
+    it, do it less often or in another thread. Delay: record later steps, and see who else uses the device.
 
 Source
     "Profiling in PyTorch", part 1: gaps between kernels in a step.
@@ -31,6 +31,14 @@ from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.results_on_host import silences
 
 SHOWN = 3  # gaps
+SENT = r"^Memcpy HtoD"
+UNSEEN = "for code that was not recorded: Python, or a library that is not profiled"
+AHEAD = "while Python or a library such as NumPy prepares what is then copied to it"
+CONVERT = (
+    "copy the data as they are (bytes), and convert and normalise them on the device, or have workers of a "
+    "data loader do it ahead"
+)
+AWAY = "take it out of the step, have the device do it, do it less often, or in another thread"
 
 
 def find(view: RankView) -> Findings:
@@ -42,15 +50,15 @@ def find(view: RankView) -> Findings:
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         at = _line_before(view, silent)
         look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
+        sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])
+        prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
         yield Finding(
-            title="The device waits for code that was not recorded: Python, or a library that is not "
-            "profiled",
+            title=f"The device waits {AHEAD if prepares else UNSEEN}",
             affected_us=us,
             saving=savings.idle(view, silent, "the idle time in which the launching thread recorded nothing"),
             at_most="medium" if view.unprofiled_us is None else "high",
             evidence=_longest(view, silent),
-            advice=f"{look}: take it out of the step, have the device do it, do it less often, or in another "
-            "thread.",
+            advice=f"{look}: {CONVERT if prepares else AWAY}.",
             source=at.split(" ")[0]
             if at
             else evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),

@@ -23,9 +23,9 @@ Source
     PyTorch, "Autograd mechanics", locally disabling gradient computation.
 """
 
+from kinetoscope.analysis.events.backward import unused
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 
@@ -37,16 +37,12 @@ RECORDING, LONGEST_NS = 0.2, 50_000
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    numbered = host["sequence"].is_not_null()
-    if not numbered.any():
+    is_unused = unused(view.trace)
+    if not is_unused.any():
         return
-    in_node = nearest(host, matching(host, "name", AUTOGRAD_NODE)).is_not_null()
-    backward = in_node | (host["forward_thread"] > 0).fill_null(False)
-    used = host["sequence"].filter(numbered & backward).unique()
-    unused = numbered & ~backward & ~host["sequence"].is_in(used.implode())
-    ops = intervals.outermost(view.inside(host.filter(unused)).with_columns(END), ["lane"])
+    ops = intervals.outermost(view.inside(host.filter(is_unused)).with_columns(END), ["lane"])
     nodes = ops["sequence"].n_unique()
-    work = view.work.filter(nearest(host, unused).gather(view.work["launch"]).is_not_null())
+    work = view.work.filter(nearest(host, is_unused).gather(view.work["launch"]).is_not_null())
     if nodes < NODES * view.steps or view.us_of(work) < WORTH * view.busy_us:
         return
     # Rounded: a replay looks at segments of each share by themselves.

@@ -22,7 +22,7 @@ class Decoder:
         self._usual = usual
         self.exact = False
 
-    def decode(self, data: bytes) -> Sequence[Any]:
+    def decode(self, data: bytes | memoryview) -> Sequence[Any]:
         """The events of one JSON list; from the first time on that a double does not hold, exact ones.
 
         Raises:
@@ -36,7 +36,7 @@ class Decoder:
         self.exact = True
         return _EXACT_EVENTS.decode(data)
 
-    def _doubles(self, data: bytes) -> Sequence[Any]:
+    def _doubles(self, data: bytes | memoryview) -> Sequence[Any]:
         if self._usual:
             try:
                 return _USUAL_EVENTS.decode(data)

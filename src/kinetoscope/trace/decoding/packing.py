@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import compress, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ from kinetoscope.trace.decoding.salvage import Lost
 
 NOWHERE = len(TABLES)  # stands for the table of an event that none holds
 SEPARATOR = b"\0"  # no JSON text has it
+_ONLY = [bytes(place == other for other in range(256)) for place in range(NOWHERE + 1)]
 _EMPTY = Args()
 _NOTHING = {"I": 0, "B": 0, "q": ABSENT, "d": NO_NUMBER}
 _TIMED = frozenset(["ops", "calls", "python", "device", "notes"])
@@ -126,14 +127,12 @@ class Packer:
             self._keep_exact()
         order = self._tables_of(events)
         self._order += order
-        members: list[list[Any]] = [[] for _ in range(NOWHERE + 1)]
-        puts = [chosen.append for chosen in members]
-        for put, event in zip(map(puts.__getitem__, order), events, strict=True):
-            put(event)
-        self._unused.update(f"{event.ph} {event.cat or ''}".strip() for event in members.pop())
-        for table, chosen in zip(TABLES, members, strict=True):
-            if chosen:
-                self._pack(table, chosen)
+        for place in set(order):
+            chosen = list(compress(events, order.translate(_ONLY[place])))
+            if place == NOWHERE:
+                self._unused.update(f"{event.ph} {event.cat or ''}".strip() for event in chosen)
+            else:
+                self._pack(TABLES[place], chosen)
 
     def add_salvaged(self, events: Sequence[Any | Lost], damages: dict[str, int]) -> None:
         """Pack what was salvaged; what was lost keeps the position of one event."""

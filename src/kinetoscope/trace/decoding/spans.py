@@ -5,9 +5,11 @@ This imports little, on purpose: a report waits until such a process has started
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from kinetoscope.trace.decoding.decode import Decoder, doubles_hold
@@ -19,6 +21,7 @@ from kinetoscope.trace.decoding.salvage import UNREADABLE, Lost, salvage
 SLICE = 512 << 10  # bytes decoded at a time
 _LONGEST_BOUNDARY = 1 << 12  # bytes; those of a real file are a few dozen
 MARGIN = 1 << 14  # where in a slice the cut is looked for first
+_END = ord("]")
 
 
 class FileSpan(NamedTuple):
@@ -36,17 +39,19 @@ def decode_span(span: Span) -> Batch:
     """Pack every event of the span; what cannot be read is counted in the batch's damages."""
     decoder, packer = Decoder(), Packer()
     rest = b""
-    for data, last in _slices(span):
-        data, rest = rest + data, b""
+    for events, last in _slices(span):
+        data = b"[%b%b" % (rest, events[1:]) if rest else events
+        rest = b""
         try:
-            packer.add(decoder.decode(b"[" + data + b"]"))
+            packer.add(decoder.decode(data))
         except UNREADABLE:
-            salvaged = salvage(data, ExactEvent if decoder.exact else Event, last=last)
+            damaged = bytes(data[1:-1])
+            salvaged = salvage(damaged, ExactEvent if decoder.exact else Event, last=last)
             if not decoder.exact and not doubles_hold(
                 [event for event in salvaged.events if not isinstance(event, Lost)]
             ):
                 decoder.exact = True
-                salvaged = salvage(data, ExactEvent, last=last)
+                salvaged = salvage(damaged, ExactEvent, last=last)
             packer.add_salvaged(salvaged.events, salvaged.damages)
             rest = salvaged.rest
             if rest:
@@ -54,41 +59,46 @@ def decode_span(span: Span) -> Batch:
     return packer.batch()
 
 
-def _slices(span: Span) -> Iterator[tuple[bytes, bool]]:
-    """Slices cut between events, and whether each is the last."""
-    data = bytearray()
-    searched = 0  # no boundary lies wholly before
-    for block, last in _blocks(span):
-        data += block
-        if last:
-            if data:
-                yield bytes(data), True
-            return
-        match = BOUNDARY.search(data, max(searched, len(data) - MARGIN)) or BOUNDARY.search(data, searched)
-        if match is None:
-            searched = max(0, len(data) - _LONGEST_BOUNDARY)
-            continue
-        cut, following = match.start() + 1, match.end()
-        yield bytes(data[:cut]), False
-        del data[:following]
-        searched = 0
+def _slices(span: Span) -> Iterator[tuple[memoryview, bool]]:
+    """Lists of whole events as JSON, and whether each is the last; each is overwritten by the next.
 
-
-def _blocks(span: Span) -> Iterator[tuple[bytes, bool]]:
-    if isinstance(span, bytes):
-        view = memoryview(span)
-        for at in range(0, len(span) or 1, SLICE):
-            yield bytes(view[at : at + SLICE]), at + SLICE >= len(span)
-        return
-    left = span.end - span.start
-    with open(span.path, "rb") as file:
-        file.seek(span.start)
-        while left >= 0:
-            block = file.read(min(SLICE, left))
-            left -= len(block)
-            yield block, not left or not block
-            if not left or not block:
+    Bytes are read to where they are decoded: copies of them would cost a sixth of the decoding.
+    """
+    with _opened(span) as (file, left):
+        buffer, used = bytearray(b"["), 1
+        searched = used  # no boundary lies wholly before
+        while True:
+            if len(buffer) < used + SLICE + 1:  # at first, and for an event that is longer than a slice
+                buffer = buffer[:used].ljust(used + SLICE + 1)
+            size = file.readinto(memoryview(buffer)[used : used + min(SLICE, left)])
+            used, left = used + size, left - size
+            if not left or not size:
+                if used > 1:
+                    buffer[used] = _END
+                    yield memoryview(buffer)[: used + 1], True
                 return
+            match = BOUNDARY.search(buffer, max(searched, used - MARGIN), used)
+            match = match or BOUNDARY.search(buffer, searched, used)
+            if match is None:
+                searched = max(1, used - _LONGEST_BOUNDARY)
+                continue
+            cut, following = match.start() + 1, match.end()
+            buffer[cut] = _END  # what separates the two events is at least a comma
+            yield memoryview(buffer)[: cut + 1], False
+            kept = buffer[following:used]
+            searched, used = 1, 1 + len(kept)
+            buffer[1:used] = kept
+
+
+@contextmanager
+def _opened(span: Span) -> Generator[tuple[io.FileIO | io.BytesIO, int], None, None]:
+    """The span as a file at its beginning, and the bytes to be read."""
+    if isinstance(span, bytes):
+        yield io.BytesIO(span), len(span)
+        return
+    with open(span.path, "rb", 0) as file:
+        file.seek(span.start)
+        yield file, span.end - span.start
 
 
 def serve() -> None:

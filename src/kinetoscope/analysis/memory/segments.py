@@ -1,0 +1,79 @@
+"""Where memory lay at a moment: the segments that the allocator had of the driver, and the holes in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.memory.peak import DeviceHistory, block_sizes, segments_then
+from kinetoscope.snapshot.model import MAP, UNMAP
+from kinetoscope.trace.schema import whole
+
+FREE = "free"
+
+
+class SegmentAtPeak(NamedTuple):
+    """A segment: memory that the allocator took from the driver in one piece.
+
+    Attributes:
+        pool: torch's pair of numbers; (0, 0) is the default one, others are of CUDA graphs and such.
+        pieces: role (or ``FREE``) and bytes of its memory, by address; they sum to ``bytes``.
+    """
+
+    address: int
+    bytes: int
+    stream: int
+    pool: tuple[int, int]
+    allocations: int
+    pieces: list[tuple[str, int]]
+
+    @property
+    def holes(self) -> list[int]:
+        """The bytes of each piece that nothing has."""
+        return [size for role, size in self.pieces if role == FREE]
+
+
+def segments(history: DeviceHistory) -> list[SegmentAtPeak]:
+    """The segments at the peak (``DeviceHistory.place``), most free bytes first.
+
+    Empty where segments grow by pages and the history goes on: what was mapped then is not known by segment.
+    """
+    snapshot = history.snapshot
+    entries = snapshot.entries.filter(pl.col("device") == history.device)
+    is_last = history.place == whole(history.curve.table["place"].max())
+    if not is_last and entries["action"].is_in([MAP, UNMAP]).any():
+        return []
+    there = segments_then(history)
+    blocks = history.at_peak.select("address", "role").with_columns(
+        size=block_sizes(history, history.at_peak)
+    )
+    laid = blocks.sort("address").join_asof(there.select("address", "segment"), on="address")
+    by_segment: dict[int, list[tuple[int, str, int]]] = {}
+    for address, role, size, segment in laid.select("address", "role", "size", "segment").iter_rows():
+        by_segment.setdefault(segment, []).append((address, role, size))
+    found = [
+        SegmentAtPeak(
+            address, size, stream, snapshot.pools[pool], len(inside), [*_pieces(address, size, inside)]
+        )
+        for address, size, stream, pool in there.select("address", "bytes", "stream", "pool").iter_rows()
+        for inside in (by_segment.get(address, []),)
+    ]
+    return sorted(found, key=lambda one: -sum(one.holes))
+
+
+def _pieces(at: int, size: int, blocks: list[tuple[int, str, int]]) -> Iterator[tuple[str, int]]:
+    """Neighbours of one role are one piece."""
+    pieces: list[tuple[str, int]] = []
+    end = at + size
+    for address, role, taken in blocks:
+        if address > at:
+            pieces.append((FREE, address - at))
+        pieces.append((role, min(taken, end - address)))
+        at = address + taken
+    if at < end:
+        pieces.append((FREE, end - at))
+    for role, same in groupby(pieces, key=lambda piece: piece[0]):
+        yield role, sum(bytes for _, bytes in same)

@@ -1,0 +1,63 @@
+"""Memory at the peak by whole stacks: a tree of calls, as a flame graph draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.memory.peak import DeviceHistory
+from kinetoscope.snapshot.model import Stack, StackFrame
+
+
+class Calls(NamedTuple):
+    """Calls one inside the other, of which only the last calls several, or allocates itself.
+
+    Attributes:
+        depth: branches above them.
+        frames: the innermost first, as in every stack.
+        bytes, allocations: of all that is below them.
+    """
+
+    depth: int
+    frames: Stack
+    bytes: int
+    allocations: int
+
+
+@dataclass
+class _Node:
+    bytes: int = 0
+    allocations: int = 0
+    below: dict[StackFrame, _Node] = field(default_factory=dict["StackFrame", "_Node"])
+
+
+def calls(history: DeviceHistory, least: float) -> list[Calls]:
+    """The tree of all calls that have the share ``least`` of the requested bytes, depth first, most first.
+    Allocations without a stack are in none."""
+    root = _Node()
+    here = history.at_peak.group_by("stack").agg(pl.col("bytes").sum(), pl.len()).sort("stack")
+    for number, size, count in here.iter_rows():
+        node = root
+        for frame in reversed(history.snapshot.stacks[number]):
+            node = node.below.setdefault(frame, _Node())
+            node.bytes += size
+            node.allocations += count
+    return [*_listed(root, 0, least * history.requested)]
+
+
+def _listed(above: _Node, depth: int, least: float) -> Iterator[Calls]:
+    for frame, node in sorted(above.below.items(), key=lambda item: -item[1].bytes):
+        if node.bytes < least:
+            continue
+        frames, last = [frame], node
+        while len(last.below) == 1:
+            ((inner, below),) = last.below.items()
+            if below.bytes != last.bytes:
+                break
+            frames.append(inner)
+            last = below
+        yield Calls(depth, tuple(reversed(frames)), node.bytes, node.allocations)
+        yield from _listed(last, depth + 1, least)

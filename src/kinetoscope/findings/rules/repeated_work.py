@@ -1,0 +1,72 @@
+"""Each step computes what may be the same in every epoch.
+
+What it finds
+    Forward passes in a step of training whose results get no gradient: a frozen teacher, an encoder of texts
+    or images, features for a loss.
+
+Why it is slow
+    What such a net answers depends on its input alone. Where the same samples come again in each epoch, not
+    augmented, it says again what it has said before.
+
+How it decides
+    Products and convolutions outside of backward passes, checkpointing and the optimizer, of which
+    autograd records nothing, or a graph that no backward pass follows: ten of them a step and more, and a
+    tenth of the device's work. Left out are nets that are trained themselves
+    (the same kernels on the same grids also run with gradients), averages of the trained net (weights are
+    changed outside of the optimizer), and programs that act before they train, whose inputs are new ones.
+    Whether inputs come again shows in no trace: nothing is promised, and at most the whole of it is saved.
+
+What to do
+    Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
+    them from there. Inputs that are augmented, cropped or masked anew each time have no such answers.
+
+Source
+    Diffusion trainers that precompute latents and text embeddings (huggingface/diffusers, examples).
+"""
+
+from kinetoscope.analysis.events.backward import without_gradients
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.torch_names import OPTIMIZER
+from kinetoscope.findings.rule import *
+
+PRODUCTS = "^(attention|convolution|matmul)$"
+MANY = 10  # products per step: fewer are a metric's
+WORTH = 0.1  # of the device's work
+SAME = 0.5  # of the products' kernels, from which on their net is taken for the trained one
+AVERAGES = r"^aten::(_foreach_)?lerp_?$"
+
+
+def find(view: RankView) -> Findings:
+    host = view.trace.host_events
+    kind = view.record.steps.found_by if view.record else None
+    in_optimizer = nearest(host, matching(host, "name", OPTIMIZER)).is_not_null()
+    if kind == "iteration" or not in_optimizer.any():
+        return
+    work = view.work.drop_nulls("launch")
+    alone = without_gradients(view.trace) & ~in_optimizer
+    is_product = matching(work, "category", PRODUCTS)
+    mine = alone.gather(work["launch"])
+    products = work.filter(mine & is_product)
+    ops = products["op"].n_unique()
+    if ops < MANY * view.steps or (matching(host, "name", AVERAGES) & alone).any():
+        return
+    trained = work.filter(~mine & is_product).select("name", "grid").unique()
+    if len(products.join(trained, on=["name", "grid"], how="semi")) > SAME * len(products):
+        return
+    if view.us_of(products) < WORTH * view.busy_us:
+        return
+    passes, called = work.filter(mine), view.called.filter(alone.gather(view.called["id"]))
+    freed = savings.device(view, passes, "the forward pass", "duration_ns")
+    saving = savings.both(view, freed, savings.host(view, called, "its calls"))
+    yield Finding(
+        title=f"A forward pass of {view.per_step(ops):.0f} products gets no gradient in each {view.unit}",
+        affected_us=view.us_of(passes),
+        saving=savings.not_predicted(saving, "no trace shows whether its inputs come again"),
+        at_least="medium",
+        at_most="medium",
+        evidence=[evidence.of(view, "what it launches", passes)],
+        advice="If its inputs come again in every epoch (not augmented, cropped or masked anew), compute its "
+        "answers once before the loop, and keep them with the samples.",
+        snippet="with torch.no_grad():\n    kept = torch.cat([teacher(part) for part in data.split(256)])",
+        source=evidence.source(view, products["op"]),
+    )

@@ -1,0 +1,131 @@
+"""Matrices that are transposed anew, graphs that are prepared anew, answers that are computed anew."""
+
+from __future__ import annotations
+
+import pytest
+
+import traces
+from eager import Eager
+from kinetoscope.findings.rules import cudagraph_anew, repeated_work, sparse_transpose
+
+STEPS = 3
+GEMM = "sm80_xmma_gemm"
+
+
+def propagation(layers: int = 3, built_anew: bool = False, sorts: bool = True) -> Eager:
+    """A graph net: its products with a sparse matrix, and the backward pass of these."""
+    program = Eager()
+    for _ in range(STEPS):
+        if built_anew:
+            program.run("aten::coalesce", "aten::_coalesce", kernel="DeviceMergeSortMergeKernel", us=100)
+        for layer in range(layers):
+            program.run("aten::_sparse_mm", "aten::addmm", kernel="csrmm_kernel", us=50, sequence=layer)
+        for layer in reversed(range(layers)):
+            node = "SparseAddmmBackward0"
+            if sorts:
+                sort = ["aten::mm", "aten::coalesce", "aten::_coalesce"]
+                kernel = "DeviceMergeSortMergeKernel"
+                program.backward(node, *sort, sequence=layer, kernel=kernel, us=100)
+            program.backward(node, "aten::mm", sequence=layer, kernel="csrmm_kernel", us=50)
+        program.optimizer()
+        program.step()
+    return program
+
+
+def test_a_matrix_that_stays_is_transposed_once() -> None:
+    (finding,) = sparse_transpose.find(propagation().view())
+    assert finding.title == "The backward pass transposes sparse matrices 3 times per step"
+    assert finding.saving.us == pytest.approx(3 * 100, rel=0.1)
+    assert finding.saving.most_us == pytest.approx(3 * 100 + 6 * 50, rel=0.1)  # its products may get faster
+
+
+def test_a_new_matrix_is_transposed_once_a_step() -> None:
+    (finding,) = sparse_transpose.find(propagation(built_anew=True).view())
+    assert finding.saving.us == pytest.approx(2 * 100, rel=0.1)
+
+
+def test_a_matrix_that_is_built_anew_is_not_transposed() -> None:
+    assert not list(sparse_transpose.find(propagation(built_anew=True, sorts=False).view()))
+
+
+def distillation(
+    width: int = 264, teacher_trains: bool = False, average: bool = False, products: int = 12
+) -> Eager:
+    """A student's step with the answers of a teacher of another ``width``."""
+    program = Eager()
+    for _ in range(STEPS):
+        for _ in range(products):
+            program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=width)
+        for number in range(4):
+            program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=132, sequence=number)
+        if teacher_trains:
+            program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=width, sequence=4)
+        for number in reversed(range(4 + teacher_trains)):
+            program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=50, sequence=number)
+        program.optimizer()
+        if average:
+            program.run("aten::_foreach_lerp_", kernel="multi_tensor_apply_kernel")
+        program.step()
+    return program
+
+
+def test_answers_of_a_frozen_net_may_be_kept() -> None:
+    (finding,) = repeated_work.find(distillation().view())
+    assert finding.title == "A forward pass of 12 products gets no gradient in each step"
+    assert finding.saving.us == 0  # no trace shows whether the samples come again
+    assert finding.saving.most_us == pytest.approx(12 * 50, rel=0.1)
+    assert "If its inputs come again in every epoch" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        distillation(teacher_trains=True),  # a discriminator's step: the generator changes
+        distillation(average=True),  # a mean teacher changes with its student
+        distillation(products=3),  # a metric
+    ],
+)
+def test_answers_that_change_are_not_kept(program: Eager) -> None:
+    assert not list(repeated_work.find(program.view()))
+
+
+def test_a_policy_that_acts_gets_new_inputs() -> None:
+    assert not list(repeated_work.find(distillation().view(found_by="iteration")))
+
+
+def compiled(prepared_in: int = STEPS) -> Eager:
+    """A compiled function of two launches, entered in each step; 1 ms of it prepares a graph."""
+    program = Eager()
+    for number in range(STEPS):
+        entered = program.at
+        if number < prepared_in:
+            program.events.append(traces.host("cudagraphify.get_container", program.at, 1, "user_annotation"))
+            program.at += 1000
+        program.run("aten::addmm", kernel=GEMM)
+        program.run("aten::addmm", kernel=GEMM)
+        name = "Torch-Compiled Region: 0/1"
+        program.events.append(traces.host(name, entered - 0.5, program.at - entered, "user_annotation"))
+        program.step()
+    return program
+
+
+def test_graphs_that_are_prepared_in_each_step() -> None:
+    (finding,) = cudagraph_anew.find(compiled().view("module"))
+    assert finding.title == "CUDA graphs are prepared anew in 3 of 3 recorded steps"
+    assert finding.saving.us == pytest.approx(1000, rel=0.05)
+
+
+def test_a_graph_that_is_prepared_once() -> None:
+    assert not list(cudagraph_anew.find(compiled(prepared_in=1).view("module")))
+
+
+def test_graphs_that_a_program_captures_in_each_step() -> None:
+    program = Eager()
+    for _ in range(STEPS):
+        for name, length in (("cudaStreamBeginCapture", 2), ("cudaStreamEndCapture", 2)):
+            program.events.append(traces.host(name, program.at, length, "cuda_runtime"))
+            program.at += 500
+        program.run("aten::mm", kernel=GEMM)
+        program.step()
+    (finding,) = cudagraph_anew.find(program.view("module"))
+    assert finding.saving.us == pytest.approx(500, rel=0.05)
