@@ -9,9 +9,12 @@ _TIME_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 _SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
+LEAST_US = 5e-7  # less is none: half of the last digit of a nanosecond
+
+
 def time(us: float) -> str:
     """Microseconds in the unit that suits them: ``18.3 ms``."""
-    return _scaled(us, _TIME_UNITS) if us else "0 µs"
+    return _scaled(us, _TIME_UNITS) if abs(us) >= LEAST_US else "0 µs"
 
 
 def roughly(us: float) -> str:
@@ -29,10 +32,15 @@ def size(count: float) -> str:
     return _scaled(count, _SIZE_UNITS) if count else "0 B"
 
 
+FAR = 0.005  # of the upper end: in its unit the lower one has no digit left
+
+
 def span(low_us: float, high_us: float) -> str:
-    """A range of times in one unit, that of its upper end: ``1.2–18.3 ms``."""
+    """A range of times in the unit of its upper end: ``1.2–18.3 ms``; far apart, in two: ``1.9 ms–1.2 s``."""
     if not high_us:
         return time(0)
+    if 0 < low_us < FAR * high_us:
+        return f"{time(low_us)}–{time(high_us)}"
     high, unit = time(high_us).split()
     factor = next(factor for factor, name in _TIME_UNITS if name == unit)
     low = _digits(low_us / factor)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import traces
 from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.document import Report
@@ -160,3 +161,18 @@ def test_a_table_is_taken_along_as_it_is_sorted_and_filtered(page: Any, report: 
     found = [row for row in report.kernels if "nvjet" in row.name]
     assert [float(row["device time (µs)"]) for row in rows] == [row.device_time_us for row in found]
     assert [row["kernel"] for row in rows] == [row.short_name for row in found]
+
+
+def test_without_stacks_the_flame_graph_has_the_noted_modules_and_lines(opened: Open) -> None:
+    page = opened(html.render(build(traces.two_layers(), page=True), ["made"]))
+    bars = "section.flame a"
+    go(page, "flame")
+    assert page.locator(bars).all_inner_texts()[1:6] == [
+        "Layer 75.0 %", "Attention 75.0 %",
+        "a.py(1): Attention.forward 75.0 %", "gemm 75.0 %",
+        "no module 25.0 %",
+    ]  # fmt: skip
+    go(page, "flame&by=lines")
+    assert "a.py: step 25.0" in plain("\n".join(page.locator(bars).all_inner_texts()))
+    go(page, "kernels&by=line")
+    assert "a.py(2): step" in page.inner_text("main")

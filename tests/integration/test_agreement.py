@@ -15,6 +15,7 @@ from kinetoscope.document.collect.findings import listing
 from kinetoscope.document.collect.kernels import listing as by
 from kinetoscope.document.collect.replay import what_if_listing
 from kinetoscope.document.collect.report import build
+from kinetoscope.document.collect.timeline import timeline
 from kinetoscope.render.blocks import plain
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import findings, headline
@@ -151,3 +152,27 @@ def test_compiling_is_counted_the_same_by_gates_and_reports(path: Path) -> None:
     assert counted["graph_breaks"] == len(facts.graph_breaks)
     assert counted["recompilations"] == len(facts.recompilations)
     assert counted["compile_failures"] == len(facts.failures)
+
+
+def test_the_page_draws_the_work_that_its_tables_count(loaded: LoadedRun, report: Report) -> None:
+    drawn = timeline(loaded, ())
+    if drawn is None or drawn.left_out:
+        pytest.skip("the page does not draw all events")
+    work = sum(lane.count for lane in drawn.lanes if lane.kind == "stream")
+    assert work == sum(row.launches for row in report.kernels)
+    length = next(column.length for column in drawn.columns if column.name == "start")
+    assert length == sum(lane.count for lane in drawn.lanes)
+    assert {row.cause for row in report.idle} <= set(drawn.causes)
+
+
+def test_the_critical_path_is_the_step_in_the_report_and_the_verb(loaded: LoadedRun, report: Report) -> None:
+    found = what_if_listing(loaded, asked())
+    if report.replay is None or found is None:
+        pytest.skip("nothing was recorded that replays")
+    parts = report.replay.critical_path
+    assert sum(part.us for part in parts) == pytest.approx(report.replay.step_us)
+    assert [(part.text, part.lines) for part in found.replay.critical_path] == [
+        (part.text, part.lines) for part in parts
+    ]
+    for part in parts:
+        assert sum(line.us for line in part.lines or ()) <= part.us * (1 + 1e-6)

@@ -10,6 +10,7 @@ from statistics import mean, median
 import pytest
 
 from command import RECORDING, complaints, kinetoscope
+from kinetoscope import numbers
 
 WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -98,7 +99,7 @@ def test_the_table_ends_with_the_categories_percentages():
     shares = listed()["share_of_device_time"]
     summary = " ".join(done.stdout.split())
     for category, share in shares.items():
-        assert f"{category} {100 * share:.2f} %" in summary
+        assert f"{category} {numbers.percent(share)}" in summary
     assert done.stdout.startswith("Reduction device time by kernel")
 
 

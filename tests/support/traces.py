@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.analysis.events.torch_names import CLOCK
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace import schema
 from kinetoscope.trace.model import Source, Trace
 from kinetoscope.trace.read import read
@@ -74,3 +76,32 @@ def nothing() -> Trace:
     """What stands for the trace of an input that has none, such as a compile log."""
     tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
     return Trace(Source("nothing", 0, 0, 0), **tables)
+
+
+def noted(*lines: tuple[str, str], skew: float = 0.0) -> Trace:
+    """A step that calls each op (``Layer/Attention/aten::mm`` in modules) from the line with it; the
+    profiler's clock is ``skew`` µs ahead of Python's."""
+    events = [step(9, 99, 500)]
+    for place, (name, line) in enumerate(lines):
+        at = 100 + 20.0 * place
+        *modules, op = name.split("/")
+        events += [
+            event("python_function", f"nn.Module: {one}", at + 0.1 * (1 + depth), 19 - 0.2 * (1 + depth))
+            for depth, one in enumerate(modules)
+        ]
+        events += [event("python_function", line, at, 20), host(op, at + 5, 5)]
+    for at in (1.0, 3.0):
+        events.append(event("python_function", CLOCK, at, 1))
+        events.append(event("user_annotation", CLOCK, at + 0.3 + skew, 0.2))
+    return trace(*events)
+
+
+def two_layers() -> LoadedRun:
+    """A product of an attention in a layer, an addition of the step itself, and 60 µs between them."""
+    recorded = trace(
+        step(1, 0, 200),
+        host("aten::mm", 10, 10), call("cudaLaunchKernel", 12, 2, 1), kernel("gemm", 20, 30, 1),
+        host("aten::add", 80, 10), call("cudaLaunchKernel", 82, 2, 2), kernel("add", 90, 10, 2),
+    )  # fmt: skip
+    lines = noted(("Layer/Attention/aten::mm", "a.py(1): Attention.forward"), ("aten::add", "a.py(2): step"))
+    return LoadedRun((recorded,), lines={0: lines})

@@ -375,7 +375,7 @@ export interface Only {
 /** A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or ``kernel``, ``memcpy``, ``memset``, ``device annotation``. */
 export interface OpRow {
   name: string; kind: string; calls: number; host_self_us: number; host_total_us: number;
-  device_self_us: number; device_total_us: number;
+  device_self_us: number; device_total_us: number; line: string | null;
 }
 /** The step in words, and how much of the run such steps are. */
 export interface OwnStep {
@@ -413,7 +413,11 @@ export interface PartitionerSettings {
 /** How Inductor cut a graph for CUDA graphs: parts that can be captured, others, and why those cannot. */
 export interface Partitions { cudagraphable: number; others: number; reasons: string[]; }
 /** A part of the critical path: ``events`` are the first of the ``count`` that it is made of. */
-export interface PathRow { text: string; us: number; events: number[]; count: number; }
+export interface PathRow {
+  text: string; us: number; events: number[]; count: number; lines: PausedLine[] | null;
+}
+/** Time that passed in a line of the program (``train. */
+export interface PausedLine { line: string; us: number; }
 export interface PhaseKernel { name: string; device_time_us: number; launches: number; }
 /** Similar steps (``of`` is ``step``), or similar parts of requests (``request``). */
 export interface PhaseRow {

@@ -65,7 +65,7 @@ async function start(): Promise<void> {
     flame: {
       label: "Flame",
       draw: (route) => flame(app, route),
-      isThere: isWhole && (store?.work.length ?? 0) > 0,
+      isThere: isWhole && store !== null && (store.work.length > 0 || report.ops.length > 0),
     },
     code: { label: "Code", draw: (route) => codePage(app, route), isThere: isWhole },
     compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },

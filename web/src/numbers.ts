@@ -21,7 +21,8 @@ const RATES: [number, string][] = [
 ];
 const SPACE = "\u00a0"; // a number and its unit stay together
 
-export const time = (us: number): string => (us ? scaled(us, TIMES) : `0${SPACE}µs`);
+/** Less than half of the last digit of a nanosecond is none. */
+export const time = (us: number): string => (Math.abs(us) >= 5e-7 ? scaled(us, TIMES) : `0${SPACE}µs`);
 /** To the nanosecond, as `115,834.120 µs`: for what a timeline points at. */
 export const exact = (ns: number): string =>
   (ns / 1000).toLocaleString("en-US", { minimumFractionDigits: 3, maximumFractionDigits: 3 }) + `${SPACE}µs`;
@@ -31,9 +32,12 @@ export const seconds = (s: number): string => time(s * 1e6);
 export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
 export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;
 
-/** `1.20–18.3 ms`: both in the unit of the upper end. */
+const FAR = 0.005; // of the upper end: in its unit the lower one has no digit left
+
+/** `1.20–18.3 ms`: both in the unit of the upper end, unless they are too far apart for that. */
 export function span(low: number, high: number): string {
   if (!high) return time(0);
+  if (low > 0 && low < FAR * high) return `${time(low)}–${time(high)}`;
   const [upper, unit] = time(high).split(SPACE) as [string, string];
   const factor = TIMES.find(([, name]) => name === unit)![0];
   const lower = digits(low / factor);

@@ -41,7 +41,9 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "there is no compile log in it",
             where=" ".join(arguments.inputs),
-            hint="name the log and the trace, or record with `kinetoscope run`",
+            hint="nothing was compiled while it was recorded"
+            if run.manifest
+            else "name the log and the trace, or record with `kinetoscope run`",
         )
     # A log alone has an empty trace: nothing to join with.
     joined = join(run) if any(trace.source.events for trace in run.traces) else None

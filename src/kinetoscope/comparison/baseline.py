@@ -15,7 +15,7 @@ import polars as pl
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, account
-from kinetoscope.comparison.comparability import INDUCTORS, program
+from kinetoscope.comparison.comparability import INDUCTORS
 from kinetoscope.comparison.contributors import contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.gates import (
@@ -29,6 +29,7 @@ from kinetoscope.comparison.gates import (
     time_words,
 )
 from kinetoscope.comparison.places import line_of
+from kinetoscope.comparison.programs import program
 from kinetoscope.comparison.step_change import (
     A_RUN,
     crowded,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Literal
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.comparison.programs import arguments, other_programs, unknown_program
 from kinetoscope.recording.manifest import ClockSample, Environment
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
@@ -71,9 +70,10 @@ def surroundings(base: LoadedRun, new: LoadedRun) -> Surroundings:
         words = " and ".join(", ".join(names) or "no GPU" for names in devices)
         return Surroundings("none", (f"they ran on different devices: {words}", *_limits(base, new)))
     why = tuple(_limits(base, new))
-    programs = [program(run) for run in (base, new)]
-    if all(programs) and programs[0] != programs[1]:
-        return Surroundings("none", (f"they are different programs: {programs[0]} and {programs[1]}", *why))
+    if other := other_programs(base, new):
+        return Surroundings("none", (other, *why))
+    if unknown := unknown_program(base, new):
+        return Surroundings("limited", (*why, unknown))
     return Surroundings("limited" if why else "good", why)
 
 
@@ -111,7 +111,7 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
         _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
     )
     yield from _busy(base.manifest.environment, new.manifest.environment)
-    commands = [_arguments(manifest.command) for manifest in (base.manifest, new.manifest)]
+    commands = [arguments(manifest.command) for manifest in (base.manifest, new.manifest)]
     if None not in commands and commands[0] != commands[1]:
         yield f"they were run with other arguments: {' and '.join(map(repr, commands))}"
     variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
@@ -121,26 +121,6 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
             yield f"{name} is {_shown(values[0])} and {_shown(values[1])}"
     yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
     yield from _clocks(*([*_samples(run)] for run in (base, new)))
-
-
-def program(run: LoadedRun) -> str | None:
-    """The script or module that was run, without its folder; None where the recording does not say."""
-    return _program(run.manifest.command) or None if run.manifest else None
-
-
-def _program(command: Sequence[str]) -> str:
-    """The script or module of a command, without its folder: a base is often checked out elsewhere."""
-    words = [*command]
-    if "-m" in words[:-1]:
-        return f"-m {words[words.index('-m') + 1]}"
-    return next((PurePath(word).name for word in words if word.endswith(".py")), "")
-
-
-def _arguments(command: Sequence[str]) -> str | None:
-    """The arguments of a program; None where the program is not known."""
-    name = _program(command).removeprefix("-m ")
-    place = next((i for i, word in enumerate(command) if name and PurePath(word).name == name), None)
-    return None if place is None else shlex.join(command[place + 1 :])
 
 
 def _shown(value: str | None) -> str:

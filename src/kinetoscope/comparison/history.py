@@ -12,8 +12,8 @@ import msgspec
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.comparison.account import Account, account
-from kinetoscope.comparison.comparability import program
 from kinetoscope.comparison.counts import Counts, counts
+from kinetoscope.comparison.programs import in_series, program
 from kinetoscope.comparison.step_change import samples_us, step_change
 from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import LoadedRun
@@ -24,8 +24,9 @@ from kinetoscope.statistics.intervals import Ratio
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """One recording. Where the step changed, ``change`` is the share of the step before by which it did, with
     its 95 % interval; ``new_findings`` and ``counts_changed`` are against the recording before. ``lost`` has
-    sentences on missing parts: an incomplete recording is in no series. ``program`` is the script or module:
-    recordings are compared with those of the same one. ``commit`` was checked out when it was recorded.
+    sentences on missing parts: an incomplete recording is in no series. ``program`` is the script or module
+    (of traces that do not name it, and differ in their modules or in most of their ops, the first trace like
+    it): recordings are compared with those of the same one. ``commit`` was checked out when it was recorded.
     ``drift``, of the last one of a series that changes all along, is the share from one to the next."""
 
     name: str
@@ -67,7 +68,8 @@ def history(runs: Sequence[tuple[str, LoadedRun]], reported: Sequence[HistoryRow
     is compared with the one before as ``diff`` does. Runs of other programs, on other devices, or timed
     otherwise, are other series.
     """
-    pairs = [*((row, None) for row in reported), *((_row(name, run), account(run)) for name, run in runs)]
+    known = _named([(_row(name, run), run) for name, run in runs])
+    pairs = [*((row, None) for row in reported), *((row, account(run)) for row, run in known)]
     pairs.sort(key=lambda pair: (pair[0].created, pair[0].name))
     rows = [row for row, _ in pairs]
     changed: dict[int, Ratio] = {}
@@ -111,6 +113,20 @@ def _created(run: LoadedRun) -> str:
         return ""
     began = datetime.fromtimestamp((base + trace.host_events["start_ns"][0]) / 1e9, timezone.utc)
     return began.isoformat(timespec="seconds")
+
+
+def _named(known: Sequence[tuple[HistoryRow, LoadedRun]]) -> list[tuple[HistoryRow, LoadedRun]]:
+    """The rows, where traces of several programs do not name them, with a program each."""
+    known = sorted(known, key=lambda pair: (pair[0].created, pair[0].name))
+    unnamed = [pair for pair in known if pair[0].program is None and pair[1].traces]
+    series = in_series(run for _, run in unnamed)
+    if len(set(series)) < 2:
+        return [*known]
+    firsts = {place: f"as {unnamed[series.index(place)][0].name}" for place in series}
+    programs = {id(run): firsts[place] for (_, run), place in zip(unnamed, series, strict=True)}
+    return [
+        (msgspec.structs.replace(row, program=programs.get(id(run), row.program)), run) for row, run in known
+    ]
 
 
 def _series(rows: Sequence[HistoryRow]) -> list[list[int]]:

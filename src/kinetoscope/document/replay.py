@@ -5,13 +5,23 @@ from __future__ import annotations
 import msgspec
 
 
+class PausedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Time that passed in a line of the program (``train.py:12 step``)."""
+
+    line: str
+    us: float
+
+
 class PathRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the critical path: ``events`` are the first of the ``count`` that it is made of."""
+    """A part of the critical path: ``events`` are the first of the ``count`` that it is made of. Of the time
+    between ops, ``lines`` are those of the program in which most of it passed, none where they were not
+    noted; null for other parts."""
 
     text: str
     us: float
     events: list[int]
     count: int
+    lines: list[PausedLine] | None = None
 
 
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,12 +72,14 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         origin_ns: on the clock of the traces; ``start`` counts from there.
         columns: of all events ``start``, ``duration``, ``name`` (of ``names``), ``shapes`` and ``stack`` (of
-            ``texts``, 0 for none); of device work, in the order of its rows, ``launch`` and ``forward`` (the
-            rows of the call that launched it and of the forward op that it is the backward of, plus 1, 0 for
-            none), ``launched``, and what it belongs to (of ``texts``): ``op``, ``module``, ``annotation``,
-            ``step`` and ``graph``; of idle time ``idle_device`` (of ``idle_devices``), ``idle_start``,
-            ``idle_duration`` and ``idle_cause`` (of ``causes``). Texts that no event has are no column. Two
-            steps compared have ``aligned_start`` and ``aligned_duration``, once they are aligned.
+            ``texts``, 0 for none), and where lines were noted ``line`` (``train.py(12): step``), ``modules``
+            (all around it, ``GPT › Layer``) and ``before`` (the line in which time passed before it); of
+            device work, in the order of its rows, ``launch`` and ``forward`` (the rows of the call that
+            launched it and of the forward op that it is the backward of, plus 1, 0 for none), ``launched``,
+            and what it belongs to (of ``texts``): ``op``, ``module``, ``annotation``, ``step`` and ``graph``;
+            of idle time ``idle_device`` (of ``idle_devices``), ``idle_start``, ``idle_duration`` and
+            ``idle_cause`` (of ``causes``). Texts that no event has are no column. Two steps compared have
+            ``aligned_start`` and ``aligned_duration``, once they are aligned.
         left_out: what is not among the events, in a sentence; null where all are.
     """
 

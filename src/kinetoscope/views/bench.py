@@ -43,7 +43,8 @@ def kernels(shown: document.BenchListing) -> Iterable[Block]:
         if row.in_model is not None:
             category += f", {numbers.percent(row.in_model.share_of_device_time)} of GPU time"
         yield Line()
-        yield _whole(kernel(own.name, style="bold"), Text(category, palette.category(own.category)))
+        yield _whole(kernel(own.name, style="bold"))
+        yield line(Text(category, palette.category(own.category)))
         if own.error is not None:
             yield line(f"  {own.error[:LONGEST]}", style="red")
             continue
@@ -199,7 +200,8 @@ def _worth(shown: document.AutotuneListing) -> Iterable[Block]:
 def _configurations(row: document.AutotuneRow) -> Iterable[Block]:
     unusable = len(row.kernel.trials) - row.timed
     timed = f"  {numbers.count(row.timed, 'configuration')} timed cold, side by side; {unusable} unusable"
-    yield _whole(kernel(row.kernel.name, style="bold"), Text(timed, "dim"))
+    yield _whole(kernel(row.kernel.name, style="bold"))
+    yield line(timed, style="dim")
     yield table(
         row.fastest,
         field("configuration", "words", lambda tried: _configuration(tried.configuration)),

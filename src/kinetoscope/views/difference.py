@@ -320,7 +320,7 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
     if work := device_time(found):
         yield line(work)
     if step:
-        yield _cut(step.basis)
+        yield line(step.basis, style="dim")
     if advice := next_step(found):
         yield _cut(advice)
 
@@ -437,7 +437,7 @@ def _counts(found: Difference, most: int) -> Iterable[Block]:
     if not differing:
         if same:
             yield Line()
-            yield _cut(f"Every count is the same: {', '.join(same)}")
+            yield line(f"Every count is the same: {', '.join(same)}", style="dim")
         return
     yield Heading("Counted", "of the usual step; of compiling, in all")
     yield table(
@@ -469,7 +469,7 @@ def _findings(found: Difference, most: int) -> Iterable[Block]:
         rows,
         field("", "text", lambda row: row[0]),
         field("finding", "text", lambda row: Text(row[1].rule, "", "finding", row[1].rule)),
-        field("", "name", lambda row: row[1].title),
+        field("", "words", lambda row: row[1].title),
         field("line", "text", lambda row: names.from_here(row[1].source or ""), only="page"),
         most=most,
         noun="finding",

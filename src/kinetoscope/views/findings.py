@@ -98,6 +98,8 @@ def listing(found: FindingsListing) -> Iterable[Block]:
 def _after(after: SecondRecording) -> str:
     together = numbers.count(len(after.gone), "finding")
     promised = f"{together} gone, which promised {numbers.time(after.predicted_us)} per step"
+    if not after.gone:
+        promised = "No finding is gone"
     return f"{promised}; measured {numbers.time(after.saving_us)}, {after.verdict} ({after.basis})"
 
 

@@ -29,8 +29,20 @@ def listing(gates: Sequence[Judgement], update: str = "") -> Iterable[Block]:
 
 
 def gate_lines(gates: Iterable[Judgement], *, is_cut: bool = False) -> Iterable[Block]:
-    """A line a gate, and one below it for who failed it, which is cut on a first screen that is narrow."""
+    """A line a gate, and one below it for who failed it, which is cut on a first screen that is narrow. Gates
+    that cannot be judged for one reason share a line."""
+    gates = [*gates]
+    unknown: dict[str, list[Judgement]] = {}
     for gate in gates:
+        if gate.failed and not gate.known:
+            unknown.setdefault(gate.words, []).append(gate)
+    for words, those in unknown.items():
+        if len(those) > 1:
+            together = "; ".join(gate.gate for gate in those)
+            yield Labelled(((Text("FAILED", "bold red"), (Line((f"{words}: {together}",)),)),))
+    for gate in gates:
+        if gate.failed and not gate.known and len(unknown[gate.words]) > 1:
+            continue
         mark = Text("FAILED", "bold red") if gate.failed else Text("passed", "green")
         lines = [Line((f"{gate.gate}: {gate.words}",))]
         if gate.culprit:

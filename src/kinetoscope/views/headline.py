@@ -268,7 +268,8 @@ def _host_headline(report: Report) -> str:
     ranks = len({row.rank for row in report.sources})
     apart = (
         f" Its {ranks} ranks are not compared: who waits for whom is known of collectives that run on GPUs, "
-        "not of those on the host (gloo)."
+        "not of those on the host (gloo). To find a late one, report each rank's trace by itself: the "
+        "others spend more time in collectives."
     )
     return f"No device work was recorded. On the host, {recorded}{where}.{apart if ranks > 1 else ''}"
 

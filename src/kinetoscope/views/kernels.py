@@ -49,7 +49,7 @@ def document(shown: KernelListing) -> dict[str, object]:
 
 
 def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
-    """A table of at most ``limit`` rows (0: all), and the categories' shares at the end."""
+    """A table of at most ``limit`` rows (0: all); of kernels with the categories' shares at the end."""
     what = f"{names.plain(shown.category)} device time" if shown.category else "device time"
     time = sum(row.device_time_us for row in shown.rows)
     of_all = f", {numbers.percent(time / shown.device_time_us)} of all" if shown.category else ""
@@ -71,10 +71,10 @@ def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
     )
     if shown.by in NOTED and not shown.is_noted:
         yield line("No lines of the program were recorded: `kinetoscope run` notes them unless --no-lines.")
-    if shown.by == "category":
+    if shown.by != "kernel":
         return
     yield Line()
-    shares = (f"{names.plain(category)} {100 * share:.2f} %" for category, share in shown.shares.items())
+    shares = (f"{names.plain(category)} {numbers.percent(share)}" for category, share in shown.shares.items())
     yield line(" · ".join((f"of {numbers.time(shown.device_time_us)} device time", *shares)))
 
 

@@ -417,6 +417,7 @@ def _ops(report: Report, most: int) -> Iterable[Block]:
         field("self", "time", "host_self_us"),
         field("total", "time", "host_total_us"),
         field("calls", "count", "calls"),
+        field("mostly in", "words", "line") if any(row.line for row in rows) else None,
         field("device self", "time", "device_self_us", only="page") if has_device else None,
         field("device total", "time", "device_total_us", only="page") if has_device else None,
         most=most,

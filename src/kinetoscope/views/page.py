@@ -41,6 +41,7 @@ from kinetoscope.views import (
     ranks,
     sources,
     steps,
+    whatif,
     whole_run,
 )
 
@@ -264,6 +265,7 @@ def _critical_path(report: Report) -> Iterable[Block]:
         ),
         field("time", "time", "us"),
         field("times", "count", lambda part: part.count or None),
+        field("where", "words", whatif.where),
         most=PARTS,
         noun="smaller part",
     )

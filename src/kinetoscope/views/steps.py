@@ -15,9 +15,7 @@ from kinetoscope.document import (
     LaunchRow,
     PhaseRow,
     Report,
-    StepCandidateRow,
     StepDifference,
-    StepLevelRow,
     StepLevels,
     StepOutlierRow,
     StepRow,
@@ -26,7 +24,7 @@ from kinetoscope.document import (
 )
 from kinetoscope.document.page import DeviceClock
 from kinetoscope.render import names
-from kinetoscope.render.blocks import Block, Heading, Labelled, Line, Text, field, table
+from kinetoscope.render.blocks import Block, Commands, Heading, Labelled, Line, Text, field, line, table
 from kinetoscope.views import memory, serving
 from kinetoscope.views.graph_names import event
 
@@ -47,6 +45,10 @@ def all_steps(found: StepsListing, most: int) -> Iterable[Block]:
     yield from serving.section(found.serving, most)
     if found.step_levels is not None:
         yield from levels(found.step_levels, most)
+    elif found.serving is None and (own := found.as_it_runs) is not None:
+        time = numbers.time(own.step_us.median)
+        yield line(f"As it runs, a step takes {time} ({_measured(own)}){_rarely(own)}.")
+        yield line("What else could have been its step was not recorded.", style="dim")
 
 
 def levels(found: StepLevels, most: int) -> Iterable[Block]:
@@ -58,7 +60,6 @@ def levels(found: StepLevels, most: int) -> Iterable[Block]:
             field("", "words", "name"),
             field("per step", "number", lambda row: numbers.rate(row.calls)),
             field("one every", "time", "each_us"),
-            field("to make it the step", "words", _chosen),
         )
     yield Heading(
         "Seen while steps were looked for", "surest sign of a step first; median from one to the next"
@@ -69,14 +70,18 @@ def levels(found: StepLevels, most: int) -> Iterable[Block]:
         field("name", "name", "name"),
         field("seen", "count", "ticks"),
         field("every", "time", "each_us"),
-        field("to make it the step", "words", _chosen),
         most=most,
         noun="source",
     )
-
-
-def _chosen(row: StepLevelRow | StepCandidateRow) -> str:
-    return f"kinetoscope run --step {shlex.quote(row.option)} …" if row.option else ""
+    options = {row.option: row.name for row in (*found.levels[1:], *found.candidates[:most]) if row.option}
+    if options:
+        yield Heading("To make one of them the step")
+        yield Commands(
+            tuple(
+                (f"kinetoscope run --step {shlex.quote(option)} …", names.shorten(name, 60))
+                for option, name in options.items()
+            )
+        )
 
 
 def _made_of(report: Report) -> str:

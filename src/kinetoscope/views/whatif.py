@@ -58,6 +58,15 @@ def _path(path: list[PathRow], limit: int) -> Block:
         field("", "share", lambda part: part.us / whole if whole else 0.0),
         field("", "name", "text"),
         field("", "number", lambda part: f"{part.count:,}" if part.count else "", "dim"),
+        field("", "words", where),
         most=limit,
         noun="part",
     )
+
+
+def where(part: PathRow) -> str:
+    """In which lines of the program most of the time between ops passed, or what to record to see them."""
+    if part.lines is None:
+        return ""
+    most = ", ".join(f"{one.line} {numbers.time(one.us)}" for one in part.lines)
+    return most or "in Python: `kinetoscope run` would note the lines"

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import polars as pl
 import pytest
 
 import traces
+from kinetoscope.analysis.events.torch_names import CLOCK
 from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.analysis.origins.sums import kernels
+from kinetoscope.document.collect.kernels import ops as listed_ops
+from kinetoscope.document.collect.replay import replay
+from kinetoscope.export import speedscope
 from kinetoscope.findings import evidence
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
-
-CLOCK = "kinetoscope: clock"
+from traces import noted
 
 
 def ops(start: float, *names: str) -> list[dict[str, object]]:
     return [traces.host(name, start + 10 * place, 5) for place, name in enumerate(names)]
-
-
-def noted(*lines: tuple[str, str], skew: float = 0.0) -> Trace:
-    """A step that calls each op from the line with it; the profiler's clock is ``skew`` µs ahead."""
-    events = [traces.step(9, 99, 500)]
-    for place, (name, line) in enumerate(lines):
-        at = 100 + 20.0 * place
-        events.append(traces.event("python_function", line, at, 20))
-        events.append(traces.host(name, at + 5, 5))
-    for at in (1.0, 3.0):
-        events.append(traces.event("python_function", CLOCK, at, 1))
-        events.append(traces.event("user_annotation", CLOCK, at + 0.3 + skew, 0.2))
-    return traces.trace(*events)
 
 
 def run(recorded: Trace, lines: Trace) -> LoadedRun:
@@ -130,3 +121,38 @@ def test_of_a_pause_the_line_is_known_in_which_most_of_it_passed():
     before = op_lines(run(recorded, known))[0].rows["before"]
     host = recorded.host_events.select(pl.col("category").cast(pl.String))
     assert before.filter(host["category"] == "cpu_op").to_list() == [None, "a.py:2 load", None]
+
+
+def test_speedscope_has_the_device_time_by_modules_lines_and_ops():
+    document = json.loads(speedscope.render(traces.two_layers()))
+    names = [frame["name"] for frame in document["shared"]["frames"]]
+    profile = document["profiles"][-1]
+    stacks = [[names[frame] for frame in stack] for stack in profile["samples"]]
+    assert dict(zip(map(tuple, stacks), profile["weights"], strict=True)) == {
+        ("Layer", "Attention", "a.py:1 Attention.forward", "aten::mm", "gemm"): 30_000,
+        ("a.py:2 step", "aten::add", "add"): 10_000,
+    }
+    assert profile["endValue"] == sum(profile["weights"])
+
+
+def test_of_the_time_between_ops_the_lines_are_named_in_which_it_passed():
+    recorded = traces.trace(
+        traces.step(1, 0, 100),
+        *(traces.host(name, at, 10) for name, at in (("aten::mm", 10), ("aten::add", 70))),
+    )
+    lines = noted(("aten::mm", "a.py(1): f"), ("aten::add", "a.py(2): step"))
+    for known, named in (({0: lines}, ["a.py:2 step", "a.py:1 f"]), ({}, [])):
+        found = replay(LoadedRun((recorded,), lines=known))
+        between = next(part for part in found.critical_path if part.text == "host: between ops")
+        assert [one.line for one in between.lines] == named
+        assert sum(one.us for one in between.lines) <= between.us + 1e-6
+    assert all(part.lines is None for part in found.critical_path if part is not between)
+
+
+def test_an_op_is_listed_with_the_line_that_calls_it_most():
+    products = traces.host("aten::mm", 10, 5), traces.host("aten::mm", 20, 9)
+    recorded = traces.trace(traces.step(1, 0, 100), *products)
+    lines = noted(("aten::mm", "a.py(1): f"), ("aten::mm", "a.py(2): g"))
+    rows = {row.name: row.line for row in listed_ops(run(recorded, lines))}
+    assert rows["aten::mm"] == "a.py:2 g"
+    assert {row.line for row in listed_ops(LoadedRun((recorded,)))} == {None}

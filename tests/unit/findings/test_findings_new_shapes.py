@@ -12,7 +12,9 @@ from kinetoscope.sources.run import LoadedRun
 STEP_US = 10_000
 
 
-def view(slow: dict[int, float], op: str = "aten::cudnn_convolution", **arguments: object) -> RankView:
+def view(
+    slow: dict[int, float], op: str = "aten::cudnn_convolution", on_device: bool = True, **arguments: object
+) -> RankView:
     """Four steps of eight calls of an op, 20 µs each; the first of some steps takes longer."""
     events: list[traces.Event] = []
     for step in range(4):
@@ -22,11 +24,10 @@ def view(slow: dict[int, float], op: str = "aten::cudnn_convolution", **argument
             number = 100 * step + call + 1
             took = slow.get(step, 20.0) if call == 0 else 20.0
             dims = {"Input Dims": [[8, 80, 400 + step]]} | arguments
-            events += [
-                traces.host(op, at, took, **(dims if "Input Dims" in arguments else {})),
-                traces.call("cudaLaunchKernel", at + took - 8, 5, number),
-                traces.kernel("conv", at + took + 10, 10, number),
-            ]
+            events.append(traces.host(op, at, took, **(dims if "Input Dims" in arguments else {})))
+            if on_device:
+                events.append(traces.call("cudaLaunchKernel", at + took - 8, 5, number))
+                events.append(traces.kernel("conv", at + took + 10, 10, number))
             at += took + 15
     trace = traces.trace(*events)
     return RankView(LoadedRun((trace,)), trace)
@@ -51,3 +52,9 @@ def test_what_takes_longer_in_other_ops_is_no_plan() -> None:
 
 def test_shapes_that_were_met_before_are_not_new() -> None:
     assert not list(new_shapes.find(view({1: 2000, 2: 2000, 3: 2000}, **{"Input Dims": [[8, 80, 400]]})))
+
+
+def test_a_large_product_on_the_cpu_computes_and_plans_nothing() -> None:
+    large = dict.fromkeys(range(4), 5000.0)
+    assert list(new_shapes.find(view(large, op="aten::mm")))
+    assert not list(new_shapes.find(view(large, op="aten::mm", on_device=False)))

@@ -35,9 +35,11 @@ export function chain(store: Store, row: number): Chain {
 
 const within = (store: Store, row: number): number[] => (row === NONE ? [] : [...store.around(row), row]);
 
-/** The user's innermost line: a Python frame around it, or of a stack (innermost first) that an op has. */
+/** The user's innermost line: one that was noted, a Python frame around it, or of a stack (innermost first). */
 function line(store: Store, rows: number[]): string | null {
   for (const row of rows.toReversed()) {
+    const noted = store.text("line", row);
+    if (noted) return noted;
     const { name, kind } = store.nameOf(row);
     if (kind === "python_function" && isOwnFrame(name)) return name;
     const own = store

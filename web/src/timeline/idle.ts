@@ -85,6 +85,24 @@ function meanwhile(store: Store, lane: number, from: number, to: number): [row: 
   return [...own.values()].filter(([, time]) => time > 0).sort((a, b) => b[1] - a[1]);
 }
 
+/** The line in which a thread called nothing for longest, of the calls that it made in an interval. */
+function silentLine(store: Store, lane: number, from: number, to: number): string {
+  let line = "",
+    longest = 0;
+  if (lane < 0 || !store.has("before")) return line;
+  const { first, count } = store.lanes[lane]!;
+  for (
+    let row = lowerBound(store.start, from, (one) => one, first);
+    row < first + count && store.start[row]! < to;
+    row++
+  ) {
+    const silence = store.start[row]! - Math.max(from, row > first ? store.endOf(row - 1) : from);
+    const before = store.text("before", row);
+    if (before && silence > longest) [line, longest] = [before, silence];
+  }
+  return line;
+}
+
 export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number) => void): Child {
   const { device, start, end, cause } = store.idle[gap[0]]!;
   const [from, to] = [start[gap[1]]!, end[gap[1]]!];
@@ -108,6 +126,7 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
   const thread =
     launch === NONE ? store.lanes.findIndex(({ kind }) => kind === "thread") : store.laneOf(launch);
   const did = thread < 0 ? [] : meanwhile(store, thread, from, to);
+  const silent = silentLine(store, thread, from, to);
   const between = to - from - did.reduce((sum, [, time]) => sum + time, 0);
   return [
     h("h2", {}, `Idle ${us(to - from)}`),
@@ -140,7 +159,13 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
               shorten(app.event(store.nameOf(row).name), 60),
             ),
           ]),
-        [us(between), between > 0 && "in no recorded call: Python, or waiting"],
+        [
+          us(between),
+          between > 0 && [
+            "in no recorded call: Python, or waiting",
+            silent && [", most of it in ", lineDoor(silent)],
+          ],
+        ],
       ]),
     ],
   ];

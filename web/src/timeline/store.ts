@@ -6,6 +6,9 @@ export const NONE = 0xffffffff;
 
 export type Key = "op" | "module" | "annotation" | "step" | "graph";
 
+/** Texts of all events; the last three are of a step whose lines were noted. */
+export type Text = "shapes" | "stack" | "line" | "modules" | "before";
+
 /** Events of one lane that lie on one line, `number` from the top. `rows` are in the order of time. */
 export interface Line {
   lane: number;
@@ -93,10 +96,13 @@ export class Store {
     return low;
   }
 
-  text(column: "shapes" | "stack", row: number): string {
+  text(column: Text, row: number): string {
     const codes = this.columns.get(column);
     return codes ? this.timeline.texts[codes[row]!]! : "";
   }
+
+  /** Whether any event has such a text. */
+  has = (column: Text): boolean => this.columns.has(column);
 
   /** What a piece of device work belongs to; empty where that was not recorded. */
   belongs(work: number, to: Key): string {

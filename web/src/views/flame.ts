@@ -1,4 +1,5 @@
 // Device time by what launched it, one call inside the other, kernels innermost: by module, Python line or op.
+// Without a device the time of the ops themselves, by what called them.
 import type { App } from "../app.ts";
 import { type Child, h, link, soft, titled } from "../dom.ts";
 import { isOwnFrame, shorten } from "../names.ts";
@@ -30,24 +31,30 @@ const LEAST = 0.002, // of what is seen: narrower is not drawn
   WORDY = 0.07, // of it: as wide as a name and its share
   DEEPEST = 40;
 const ALL = "*"; // frames to choose from
+const ALL_WORK = "all device work",
+  ALL_OPS = "all ops"; // where no device worked
+const isOps = (root: Node): boolean => root.name === ALL_OPS;
+const timeOf = (root: Node): string => (isOps(root) ? "the ops' time" : "device time");
+const times = (node: Node, root: Node): string =>
+  numbers.count(node.launches, isOps(root) ? "call" : "launch");
 
 export function flame(app: App, { parameters }: Route): Child {
   const { store } = app;
   if (!store) return h("p", {}, "There are no events in this page.");
   const asked = parameters.get("by") as By | undefined;
-  const present = (Object.keys(KINDS) as By[]).filter((by) =>
-    store.names.some(({ name, kind }) => KINDS[by](name, kind)),
+  const present = (Object.keys(KINDS) as By[]).filter(
+    (by) => noted(store, by) || store.names.some(({ name, kind }) => KINDS[by](name, kind)),
   );
   const by = asked && present.includes(asked) ? asked : (present[0] ?? "ops");
   const isEach = parameters.get("layers") === "each",
     of = parameters.get("of");
   const address = (more: Record<string, string | null>): string =>
     format(["flame"], { by, layers: isEach ? "each" : null, ...more });
-  const { root, hasLayers } = tree(app, store, KINDS[by], isEach);
+  const { root, hasLayers } = tree(app, store, by, isEach);
   const chip = (label: string, href: string, isOn: boolean) =>
     h("a", { href, "aria-current": isOn ? "true" : null }, label);
   return [
-    h("h1", {}, "Device time by what launched it"),
+    h("h1", {}, store.work.length ? "Device time by what launched it" : "Time of ops by what called them"),
     h(
       "nav",
       { class: "chips", "aria-label": "by" },
@@ -60,6 +67,14 @@ export function flame(app: App, { parameters }: Route): Child {
       hasLayers && [" like layers ", chip("merged", format(["flame"], { by }), !isEach)],
       hasLayers && chip("each", format(["flame"], { by, layers: "each" }), isEach),
     ),
+    !present.includes("lines") &&
+      soft(
+        "No lines of the program were recorded: ",
+        h("code", {}, "kinetoscope run"),
+        " notes them in a step of their own, and with ",
+        h("code", {}, "--stacks"),
+        " library functions too.",
+      ),
     of === undefined
       ? graph(app, root, address, parameters)
       : of === ALL
@@ -68,13 +83,25 @@ export function flame(app: App, { parameters }: Route): Child {
   ];
 }
 
+/** The column that says it of each event where it was noted in a step of its own; null where none was. */
+function noted(store: Store, by: By): "line" | "modules" | null {
+  const column = by === "lines" ? "line" : by === "modules" ? "modules" : null;
+  return column && store.has(column) ? column : null;
+}
+
+/** `train.py(12): step` is called from its file's function: files, functions, lines. */
+function frames(store: Store, by: By, row: number): string[] {
+  const line = store.text("line", row),
+    [, file, , called] = /^(.*)\((\d+)\): (.*)$/.exec(line) ?? [];
+  if (by === "lines") return file ? [`${file}: ${called}`, line] : ["no line of the program"];
+  const modules = store.text("modules", row);
+  return [...(modules ? modules.split(" › ") : ["no module"]), ...(line ? [line] : [])];
+}
+
 /** The calls around each launch, from the outermost on; backward work stands under its forward op. */
-function tree(
-  app: App,
-  store: Store,
-  keep: (name: string, kind: string) => boolean,
-  isEach: boolean,
-): { root: Node; hasLayers: boolean } {
+function tree(app: App, store: Store, by: By, isEach: boolean): { root: Node; hasLayers: boolean } {
+  const keep = KINDS[by],
+    column = noted(store, by);
   const node = (name: string, category: string, parent: Node | null, row: number): Node => ({
     name,
     category,
@@ -84,7 +111,7 @@ function tree(
     parent,
     row,
   });
-  const root = node("all device work", "", null, NONE);
+  const root = node(store.work.length ? ALL_WORK : ALL_OPS, "", null, NONE);
   const layers = new Map<string, number>();
   const layer = (name: string): string | undefined => /^nn\.Module: (.*)_\d+$/.exec(name)?.[1];
   for (const { name } of store.names) layers.set(layer(name) ?? "", (layers.get(layer(name) ?? "") ?? 0) + 1);
@@ -96,8 +123,13 @@ function tree(
     if (!isEach && like !== undefined && layers.get(like)! > 1) return `${like}_*`;
     return app.event(name).replace(/#\d+$/, "#…").replace("nn.Module: ", "");
   });
-  const add = (at: Node, row: number, time: number, category = ""): Node => {
-    const name = labels[store.name[row]!]!;
+  const add = (
+    at: Node,
+    row: number,
+    time: number,
+    category = "",
+    name = labels[store.name[row]!] || store.nameOf(row).name,
+  ): Node => {
     let child = at.children.get(name);
     if (!child) at.children.set(name, (child = node(name, category, at, row)));
     if (store.duration[row]! > store.duration[child.row]!) child.row = row;
@@ -105,6 +137,19 @@ function tree(
     child.launches++;
     return child;
   };
+  if (!store.work.length) {
+    ops(store).forEach(([row, time]) => {
+      root.time += time;
+      root.launches++;
+      let at = root;
+      if (column) for (const name of frames(store, by, row)) at = add(at, row, time, "", name);
+      else
+        for (const host of store.around(row))
+          if (labels[store.name[host]!] && !isOpen(at, labels[store.name[host]!]!)) at = add(at, host, time);
+      add(at, row, time);
+    });
+    return { root, hasLayers: false };
+  }
   store.work.forEach((row, work) => {
     const launch = store.launch[work]!,
       forward = store.forward[work]!,
@@ -116,12 +161,36 @@ function tree(
     root.time += time;
     root.launches++;
     let at = root;
+    if (column) {
+      for (const name of frames(store, by, row)) at = add(at, row, time, "", name);
+      const op = store.belongs(work, "op");
+      if (by === "lines" && op) at = add(at, row, time, "", op);
+      add(at, row, time, store.nameOf(row).category);
+      return;
+    }
     for (const host of around)
       // A step around the forward is around the backward too.
       if (labels[store.name[host]!] && !isOpen(at, labels[store.name[host]!]!)) at = add(at, host, time);
     add(at, row, time, store.nameOf(row).category);
   });
   return { root, hasLayers: root.children.size > 0 && [...layers.values()].some((count) => count > 1) };
+}
+
+/** Ops, and the time of each in which no other op inside of it ran. */
+function ops(store: Store): [row: number, time: number][] {
+  const own = new Map<number, number>();
+  store.lanes.forEach(({ kind, first, count }) => {
+    for (let row = first; kind === "thread" && row < first + count; row++) {
+      if (store.nameOf(row).kind !== "cpu_op") continue;
+      own.set(row, store.duration[row]!);
+      for (let at = store.parent[row]!; at !== NONE; at = store.parent[at]!)
+        if (own.has(at)) {
+          own.set(at, own.get(at)! - store.duration[row]!);
+          break;
+        }
+    }
+  });
+  return [...own];
 }
 
 const isOpen = (node: Node, name: string): boolean =>
@@ -169,7 +238,7 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
       one.classList.toggle("faint", !one.dataset.name!.includes(wanted));
     const time = wanted ? matching(root, wanted) : 0;
     found.textContent = wanted
-      ? ` ${numbers.percent(time / (root.time || 1))} of device time, ${numbers.time(time / 1000)}, is in frames called so`
+      ? ` ${numbers.percent(time / (root.time || 1))} of ${timeOf(root)}, ${numbers.time(time / 1000)}, is in frames called so`
       : "";
   };
   light();
@@ -185,9 +254,9 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
 
 /** What is known of a frame, and where it leads. */
 function about(app: App, node: Node, root: Node, address: Address): Child {
-  const share = `${numbers.time(node.time / 1000)} of device time, ${numbers.percent(node.time / (root.time || 1))}`;
+  const share = `${numbers.time(node.time / 1000)} of ${timeOf(root)}, ${numbers.percent(node.time / (root.time || 1))}`;
   return [
-    `${shorten(node.name, 120)}: ${share}, ${numbers.count(node.launches, "launch")}`,
+    `${shorten(node.name, 120)}: ${share}, ${times(node, root)}`,
     node.row !== NONE && [
       " · ",
       link(app.rowHref(node.row), "its longest call in the timeline"),
@@ -214,7 +283,7 @@ function bar(app: App, node: Node, root: Node, href: string, isWide: boolean): H
       style: node.category
         ? { background: `color-mix(in srgb, ${app.palette.category(node.category)} 55%, #fff)` }
         : {},
-      title: `${node.name}: ${numbers.time(node.time / 1000)}, ${share}, ${numbers.count(node.launches, "launch")}`,
+      title: `${node.name}: ${numbers.time(node.time / 1000)}, ${share}, ${times(node, root)}`,
       onClick: (event: MouseEvent) => {
         if (!event.shiftKey || !timeline) return;
         event.preventDefault();
@@ -275,8 +344,8 @@ function list(app: App, root: Node, address: Address): Child {
         frame.time += child.time;
         frame.launches += child.launches;
       }
-      for (const one of child.children.values()) if (one.category) frame.own += one.time;
-      if (child.category) frame.own += child.time;
+      frame.own += child.time;
+      for (const one of child.children.values()) if (!one.category) frame.own -= one.time;
       walk(child, isOutermost ? new Set([...open, child.name]) : open);
     }
   };
@@ -284,7 +353,7 @@ function list(app: App, root: Node, address: Address): Child {
   const rows = [...frames.values()].sort((a, b) => b.time - a.time);
   return titled(
     "Frames",
-    "own: of the kernels that it launches itself; choose one to see its callers and callees",
+    `own: of the ${isOps(root) ? "ops" : "kernels"} that it ${isOps(root) ? "calls" : "launches"} itself; choose one to see its callers and callees`,
     table(
       rows,
       [
@@ -298,9 +367,9 @@ function list(app: App, root: Node, address: Address): Child {
           ({ time }) => time / (root.time || 1),
           ({ node }) => (node.category ? app.palette.category(node.category) : "var(--accent)"),
         ),
-        figure("device time", ({ time }) => time / 1000, numbers.time),
+        figure(isOps(root) ? "time" : "device time", ({ time }) => time / 1000, numbers.time),
         figure("own", ({ own }) => own / 1000, numbers.time),
-        figure("launches", ({ launches }) => launches, numbers.count),
+        figure(isOps(root) ? "calls" : "launches", ({ launches }) => launches, numbers.count),
       ],
       { id: "frames", label: "frames", filter: ({ node }) => node.name },
     ),

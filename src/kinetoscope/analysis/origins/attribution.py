@@ -128,12 +128,45 @@ def belonging(run: LoadedRun) -> pl.DataFrame:
 
 
 def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
-    """``line`` and ``module`` (Categorical) of each row of ``device_events``: of backward work, those of its
-    forward op; null where they are not known."""
+    """``line``, ``module`` and ``modules`` (Categorical) of each row of ``device_events``: of backward work,
+    those of its forward op; null where they are not known."""
+    return _first_known(lines, attribution(trace)["forward_op"], caller(trace.device_events))
+
+
+def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
+    """The same of each row of ``host_events``."""
+    host = trace.host_events
+    return _first_known(lines, origins(host, host["id"])["forward_op"], host["id"])
+
+
+def calling_lines(run: LoadedRun) -> dict[str, str]:
+    """By the name of an op the line in whose calls most of its time passed, where lines were noted: of
+    backward work that of its forward op."""
+    known = [
+        lines_of_ops(trace, lines)
+        .select(pl.col("line").cast(pl.String))
+        .with_columns(trace.host_events["name", "duration_ns"])
+        for trace in run.traces
+        if (lines := op_lines(run).get(trace.rank)) is not None
+    ]
+    if not known:
+        return {}
+    time = (
+        pl.concat(known)
+        .drop_nulls("line")
+        .group_by(pl.col("name").cast(pl.String), "line")
+        .agg(pl.sum("duration_ns"))
+    )
+    most = time.sort("duration_ns", "line", descending=[True, False]).unique(
+        "name", keep="first", maintain_order=True
+    )
+    return dict(most.select("name", "line").iter_rows())
+
+
+def _first_known(lines: OpLines | None, *rows: pl.Series) -> pl.DataFrame:
     if lines is None:
-        nothing = pl.repeat(None, len(trace.device_events), dtype=pl.Categorical, eager=True)
-        return pl.DataFrame({"line": nothing, "module": nothing})
-    rows = attribution(trace)["forward_op"], caller(trace.device_events)
+        nothing = pl.repeat(None, len(rows[0]), dtype=pl.Categorical, eager=True)
+        return pl.DataFrame({"line": nothing, "module": nothing, "modules": nothing})
     return pl.select(
         pl.coalesce(lines.texts[column].gather(row) for row in rows).cast(pl.Categorical).alias(column)
         for column in lines.texts.columns

@@ -15,7 +15,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import CLOCK, MODULE
+from kinetoscope.analysis.events.torch_names import CLOCK, LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.match import SIMILAR, aligned
 from kinetoscope.sources.run import LoadedRun
@@ -25,6 +25,7 @@ from kinetoscope.trace.model import Trace
 EXACT_NS = 500
 SILENT_NS = 50_000  # without an op for so long, it is noted in which line the time passed
 AGREE = 0.9  # of the events that both clocks timed
+WITHIN = " › "  # a module of another
 FRAME = r"^(.*)\((\d+)\): (.*)$"  # train.py(12): step
 
 
@@ -34,9 +35,10 @@ class OpLines:
 
     Attributes:
         rows: one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and
-            ``module`` (the class), of the innermost op around it; ``before``, the line in which most of the
-            time passed since the thread's last op (``train.py:10 step``), where that is 50 µs or more; null
-            where they are not known.
+            ``module`` (the class), of the innermost op around it; ``modules``, the classes of all modules
+            around it (``GPT › Layer › Attention``); ``before``, the line in which most of the time passed
+            since the thread's last op (``train.py:10 step``), where that is 50 µs or more; null where they
+            are not known.
         verified: the share of the recorded steps' ops that stand at their place in the step with lines.
     """
 
@@ -49,8 +51,11 @@ class OpLines:
 
     @property
     def texts(self) -> pl.DataFrame:
-        """``line`` (with its function: ``train.py:12 step``) and ``module`` of each of ``host_events``."""
-        return self.rows.select(pl.concat_str("line", "function", separator=" ").alias("line"), "module")
+        """``line`` (with its function: ``train.py:12 step``), ``module`` and ``modules`` of each of
+        ``host_events``."""
+        return self.rows.select(
+            pl.concat_str("line", "function", separator=" ").alias("line"), "module", "modules"
+        )
 
 
 @remembered
@@ -61,6 +66,17 @@ def op_lines(run: LoadedRun) -> Mapping[int, OpLines]:
         for trace in run.traces
         if (noted := run.lines.get(trace.rank)) is not None and (found := _laid_over(trace, noted))
     }
+
+
+def lines_by_stack(trace: Trace) -> pl.Series:
+    """The innermost line of the program around each row of ``host_events`` (``train.py:12 step``), where
+    Python's functions were recorded with the ops; null elsewhere."""
+    host = trace.host_events
+    own = matching(host, "category", "^python_function$") & matching(host, "name", FRAME)
+    own &= ~matching(host, "name", LIBRARY_FRAME)
+    frame = host["name"].cast(pl.String).gather(nearest(host, own)).str.extract_groups(FRAME).struct
+    file = frame.field("1").str.split("/").list.last()
+    return pl.select(pl.format("{}:{} {}", file, frame.field("2"), frame.field("3"))).to_series()
 
 
 def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
@@ -82,6 +98,7 @@ def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
             "line": pl.select(pl.concat_str(frame.field("1"), frame.field("2"), separator=":")).to_series(),
             "function": frame.field("3"),
             "module": name.gather(rows["module_row"]).str.strip_prefix(MODULE),
+            "modules": _nested(host, is_module).gather(rows["module_row"]),
         }
     ).with_row_index("noted")
     called = called.join(_before(around, host, lines), on="noted", how="left", maintain_order="left")
@@ -98,6 +115,22 @@ def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
     found = began.join_asof(lines, on="start_ns", by="lane", check_sortedness=False)
     is_open = pl.col("ends") > pl.col("start_ns")
     return found.select("id", pl.when(is_open).then("line_row").alias("line_row")).sort("id")["line_row"]
+
+
+def _nested(host: pl.DataFrame, is_module: pl.Series) -> pl.Series:
+    """The classes of all modules around each module's call and its own, the outermost first; null for other
+    events."""
+    around = nearest(host, is_module).gather(host["parent"])
+    own = host["name"].cast(pl.String).str.strip_prefix(MODULE)
+    modules = pl.DataFrame({"path": own, "around": around}).select(
+        pl.when(is_module).then(column).alias(column) for column in ("path", "around")
+    )
+    path, around = modules["path"], modules["around"]
+    while around.count():
+        outer = own.gather(around)
+        path = pl.select(pl.coalesce(pl.concat_str(outer, path, separator=WITHIN), path)).to_series()
+        around = modules["around"].gather(around)
+    return path
 
 
 def _before(ops: pl.DataFrame, host: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:

@@ -192,7 +192,8 @@ LATE_BATCHES = "waiting for the data loader's workers"
 @dataclass(frozen=True)
 class PathPart:
     """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
-    of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of."""
+    of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of. Of the time
+    between ops, ``nexts`` are the rows of the ops that followed, with the µs before each."""
 
     text: str
     us: float
@@ -200,6 +201,7 @@ class PathPart:
     table: str
     ids: tuple[int, ...]
     count: int
+    nexts: tuple[tuple[int, float], ...] = ()
 
 
 def path_parts(
@@ -219,8 +221,21 @@ def path_parts(
     before = [(OTHER, p.ns, "host_events", None) for p in pieces if p.sort == STARTING]
     own = pl.lit(rank, pl.Int32).alias("rank")
     parts.append(pl.DataFrame(before, schema=PARTS, orient="row").with_columns(own))
+    pieces_of = pl.concat(parts)
+    is_between = pl.col("text").cast(pl.String) == BETWEEN
+    nexts = (
+        pieces_of.filter(is_between)
+        .drop_nulls("id")
+        .group_by("rank", "id")
+        .agg(us=pl.col("ns").sum() * scale)
+        .sort("us", "id", descending=[True, False])
+    )
+    after = {
+        owner: tuple(rows.select("id", "us").iter_rows())
+        for (owner,), rows in nexts.group_by("rank", maintain_order=True)
+    }
     merged = (
-        pl.concat(parts)
+        pieces_of.with_columns(id=pl.when(~is_between).then("id"))
         .group_by("text", "rank", "table")
         .agg(pl.col("ns").sum(), pl.col("id").drop_nulls().unique().sort())
         .filter(pl.col("ns") > 0)
@@ -228,7 +243,9 @@ def path_parts(
     )
     shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
     return [
-        PathPart(text, ns * scale, owner, table, tuple(ids), count)
+        PathPart(
+            text, ns * scale, owner, table, tuple(ids), count, after.get(owner, ()) if text == BETWEEN else ()
+        )
         for text, owner, table, ns, ids, count in shown.iter_rows()
     ]
 
@@ -319,11 +336,28 @@ def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
         pl.lit("host_events").alias("table"),
         "id",
     ).explode("id")
-    left = hosts.select(pl.col("ns").sum() - pl.lit(inside["took"]).sum()).to_series().clip(lower_bound=0)
-    between = pl.DataFrame({"ns": left}).select(
-        pl.lit(BETWEEN).alias("text"), "ns", table=pl.lit("host_events"), id=pl.lit(None)
+    left = float(hosts["ns"].sum()) - float(inside["took"].sum())
+    before = _pauses(inside, pieces, ops)
+    rest = pl.DataFrame(
+        {"ns": [max(0.0, left - float(before["ns"].sum()))], "id": [None]}, schema=before.schema
+    )
+    between = pl.concat([before, rest]).with_columns(
+        pl.lit(BETWEEN).alias("text"), table=pl.lit("host_events")
     )
     return pl.concat([table.select(CAST) for table in (named, between)])
+
+
+def _pauses(inside: pl.DataFrame, pieces: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """The time (``ns``, by now) before each op (``id``) in which its thread was in no other."""
+    ended = pl.min_horizontal("closed", "until")
+    since = ended.shift(1).over("piece").fill_null(pl.col("start_ns"))
+    before = pl.max_horizontal("opened", "start_ns") - since
+    share = pl.col("ns") / (pl.col("until") - pl.col("start_ns")).clip(lower_bound=1)
+    last = inside.group_by("piece").agg(ended=ended.last())
+    rest = pieces.join(last, on="piece", how="left", maintain_order="left").filter(pl.col("after") < len(ops))
+    after = rest.select((pl.col("until") - pl.coalesce("ended", "start_ns")) * share)
+    after = after.to_series().alias("ns").to_frame().with_columns(ops["id"].gather(rest["after"]))
+    return pl.concat([inside.select(ns=before * share, id="id"), after]).filter(pl.col("ns") > 0)
 
 
 @remembered

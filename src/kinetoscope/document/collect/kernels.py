@@ -12,7 +12,7 @@ from kinetoscope.analysis.events import ops as analysis
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import work_of_all
 from kinetoscope.analysis.origins import sums
-from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, calling_lines
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document.collect.rows import rows, rows_by, rows_within
@@ -63,8 +63,9 @@ def categories(run: LoadedRun) -> list[document.CategoryRow]:
 
 
 def ops(run: LoadedRun) -> list[document.OpRow]:
-    """torch's own op table."""
-    return rows(analysis.ops(run), document.OpRow)
+    """torch's own op table, with the line that each op is called from most."""
+    table, lines = analysis.ops(run), calling_lines(run)
+    return rows(table, document.OpRow, line=[lines.get(name) for name in table["name"]])
 
 
 def graphs(run: LoadedRun) -> list[document.GraphRow]:

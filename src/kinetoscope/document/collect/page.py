@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.analysis.idle.causes import CAUSES
+from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.bench.request import BenchResult
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
@@ -59,7 +60,7 @@ def _unrecorded(run: LoadedRun, report: Report) -> list[str]:
     has_stacks = any(
         table["call_stack"].count() or (table["category"] == "python_function").any() for table in events
     )
-    has_lines = has_stacks or any(row.source for row in report.kernels)
+    has_lines = has_stacks or bool(op_lines(run)) or any(row.source for row in report.kernels)
     has_shapes = any(table["input_dims"].count() for table in events)
     has_memory = bool(report.memory or report.memory_peaks)
     known = {"stacks": has_lines, "shapes": has_shapes, "memory": has_memory}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import polars as pl
+
 from kinetoscope import document
+from kinetoscope.analysis.origins.lines import lines_by_stack, op_lines
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.path import PathPart
 from kinetoscope.analysis.replay.replay import StepReplay, alone, job
 from kinetoscope.sources.run import LoadedRun
+
+LINES = 3  # of the time between ops
 
 
 def replay(run: LoadedRun, joint_saving_us: float | None = None) -> document.ReplayRow | None:
@@ -83,6 +89,24 @@ def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[d
             us=part.us,
             events=[events[part.rank, part.table][row] for row in part.ids],
             count=part.count,
+            lines=_lines(run, part),
         )
         for part in path
     ]
+
+
+def _lines(run: LoadedRun, part: PathPart) -> list[document.PausedLine] | None:
+    """The lines in which a thread was between its ops: where most of a long pause passed, else the line that
+    called the next op."""
+    if not part.nexts:
+        return None
+    if (known := op_lines(run).get(part.rank)) is not None:
+        lines = pl.select(pl.coalesce(known.rows["before"], known.texts["line"])).to_series()
+    else:
+        lines = lines_by_stack(next(trace for trace in run.traces if trace.rank == part.rank))
+    spent = defaultdict[str, float](float)
+    for row, us in part.nexts:
+        if (line := lines[row]) is not None:
+            spent[line] += us
+    most = sorted(spent.items(), key=lambda one: -one[1])[:LINES]
+    return [document.PausedLine(line=line, us=us) for line, us in most]

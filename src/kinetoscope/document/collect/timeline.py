@@ -13,7 +13,8 @@ from kinetoscope import numbers
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
-from kinetoscope.analysis.origins.attribution import attribution, belonging
+from kinetoscope.analysis.origins.attribution import attribution, belonging, lines_of_ops, lines_of_work
+from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.timeline import Lane, Launched, MarkedEvent, Name, PackedColumn, Timeline
 from kinetoscope.sources.run import LoadedRun
@@ -25,7 +26,9 @@ LAUNCHED = [
     "grid", "block", "registers", "shared_memory_bytes", "warps_per_sm", "occupancy_percent", "bytes",
     "collective",
 ]  # fmt: skip
-TEXTS = {"shapes": "input_dims", "stack": "call_stack"}
+TEXTS = {
+    "shapes": "input_dims", "stack": "call_stack", "line": "line", "modules": "modules", "before": "before",
+}  # fmt: skip
 KEYS = {
     "op": "op_name",
     "module": "module",
@@ -162,17 +165,31 @@ def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     """
     trace = run.traces[number]
     place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns", "name"]
-    host = trace.host_events.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
+    lines = op_lines(run).get(trace.rank)
+    silent = pl.lit(None, pl.String) if lines is None else lines.rows["before"]
+    host = trace.host_events.with_columns(
+        _frames(lines_of_ops(trace, lines).select("line", "modules", before=silent))
+    )
+    host = host.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
+    noted = _frames(lines_of_work(trace, lines).select("line", "modules"))
     device = _work(run, trace.rank).with_columns(
+        *noted,
         attribution(trace)["forward_op"].alias("forward"),
         pl.coalesce("launch", "op").alias("launch"),
         pl.col("kind").cast(pl.String).cast(pl.Categorical),
     )
     device = device.select(
-        *place, _kind(STREAM), "kind", "category", "launch", "forward", "device", *LAUNCHED, **KEYS
-    )
+        *place, _kind(STREAM), "kind", "category", "launch", "forward", "device", *LAUNCHED,
+        *noted.columns, **KEYS,
+    )  # fmt: skip
     drawn = trace.device_annotations.select(*place, _kind(ANNOTATION), "device", kind="category")
     return pl.concat([device, drawn, host], how="diagonal")
+
+
+def _frames(noted: pl.DataFrame) -> pl.DataFrame:
+    """Lines written as torch writes Python's functions, ``train.py(12): step``, as categories."""
+    as_frame = pl.col(pl.String, pl.Categorical).cast(pl.String).str.replace(r"^(.*):(\d+) ", "$1($2): ")
+    return noted.with_columns(as_frame.cast(pl.Categorical))
 
 
 def _kind(kind: str) -> pl.Expr:

@@ -13,8 +13,9 @@ How it decides
     Calls that wait eight times and more for the device try algorithms: what they launch before their last
     wait goes, and their own time but for what they launch then. Of one op, other calls whose own time on
     the host, without what they call in the runtime, is at least ten times the op's median and 500 µs;
-    where shapes were recorded, only such as occurred for the first time. What they take beyond the median
-    goes. Either in two or more of the recorded steps and in half of them.
+    where shapes were recorded, only such as occurred for the first time, and only such as launch work: the
+    others compute on the CPU. What they take beyond the median goes. Either in two or more of the recorded
+    steps and in half of them.
     Work that is paid once is ``cold-start-step``'s.
 
 What to do
@@ -53,6 +54,7 @@ def find(view: RankView) -> Findings:
     first = pl.col("input_dims").is_null() | pl.struct("name", "input_dims").is_first_distinct()
     slow = calls.with_columns(usual_ns=usual).filter(
         first,
+        pl.col("id").is_in(view.work["op"].implode()),
         pl.col("self_ns") >= pl.max_horizontal(FACTOR * pl.col("usual_ns"), LONG_NS),
         ~pl.col("id").is_in(tried["id"].implode()),
     )
