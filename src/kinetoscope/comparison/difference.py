@@ -24,7 +24,7 @@ from kinetoscope.comparison.changes import (
     ranked,
     summed,
 )  # fmt: skip
-from kinetoscope.comparison.comparability import Surroundings, incomplete, program, surroundings
+from kinetoscope.comparison.comparability import Surroundings, incomplete, surroundings
 from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
 from kinetoscope.comparison.contributors import contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
@@ -189,10 +189,9 @@ def _around(
     known = surroundings(*runs)
     if lost:
         return Surroundings("none", (*lost, *known.why))
-    others = filter(None, (_other_shapes(*chosen), _other_ops(*chosen))) if chosen is not None else ()
-    if work := tuple(others):
+    if chosen is not None and (other := _other_shapes(*chosen)) is not None:
         limited = "limited" if known.comparability == "good" else known.comparability
-        known = Surroundings(limited, (*work, *known.why))
+        known = Surroundings(limited, (other, *known.why))
     if chosen is None or chosen[0].unit == chosen[1].unit:
         return known
     which = "base" if chosen[1].unit == "step" else "new one"
@@ -209,15 +208,6 @@ def _other_shapes(base: Account, new: Account) -> str | None:
         return None
     op = max(other, key=lambda op: len(max(before[op])))
     return f"the tensors have other shapes, as of {op}: {max(before[op])} and {max(now[op])}"
-
-
-def _other_ops(base: Account, new: Account) -> str | None:
-    """A sentence where most ops are called by one side alone, and nothing says that both ran one program."""
-    before, now = (set(one.launches["op_name"].unique()) for one in (base, new))
-    alone, every = len(before ^ now), len(before | now)
-    if all(program(one.run) for one in (base, new)) or alone <= every / 2:
-        return None
-    return f"they may be different programs: {alone} of {every} ops launch work in only one of them"
 
 
 def _shapes(one: Account) -> dict[str, set[str]]:

@@ -321,13 +321,6 @@ def test_other_shapes_are_said_first(tmp_path: Path) -> None:
     assert difference([of(256)], [of(256, ", ")]).surroundings.comparability == "good", "they are written so"
 
 
-def test_traces_that_call_other_ops_may_be_of_other_programs() -> None:
-    base, new = run(("aten::mm", "a", 10, 30)), run(("aten::sin", "b", 10, 30))
-    assert "may be different programs: 2 of 2 ops" in difference([base], [new]).surroundings.why[0]
-    named = [replace(one, manifest=Manifest(command=("python", "train.py"))) for one in (base, new)]
-    assert not difference(named[:1], named[1:]).surroundings.why
-
-
 def test_what_other_work_no_longer_hides_is_said_so() -> None:
     """A kernel on another stream has no time of its own until the one above it ends sooner."""
     hidden = compared(
