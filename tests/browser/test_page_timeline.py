@@ -175,12 +175,12 @@ def test_tracks_grow_and_shrink(page: Any) -> None:
         return page.evaluate("kinetoscope.timeline.tracks.find(t => t.kind === 'line').height")
 
     go(page, "timeline&t=10000-20000")
-    usual = height()
+    usual, end = height(), page.evaluate("kinetoscope.timeline.view.to")
     page.focus(".canvas canvas")
     page.keyboard.press("Shift+W")
     page.keyboard.press("Shift+W")
     assert height() == 2 * usual
-    assert page.evaluate("kinetoscope.timeline.view.to") == 20_000_000  # time stays as it was
+    assert page.evaluate("kinetoscope.timeline.view.to") == end
     page.wait_for_timeout(250)  # the address follows a little later
     assert "tall=2" in page.evaluate("location.hash")
     for _ in range(9):

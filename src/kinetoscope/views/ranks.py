@@ -202,7 +202,7 @@ def _ideal(ranks: Ranks) -> str:
     if abs(found.error) > ROUGH:
         return (
             f"What the run would take without stragglers is not known well: replayed as it was recorded, "
-            f"it takes {found.error:+.1%} of its time."
+            f"its time is off by {found.error:+.1%}."
         )
     share = 1 - 1 / found.slowdown
     # Those that are named are most of it, and what they cost stands above.
