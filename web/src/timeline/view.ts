@@ -224,7 +224,7 @@ export class TimelineView {
     }
     this.filterBox.value = this.shown.filter = parameters.get("only") ?? "";
     this.marked.gap = this.gapOf(parameters);
-    this.stretch(Number(parameters.get("tall") ?? 1));
+    this.setHeight(Number(parameters.get("tall") ?? 1));
     const seen = interval("t");
     if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
     else if (this.marked.selected !== NONE) this.fit();
@@ -314,7 +314,7 @@ export class TimelineView {
   }
 
   /** Tracks so many times as tall as usual; what is in the middle stays there. */
-  private stretch(tall: number): void {
+  private setHeight(tall: number): void {
     const { view, shown } = this;
     const middle = (view.height - RULER) / 2;
     const at = (view.scroll + middle) / Math.max(this.height, 1);
@@ -324,7 +324,7 @@ export class TimelineView {
   }
 
   private taller(factor: number): void {
-    this.stretch(this.shown.tall * factor);
+    this.setHeight(this.shown.tall * factor);
     this.moved();
   }
 
