@@ -33,12 +33,12 @@ def run(chance: random.Random, vary: float) -> list[float]:
 @pytest.mark.parametrize("vary", [A_RUN, A_RUN_OF_THE_HOST])
 def test_one_run_a_side_is_wrong_one_time_in_twenty(vary: float) -> None:
     verdicts = []
-    for seed in range(80):
+    for seed in range(200):
         chance = random.Random(seed)
         ratio, _ = of_one_run_each(run(chance, vary), run(chance, vary), vary)
         verdicts.append(stands(ratio, SAME + OF_TWO_RUNS * vary))
     wrong = sum(verdict in ("faster", "slower") for verdict in verdicts)
-    assert wrong <= 4
+    assert wrong <= 10
 
 
 def test_the_host_s_part_of_a_step_varies_more_than_the_device_s() -> None:
