@@ -207,7 +207,7 @@ def _program(report: Report) -> str:
 
 
 def _first(report: Report) -> Iterable[Block]:
-    """The change that is worth most, and what it buys, or that nothing stands out; then where the time goes."""
+    """The change that is worth most and what it buys, or that nothing stands out; then where time goes."""
     best = next(iter(findings.worth_doing(report)), None)
     said = numbers.together(headline.headline(report))
     if best is None and not (report.devices or report.ops):
@@ -327,8 +327,8 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
 
 
 def event_place(report: Report, event: int) -> str | None:
-    """The end of the page's address that shows an event, by its position in the file; None of one that neither
-    evidence nor the critical path names."""
+    """The end of the page's address that shows an event, by its position in the file; None of one that
+    neither evidence nor the critical path names."""
     drawn = report.page.timeline if report.page else None
     marks = drawn.marks if drawn else ()
     return next((f"#timeline&k={mark.row}" for mark in marks if mark.event == event), None)
