@@ -11,6 +11,7 @@ import pytest
 from browsing import Open, go, ready
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
+from kinetoscope.document import Report
 from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import page as html
@@ -24,8 +25,13 @@ def run() -> LoadedRun:
 
 
 @pytest.fixture(scope="module")
-def page(run: LoadedRun, opened: Open) -> Any:
-    return opened(html.render(build(run, page=True), [RECORDING.name]))
+def report(run: LoadedRun) -> Report:
+    return build(run, page=True)
+
+
+@pytest.fixture(scope="module")
+def page(report: Report, opened: Open) -> Any:
+    return opened(html.render(report, [RECORDING.name]))
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +168,40 @@ def test_keys_mouse_and_wheel_move_it(page: Any) -> None:
     first = page.evaluate("kinetoscope.timeline.marked.selected")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("kinetoscope.timeline.marked.selected") == first + 1
+
+
+def test_tracks_grow_and_shrink(page: Any) -> None:
+    def height() -> float:
+        return page.evaluate("kinetoscope.timeline.tracks.find(t => t.kind === 'line').height")
+
+    go(page, "timeline&t=10000-20000")
+    usual, end = height(), page.evaluate("kinetoscope.timeline.view.to")
+    page.focus(".canvas canvas")
+    page.keyboard.press("Shift+W")
+    page.keyboard.press("Shift+W")
+    assert height() == 2 * usual
+    assert page.evaluate("kinetoscope.timeline.view.to") == end
+    page.wait_for_timeout(250)  # the address follows a little later
+    assert "tall=2" in page.evaluate("location.hash")
+    for _ in range(9):
+        page.keyboard.press("Shift+S")
+    assert height() == usual / 2
+
+
+def test_an_event_of_a_finding_is_opened_by_its_number(report: Report, page: Any) -> None:
+    event = next(event for row in report.findings for seen in row.evidence for event in seen.events)
+    place = html.event_place(report, event)
+    assert place is not None
+    go(page, place.removeprefix("#"))
+    row = page.evaluate("kinetoscope.timeline.marked.selected")
+    start, end, low, high = page.evaluate(
+        """row => { const { store, view } = kinetoscope.timeline;
+            return [store.start[row], store.endOf(row), view.from, view.to] }""",
+        row,
+    )
+    assert low <= start <= end <= high
+    assert high - low <= 3 * (end - start) + 20
+    assert html.event_place(report, 1 << 40) is None
 
 
 def test_search_leads_everywhere(page: Any) -> None:

@@ -5,6 +5,7 @@ const KEYS: [keys: string, does: string][] = [
   ["/", "search everything: kernels, ops, lines, findings, steps"],
   ["?", "these keys"],
   ["W S", "timeline: zoom in and out; Ctrl + wheel does too, at the pointer"],
+  ["Shift + W S", "timeline: taller and smaller tracks"],
   ["A D", "timeline: to the left and right; with Shift further; a drag too"],
   ["← →", "timeline: the event before or after the selected one on its line"],
   ["↑ ↓", "timeline: scroll the tracks"],

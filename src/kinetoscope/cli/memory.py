@@ -34,7 +34,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise InputError(
             "; ".join(found.unread) or "no device memory was recorded in it",
             where=" ".join(arguments.inputs),
-            hint="kinetoscope run --memory script.py",
+            hint="`kinetoscope run --memory script.py` follows the memory of GPUs, and of them alone",
         )
     _options.answer(arguments, found, lambda: view.listing(found, arguments.limit, stacks=arguments.stacks))
     return 0

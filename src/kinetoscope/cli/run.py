@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--stop",
         "end the program once everything is recorded, with status 0: SIGINT, SIGTERM after 10 s, "
-        "SIGKILL after 30 s",
+        "SIGKILL after 30 s; the traceback of KeyboardInterrupt is the program's own",
     )
     _options.flag(parser, "--exit-code", "changes nothing: the exit status is always the program's own")
     _options.flag(parser, "--no-report", "do not print the summary at the end")

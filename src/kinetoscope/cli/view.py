@@ -17,6 +17,9 @@ shows; nothing else leaves. `kinetoscope report INPUT -o report.html` writes the
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser, "a recording, a trace, a compile log, or a folder of them")
+    parser.add_argument(
+        "--event", type=int, metavar="N", help="open the timeline at an event that `findings` names"
+    )
     parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; any that is free, if not named")
     _options.flag(parser, "--no-browser", "only print the address")
 
@@ -30,7 +33,15 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.views import page as view
 
     run = load_shown(arguments.inputs)
-    page = view.render(build(run, page=True), arguments.inputs, served=True).encode()
+    report = build(run, page=True)
+    place = "" if arguments.event is None else view.event_place(report, arguments.event)
+    if place is None:
+        raise UsageError(
+            "no finding names such an event, nor does the critical path",
+            where=f"--event {arguments.event}",
+            hint="`kinetoscope findings` prints the events of its evidence",
+        )
+    page = view.render(report, arguments.inputs, served=True).encode()
     contents = {
         "": Content("text/html; charset=utf-8", lambda: page),
         "trace.pftrace": Content("application/octet-stream", lambda: pftrace.render(run)),
@@ -44,13 +55,14 @@ def main(arguments: argparse.Namespace) -> int:
             where=f"--port {arguments.port}",
             hint="leave --port away: a free one is found",
         ) from error
-    print(server.url, flush=True)
+    url = server.url + place
+    print(url, flush=True)
     print("serving until interrupted (Ctrl-C)", file=sys.stderr)
     if not arguments.no_browser:
         from kinetoscope.render.serving import opened
         from kinetoscope.trace.cache import user_folder
 
-        with opened(server.url, user_folder()), server:
+        with opened(url, user_folder()), server:
             server.serve_forever()
         return 0
     with server:

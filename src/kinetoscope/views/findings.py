@@ -24,11 +24,11 @@ from kinetoscope.render.blocks import (
     rest,
 )
 from kinetoscope.render.sarif import SarifResult
-from kinetoscope.views.headline import UNLIKE
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}
 INDENT = 3
 SIMILAR = 0.25  # savings that differ by less are not distinguished
+UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 EVENTS = 4  # event numbers that a line of evidence shows
 LINES = 3  # lines of the program that a finding names
 ROUGH = 0.1  # an error of the replay above which figures have one digit

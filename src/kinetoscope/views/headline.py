@@ -10,9 +10,9 @@ from kinetoscope.document import IdleRow, Note, OpRow, Report
 from kinetoscope.render import names
 from kinetoscope.views import memory, steps, whole_run
 from kinetoscope.views import ranks as rank_lines
+from kinetoscope.views.findings import UNLIKE
 
 PHASES = 4
-UNLIKE = 0.1  # mean and median of steps that are so far apart are both given
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",

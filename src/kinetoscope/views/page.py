@@ -48,6 +48,7 @@ from kinetoscope.views import (
 PARTS = 12  # of the critical path
 TOP = 5  # kernels on the first screen
 ADVICE = 220  # characters
+UNREMARKABLE = "Nothing stands out: no rule finds a change of the program that would pay."
 # What a recording lacks without an option of `kinetoscope run`.
 UNRECORDED = {
     "stacks": "the lines of your code that launch eager work",
@@ -206,18 +207,22 @@ def _program(report: Report) -> str:
 
 
 def _first(report: Report) -> Iterable[Block]:
-    """The change that is worth most, and what it buys; then where the time goes."""
+    """The change that is worth most and what it buys, or that nothing stands out; then where time goes."""
     best = next(iter(findings.worth_doing(report)), None)
-    saving = findings.saving_parts(report, best) if best else ()
     said = numbers.together(headline.headline(report))
-    if best is None or not saving:
+    if best is None and not (report.devices or report.ops):
         yield Heading(said, level=1)
         return
-    words = plain(saving)
-    has_share = best.share_of_step > 0 and bool(report.steps)
-    share = f", {numbers.percent(best.share_of_step)} of it" if has_share else ""
-    yield Heading(names.shorten(best.advice, ADVICE), level=1)
-    yield Line((f"{words[0].upper()}{words[1:]}{share}: ", Text(best.title, "", "finding", best.rule), "."))
+    if best is None:
+        yield Heading(UNREMARKABLE, level=1)
+    else:
+        saving = findings.saving_parts(report, best)
+        words = plain(saving)
+        has_share = bool(saving) and best.share_of_step > 0 and bool(report.steps)
+        share = f", {numbers.percent(best.share_of_step)} of it" if has_share else ""
+        promise = f"{words[0].upper()}{words[1:]}{share}: " if words else ""
+        yield Heading(names.shorten(best.advice, ADVICE), level=1)
+        yield Line((promise, Text(best.title, "", "finding", best.rule), "."))
     yield Prose(said)
 
 
@@ -319,6 +324,14 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
         served: ``kinetoscope view`` serves it: the page may ask that server, and no other, for the trace.
     """
     return _page(report, sentences(report, inputs), served=served)
+
+
+def event_place(report: Report, event: int) -> str | None:
+    """The end of the page's address that shows an event, by its position in the file; None of one that
+    neither evidence nor the critical path names."""
+    drawn = report.page.timeline if report.page else None
+    marks = drawn.marks if drawn else ()
+    return next((f"#timeline&k={mark.row}" for mark in marks if mark.event == event), None)
 
 
 def render_ranks(listing: RanksListing) -> str:

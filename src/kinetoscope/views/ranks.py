@@ -202,21 +202,19 @@ def _ideal(ranks: Ranks) -> str:
     if abs(found.error) > ROUGH:
         return (
             f"What the run would take without stragglers is not known well: replayed as it was recorded, "
-            f"it takes {found.error:+.1%} of its time."
+            f"its time is off by {found.error:+.1%}."
         )
     share = 1 - 1 / found.slowdown
     # Those that are named are most of it, and what they cost stands above.
     if ranks.verdict.cost_share is not None and share < MORE * ranks.verdict.cost_share:
         return f"That cost is by a replay of the run, which misses the recorded time by {found.error:+.1%}."
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
-    text = (
-        f"Without stragglers {numbers.time(found.recorded_us)} between {what} would be "
+    ever = ", by chance either" if ranks.verdict.status == "even" else ""
+    return (
+        f"If no rank were ever late{ever}, {numbers.time(found.recorded_us)} between {what} would be "
         f"{numbers.time(found.recorded_us / found.slowdown)}, {numbers.percent(share)} less "
-        f"(replayed to {found.error:+.1%})"
+        f"(the replay of the run is off by {found.error:+.1%})."
     )
-    if ranks.verdict.status == "even":
-        return f"{text}: if no rank was ever late, by chance either."
-    return f"{text}."
 
 
 def _staged(ranks: Ranks) -> str:

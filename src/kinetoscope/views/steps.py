@@ -314,7 +314,7 @@ def _launches(row: LaunchRow) -> str:
         f"queue {_plain(row.depth_median)} deep at the median, {numbers.count(row.depth_max)} at most"
     )
     idle = numbers.percent(row.on_idle_device / row.launches)
-    parts.append(f"{idle} found the device idle")
+    parts.append(f"{idle} were made when the device was already idle")
     if row.shorter_than_call:
         parts.append(f"{numbers.percent(row.shorter_than_call / row.launches)} were shorter than their call")
     return "; ".join(parts)

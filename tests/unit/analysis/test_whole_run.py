@@ -102,6 +102,15 @@ def test_epochs_are_steps_and_evaluation_and_checkpoints():
     assert (found.timed_steps, found.recorded_steps) == (20, 3)
 
 
+def test_slow_first_steps_are_counted_as_they_were_seen():
+    run = Run().sample("before", STEP[1], times=100).ticked(STEP[3]).sample("settling", *STEP, times=200)
+    run.sample("timed", *STEP, times=10).sample("after", *STEP, times=30)
+    after = TimedSteps(step_s=(0.03,) * 20, host_s=(0.03,) * 20)
+    found = run.divided(first_step=24, after=after)
+    assert found is not None
+    assert found.about_steps == 24 + 20 + round(EVERY_S * 120 / 0.03)
+
+
 def test_the_time_before_the_first_sample_is_importing():
     run = epochs()
     places, nodes = run.tree.written()

@@ -3,7 +3,8 @@ import msgspec
 from compilation_sample import compilation, sample
 from kinetoscope.document import Health, IdleRow, Note, ReplayRow
 from kinetoscope.document.compilation import Coverage, Frame, GraphBreak, Recompilation
-from kinetoscope.views import findings, graph_names, headline, steps
+from kinetoscope.render.blocks import Heading, Prose
+from kinetoscope.views import findings, graph_names, headline, page, steps
 from report_sample import as_it_runs, device, graph, host_only, report, timing
 
 
@@ -283,6 +284,19 @@ def test_ranks_without_gpus_are_said_not_to_be_compared():
     )
     assert "Its 2 ranks are not compared" in headline.headline(two)
     assert "not compared" not in headline.headline(host_only())
+
+
+def test_the_page_of_a_report_without_findings_says_so_first_and_then_where_time_goes():
+    for plain in (report(findings=[]), host_only()):
+        words = page.sentences(plain, ["trace.json.gz"])
+        first, *others = words.blocks["first"]
+        assert isinstance(first, Heading)
+        assert first.title == page.UNREMARKABLE
+        assert others == [Prose(words.headline)]
+    empty = msgspec.structs.replace(host_only(), ops=[])
+    assert [block.title for block in page.sentences(empty, ["x"]).blocks["first"]] == [  # pyright: ignore
+        "The recording holds neither device work nor ops."
+    ]
 
 
 def test_a_compile_log_is_called_one():

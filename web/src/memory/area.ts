@@ -70,7 +70,11 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
     h(
       "span",
       { class: `peak ${at > 50 ? "left" : ""}`, style: { left: `${at}%` } },
-      h("b", {}, `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`),
+      h(
+        "b",
+        {},
+        `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`,
+      ),
     ),
     hint,
   );

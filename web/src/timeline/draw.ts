@@ -35,6 +35,7 @@ export const topOf = (track: Track, view: View): number =>
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', sans-serif";
 const CHARACTER = 6; // narrower than most: what is too wide is shortened again
 const LEAST_LABEL = 26;
+const LEAST_LINE = 10; // pixels: lower lines have no room for letters
 
 export class Drawing {
   private placed = new Map<number, { y: number; height: number }>();
@@ -169,7 +170,7 @@ export class Drawing {
       const wide = right - left;
       if (wide >= 1.5) {
         context.fillRect(left, y, wide - 0.5, height);
-        if (wide >= LEAST_LABEL && !dimmed) labels.push([row, left, wide]);
+        if (wide >= LEAST_LABEL && height >= LEAST_LINE && !dimmed) labels.push([row, left, wide]);
         at++;
       } else {
         context.fillRect(left, y, Math.max(wide, 0.8), height);

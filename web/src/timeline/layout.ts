@@ -42,6 +42,8 @@ export interface Arrangement {
   pinned: Set<string>;
   hidden: Set<string>;
   filter: string;
+  /** How many times as tall as usual tracks are; heads stay as they are. */
+  tall: number;
 }
 
 export const HEIGHT = { head: 18, steps: 16, idle: 12, device: 20, host: 15, counter: 34 };
@@ -121,13 +123,14 @@ export function groupsOf(app: App, store: Store): Group[] {
 /** The tracks from top to bottom; those of pinned groups come first, `fixed` pixels high in all. */
 export function layout(
   groups: readonly Group[],
-  { closed, pinned, hidden, filter }: Arrangement,
+  { closed, pinned, hidden, filter, tall }: Arrangement,
 ): { tracks: Track[]; height: number; fixed: number } {
   const tracks: Track[] = [];
   let top = 0;
   const push = (track: Placeable): void => {
-    tracks.push({ ...track, top });
-    top += track.height;
+    const height = track.kind === "head" ? track.height : Math.round(track.height * tall);
+    tracks.push({ ...track, top, height });
+    top += height;
   };
   const wanted = filter.toLowerCase();
   const labels = new Map(groups.map(({ key, label }) => [key, label.toLowerCase()]));

@@ -16,6 +16,7 @@ import { NONE, Store, evidenceRows, lowerBound, nearest, neighbour, nextNamed, s
 import { rangePanel, statistics } from "./range.ts";
 
 const LEAST = 20; // nanoseconds across the screen
+const TALL: [least: number, most: number] = [0.5, 8];
 const PINNED = 0.6; // of the height: more than that scrolls
 const HOST = {
   cpu_op: "ops",
@@ -30,7 +31,7 @@ export class TimelineView {
     tabindex: "0",
     role: "application",
     "aria-label":
-      "timeline; W and S zoom, A and D move, arrows go from event to event, Enter selects, Escape lets go",
+      "timeline; W and S zoom, with Shift the tracks' height, A and D move, arrows go from event to event, Enter selects, Escape lets go",
   });
   private readonly panel = h("aside", { class: "panel", "aria-live": "polite" });
   private readonly hint = h("div", { class: "hint", hidden: true });
@@ -42,6 +43,7 @@ export class TimelineView {
     pinned: new Set(),
     hidden: new Set(),
     filter: "",
+    tall: 1,
   };
   readonly marked: Marked = {
     selected: NONE,
@@ -198,7 +200,7 @@ export class TimelineView {
   }
 
   /** What the address says: `t`, an interval; `k`, an event; `r`, a range; `f`, a finding's evidence; `n`, a name;
-   * `i`, idle time, by its place or its cause; `pin`, `hide` and `only`, tracks. */
+   * `i`, idle time, by its place or its cause; `pin`, `hide` and `only`, tracks; `tall`, their height. */
   open({ parameters }: Route): void {
     const interval = (key: string): [number, number] | null => {
       const [from, to] = (parameters.get(key) ?? "").split("-").map((text) => Number(text) * 1000);
@@ -222,9 +224,10 @@ export class TimelineView {
     }
     this.filterBox.value = this.shown.filter = parameters.get("only") ?? "";
     this.marked.gap = this.gapOf(parameters);
-    this.arrange();
+    this.setHeight(Number(parameters.get("tall") ?? 1));
     const seen = interval("t");
     if (seen) [this.view.from, this.view.to] = this.bounded(...seen);
+    else if (this.marked.selected !== NONE) this.fit();
     if (parameters.get("f")?.includes(".")) this.showEvidence(seen);
     const shown = this.marked.selected !== NONE ? this.marked.selected : ([...this.marked.rows][0] ?? NONE);
     if (this.marked.gap) this.revealGap(this.marked.gap, seen !== null);
@@ -310,6 +313,21 @@ export class TimelineView {
     this.show(at - (at - from) * factor, at + (to - at) * factor);
   }
 
+  /** Tracks so many times as tall as usual; what is in the middle stays there. */
+  private setHeight(tall: number): void {
+    const { view, shown } = this;
+    const middle = (view.height - RULER) / 2;
+    const at = (view.scroll + middle) / Math.max(this.height, 1);
+    shown.tall = Math.min(Math.max(tall || 1, TALL[0]), TALL[1]);
+    this.arrange();
+    this.scroll(at * this.height - middle);
+  }
+
+  private taller(factor: number): void {
+    this.setHeight(this.shown.tall * factor);
+    this.moved();
+  }
+
   private time = (x: number): number =>
     this.view.from + (x / this.view.width) * (this.view.to - this.view.from);
 
@@ -318,8 +336,8 @@ export class TimelineView {
     this.hint.hidden = true;
     const step = this.view.width * (event.shiftKey ? 0.6 : 0.15);
     const actions: Record<string, () => void> = {
-      w: () => this.zoom(0.7, this.view.width / 2),
-      s: () => this.zoom(1.43, this.view.width / 2),
+      w: () => (event.shiftKey ? this.taller(Math.SQRT2) : this.zoom(0.7, this.view.width / 2)),
+      s: () => (event.shiftKey ? this.taller(Math.SQRT1_2) : this.zoom(1.43, this.view.width / 2)),
       a: () => this.pan(-step, 0),
       d: () => this.pan(step, 0),
       arrowleft: () => this.goTo(neighbour(this.store, this.marked.selected, this.view.from, -1)),
@@ -543,7 +561,7 @@ export class TimelineView {
     this.writing = window.setTimeout(() => {
       if (!this.element.isConnected) return;
       const { selected, range, gap } = this.marked;
-      const { pinned, hidden, filter } = this.shown;
+      const { pinned, hidden, filter, tall } = this.shown;
       replace(
         format([this.app.timeline], {
           t: `${stamp(Math.max(this.view.from, 0))}-${stamp(this.view.to)}`,
@@ -554,6 +572,7 @@ export class TimelineView {
           pin: [...pinned].join(","),
           hide: [...hidden].join(","),
           only: filter,
+          tall: Math.abs(tall - 1) < 0.01 ? null : Number(tall.toFixed(3)),
           by: this.store.start === this.store.began ? null : "graph",
         }),
       );

@@ -65,7 +65,8 @@ function strip(app: App): Child {
     .filter(({ label }) => !label.endsWith("annotations"))
     .map((group) => ({ ...group, label: "", tracks: group.tracks.slice(0, 1) }));
   const nothing = new Set<string>();
-  const { tracks, height } = layout(drawn, { closed: nothing, pinned: nothing, hidden: nothing, filter: "" });
+  const whole = { closed: nothing, pinned: nothing, hidden: nothing, filter: "", tall: 1 };
+  const { tracks, height } = layout(drawn, whole);
   const from = (step.start_us - store.timeline.origin_ns / 1000) * 1000,
     to = from + step.duration_us * 1000;
   const { element } = painted(`the GPU's work in ${step.name}`, RULER + height, (context, width) =>

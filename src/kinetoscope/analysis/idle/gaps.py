@@ -324,7 +324,7 @@ TEXTS_OF_ARRIVALS = {
     ("start-or-end", TAIL): "no work followed before the window's end",
     ("unexplained", TAIL): "no work followed before the window's end",
     ("start-or-end", EARLY): "the next work was launched before the recording began",
-    ("unexplained", QUEUED): "the next work was queued in time; the device took this long to start it",
+    ("unexplained", QUEUED): "a pause of the device: the next work was already queued",
     ("unexplained", UNLAUNCHED): "no launch of the next work was recorded",
 }
 

@@ -78,7 +78,8 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
         steps_in: the function that the steps' loop is in.
         steps_share: the part of ``time_us`` that steps like the recorded ones make up.
         steps_share_after_setup: the same of what is left without importing, compiling and setup.
-        about_steps: about how many steps that is; null where their time is not known.
+        about_steps: about how many steps that is, by counts where there are any and else by their time; null
+            where that is not known.
         timed_steps, recorded_steps: of those.
         first_optimizer_after: the function in which an optimizer first stepped once all was recorded; null:
             none did.
@@ -140,12 +141,21 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         steps_in=tree.name_of(path[-1]),
         steps_share=steps_s / total_s,
         steps_share_after_setup=min(1.0, steps_s / (total_s - setup_s)) if total_s > setup_s else 1.0,
-        about_steps=round(steps_s / step_s) if step_s else None,
+        about_steps=_about_steps(timings, found.steps, step_s) if step_s else None,
         timed_steps=sum(timed.counts) if timed else 0,
         recorded_steps=len(timings.profiled_s),
         phases=rows,
         first_optimizer_after=None if timings.found_by == "optimizer" else _first_optimizer_after(tree),
     )
+
+
+def _about_steps(timings: StepTimings, steps: _Part, step_s: float) -> int:
+    """Steps counted before the recording and timed after it, and the others by their time: the first
+    steps may take many times as long as those that were timed."""
+    if not timings.first_step:
+        return round(steps.total_s / step_s)
+    timed_after = len(timings.after.step_s) if timings.after else 0
+    return timings.first_step + timed_after + round(steps.seconds["after"] / step_s)
 
 
 @dataclass

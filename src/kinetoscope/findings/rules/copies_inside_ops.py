@@ -16,7 +16,7 @@ How it decides
     half of a convolution's, since without some of those a slower kernel is chosen.
 
 What to do
-    Give the op what its kernel takes: contiguous operands, one type for all, sizes that are multiples of 8.
+    Pass the op contiguous operands of one type, with sizes that are multiples of 8.
     For grouped convolutions, measure both layouts and ``torch.backends.cudnn.benchmark``.
 
 Source
