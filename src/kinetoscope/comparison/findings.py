@@ -1,5 +1,5 @@
-"""Findings that only one of two runs has since the program changed, and not since a rule's limit lies between two
-measurements of the same thing."""
+"""Findings that only one of two runs has since the program changed, and not since a rule's limit lies between
+two measurements of the same work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.comparison.account import Account
 from kinetoscope.comparison.changes import OFTEN
-from kinetoscope.comparison.step_change import A_RUN, OF_TWO_RUNS, crowding, varies
+from kinetoscope.comparison.step_change import A_RUN, OF_TWO_RUNS
 from kinetoscope.findings.evidence import SHOWN_EVENTS
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
@@ -27,43 +27,28 @@ def changed_findings(
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """The findings of either run alone, by rule and subject; numbers in a subject are not distinguished.
 
-    A finding is left out where the other run has it at so little that it is information only, or does the
-    same device work without it, and the saving, or that work's time, differs by no more than two runs of one
-    program do.
+    A finding is left out where the other run does the same device work without it, and the work's time differs
+    by no more than two runs of one program do.
     """
-    sides = [find(run) for run in runs]
-    known = [{_key(finding): finding for finding in reversed(side)} for side in sides]
-    gone, come = (
-        tuple(
-            finding
-            for finding in sides[side]
-            if finding.severity != "info"
-            and not _is_in(finding, known[1 - side].get(_key(finding)), accounts, side)
-        )
-        for side in (0, 1)
+    base, new = ([finding for finding in find(run) if finding.severity != "info"] for run in runs)
+    known = [set(map(_key, side)) for side in (base, new)]
+    gone = (finding for finding in base if _key(finding) not in known[1])
+    come = (finding for finding in new if _key(finding) not in known[0])
+    if accounts is None:
+        return tuple(gone), tuple(come)
+    return (
+        tuple(finding for finding in gone if not _is_same_work(finding, *accounts)),
+        tuple(finding for finding in come if not _is_same_work(finding, *accounts[::-1])),
     )
-    return gone, come
 
 
 def _key(finding: Finding) -> tuple[str, str]:
     return finding.rule, re.sub(r"\d+", "#", finding.subject)
 
 
-def _is_in(finding: Finding, there: Finding | None, accounts: Accounts | None, side: int) -> bool:
-    """Whether the other run has the finding as well (``there``), or the work that it is about."""
-    if there is not None and there.severity != "info":
-        return True
-    if accounts is None:
-        return False
-    if there is None:
-        return _is_same_work(finding, accounts[side], accounts[1 - side])
-    vary = max(varies(one.device_share, crowding(one.run)) for one in accounts)
-    return _is_near(finding.saving.us, there.saving.us, vary)
-
-
-def _is_near(one: float, other: float, vary: float) -> bool:
-    """Whether two times differ by no more than runs do that vary by such a standard deviation."""
-    return min(one, other) > 0 and abs(math.log(one / other)) <= OF_TWO_RUNS * vary
+def _is_near(one: float, other: float) -> bool:
+    """Whether two times of the device differ by no more than in two runs of one program."""
+    return min(one, other) > 0 and abs(math.log(one / other)) <= OF_TWO_RUNS * A_RUN
 
 
 def _is_same_work(finding: Finding, own: Account, other: Account) -> bool:
@@ -77,7 +62,7 @@ def _is_same_work(finding: Finding, own: Account, other: Account) -> bool:
         name in sides[0]
         and name in sides[1]
         and abs(sides[1][name][0] - sides[0][name][0]) <= OFTEN * sides[0][name][0]
-        and _is_near(sides[0][name][1], sides[1][name][1], A_RUN)
+        and _is_near(sides[0][name][1], sides[1][name][1])
         for name in work
     )
 
