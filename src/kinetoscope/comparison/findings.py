@@ -27,8 +27,8 @@ def changed_findings(
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """The findings of either run alone, by rule and subject; numbers in a subject are not distinguished.
 
-    A finding is left out where the other run does the same device work without it, and the work's time differs
-    by no more than two runs of one program do.
+    A finding is left out where the other run does the same device work without it, and that work's time
+    differs by no more than in two runs of one program.
     """
     base, new = ([finding for finding in find(run) if finding.severity != "info"] for run in runs)
     known = [set(map(_key, side)) for side in (base, new)]
