@@ -345,7 +345,11 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
     smaller = [change for change in changes if change not in shown]
     yield Heading(*reason(found))
     base_us = found.step.base_us if found.step else 0.0
-    rows: list[tuple[Cell, ...]] = [row for change in shown for row in _change_rows(change, parts, base_us)]
+    facts = _other_facts(found)
+    rows: list[tuple[Cell, ...]] = [
+        ("", "", (fact.name, Text(f"  {fact.source}" if fact.source else "", "dim"))) for fact in facts[:most]
+    ]
+    rows += [row for change in shown for row in _change_rows(change, parts, base_us)]
     for left, what in ((smaller, "smaller change"), (noise, "change")):
         if left:
             together = numbers.signed(sum(change.delta_us for change in left))
@@ -359,9 +363,6 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
         Column("change", "name"),
     )
     yield Table(columns, rows, heads=False)
-    facts = _other_facts(found)
-    for fact in facts[:most]:
-        yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
     yield from rest(len(facts) - most, "difference")
 
 
