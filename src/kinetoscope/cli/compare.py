@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         metavar="S",
-        help="of each run after its first step (default 5, and less where few runs would fit into the budget)",
+        help="of each run after its first step (default 5; less where few runs would fit into the budget)",
     )
     link = "what git does not track, as a folder of data: the base has it too (may be given several times)"
     add("--link", action="append", default=[], metavar="PATH", help=link)

@@ -87,8 +87,8 @@ def test_noise_that_hides_the_answer_is_an_answer(repository: Path) -> None:
 
 
 def test_runs_are_short_enough_for_more_pairs_within_the_budget(repository: Path) -> None:
-    """Of runs that differ by 6 % and take 3 s to start, 12 pairs find more slow-downs of a tenth than 7 pairs of
-    5 s a run, and no more that are not there."""
+    """Of runs that differ by 6 % and take 3 s to start, 12 pairs find more slow-downs of a tenth than 7 pairs
+    of 5 s a run, and no more that are not there."""
 
     def verdicts(step_s: str, seconds: float | None) -> list[str]:
         (repository / "part" / "train.py").write_text(step_s)

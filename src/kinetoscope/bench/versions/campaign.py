@@ -74,9 +74,9 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
 
 # An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
 FEWEST_PAIRS = 6
-# Each run is timed for so many seconds, however short its steps are; for less, but for so many steps at least,
-# where fewer pairs than these would fit into the budget. Runs differ more from each other than the many short
-# steps of one do: the interval of twelve pairs is two thirds as wide as that of six.
+# Each run is timed for so many seconds, however short its steps are; for less, but for so many steps at
+# least, where fewer pairs than these would fit into the budget. Runs differ more from each other than the
+# many short steps of one do: the interval of twelve pairs is two thirds as wide as that of six.
 SECONDS, LEAST_SECONDS, MANY = 5.0, 1.0, 1_000_000
 PAIRS, TIMED_STEPS = 12, 30
 AS_WRITTEN = Setting(as_written=True)
