@@ -50,8 +50,7 @@ class LinesSession(KinetoSession):
         self.lines, self.probes = Lines(), list[MarkedStep]()
         super().start()
         self._probe()
-        if torch_private.EVAL_FRAME in sys.modules:
-            torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
+        torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
         self.lines.start(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def mark(self, step: int | None) -> None:
