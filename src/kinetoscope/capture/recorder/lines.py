@@ -74,6 +74,14 @@ class LinesSession(KinetoSession):
             self.probes.append(_event(CLOCK, began, time.time_ns()))
 
 
+class LinedSession(LinesSession):
+    """A session of everything, with the lines around its ops as frames of ``with_stack`` would stand: no other
+    step's are laid over it, and no event of ours is among its ops."""
+
+    def _probe(self) -> None:
+        pass
+
+
 class Lines:
     """The lines that one thread comes by: when, and in which function."""
 

@@ -413,9 +413,9 @@ class TorchDevice:
             return self._lines_session(activities)
         of_capture, lined = kind == "capture", kind == "full" and options.whole and options.lines
         if lined and not options.stacks and self.python_hindrance() is None:
-            from kinetoscope.capture.recorder.lines import LinesSession
+            from kinetoscope.capture.recorder.lines import LinedSession
 
-            of, lined = LinesSession, False
+            of, lined = LinedSession, False
         # Python's stacks are taken where a program's own profile function would be.
         stacks = (options.stacks or of_capture or lined) and sys.getprofile() is None
         return (of or KinetoSession)(
