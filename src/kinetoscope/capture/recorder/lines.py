@@ -75,7 +75,7 @@ class LinesSession(KinetoSession):
 
 
 class LinedSession(LinesSession):
-    """A session of everything, with the lines around its ops as frames of ``with_stack`` would stand: no other
+    """A session of everything, with the lines around its ops where ``with_stack`` would have frames: no other
     step's are laid over it, and no event of ours is among its ops."""
 
     def _probe(self) -> None:
