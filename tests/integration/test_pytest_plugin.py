@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_benchmark():
 def test_misspelt():
     assert False, "it does not run"
 
-@pytest.mark.kinetoscope(max_graph_breaks=0)
+@pytest.mark.kinetoscope(max_graph_breaks=0, max_ops=100)
 def test_break():
     @torch.compile(backend="eager")
     def f(x):
@@ -78,7 +79,7 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
         [
             "kinetoscope: max_ops=0: operators called: *",
             "kinetoscope: max_ops=1: operators called: 2",
-            "    aten::sin, 1 in all (*test_limits*.py:*)",
+            "    aten::sin, 1 in all (*test_limits*.py:18)",
             "kinetoscope: there is no limit 'max_launhces'",
             "  hint:  did you mean max_launches*",
             "*kinetoscope: counted, of at most*",
@@ -89,6 +90,8 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
             "kinetoscope: max_graph_breaks=0: graph breaks: 1",
         ]
     )
+    frames = Path(done.outlines[max(i for i, line in enumerate(done.outlines) if "recording: " in line)][11:])
+    assert (frames / "trace" / "rank0.json").stat().st_size < 1_000_000, "no frame of the compiler"
     done.stdout.no_fnmatch_line("*torch.__trace*")  # the compile log is the recording's
     done.stdout.no_fnmatch_line("*Error*")  # no failure is a traceback of the plugin's own
 

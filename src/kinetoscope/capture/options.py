@@ -36,7 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lines: Annotated[
         bool,
         "in one more step, with Python's trace function, note from which line of the program each op is "
-        "called",
+        "called (of a block that is recorded whole only where profile() is given it: then in all of it)",
     ] = True
     graphs: Annotated[
         bool,

@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="steps of each run (default: all in its seconds)",
     )
     add(
-        "--seconds", type=float, default=5.0, metavar="S", help="of each run after its first step (default 5)"
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="of each run after its first step (default 5; less where few runs would fit into the budget)",
     )
     link = "what git does not track, as a folder of data: the base has it too (may be given several times)"
     add("--link", action="append", default=[], metavar="PATH", help=link)

@@ -103,6 +103,7 @@ def main(arguments: argparse.Namespace) -> int:
                 "-m needs the name of a module", hint="kinetoscope run -m package.module [arguments]"
             )
         module, words = words[0], words[1:]
+    arguments.lines = arguments.lines and not arguments.whole  # noted in a step of their own
     options = Options(**{name: getattr(arguments, name) for name in Options.__struct_fields__})
     if options.on_request:
         _check_on_request(options, stop=arguments.stop)

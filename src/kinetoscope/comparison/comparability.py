@@ -98,6 +98,12 @@ def _devices(run: LoadedRun) -> tuple[str, ...]:
 def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
     if len(base.traces) != len(new.traces):
         yield f"{len(base.traces)} ranks and {len(new.traces)}"
+    ranks = [run.traces[0].rank for run in (base, new) if len(run.traces) == 1]
+    if len(ranks) == 2 and ranks[0] != ranks[1]:
+        yield (
+            f"they are two ranks, {ranks[0]} and {ranks[1]}: of one job, this is how its ranks differ, "
+            "and not what was changed"
+        )
     stacks = [any(map(has_stacks, run.traces)) for run in (base, new)]
     if stacks[0] != stacks[1]:
         which = "base" if stacks[0] else "new one"

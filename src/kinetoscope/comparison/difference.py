@@ -28,12 +28,12 @@ from kinetoscope.comparison.comparability import Surroundings, incomplete, surro
 from kinetoscope.comparison.compiler import Fact, claimed, facts, standing_for
 from kinetoscope.comparison.contributors import contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counts
+from kinetoscope.comparison.findings import changed_findings
 from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
 from kinetoscope.comparison.memory import MemoryChange, memory_change
 from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
 from kinetoscope.comparison.step_change import StepChange, device_change, step_change
 from kinetoscope.findings.model import Finding
-from kinetoscope.findings.registry import find
 from kinetoscope.findings.rules.layout_conversion import CONVERTS
 from kinetoscope.sources.run import LoadedRun
 
@@ -160,7 +160,7 @@ def difference(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> RunDiffer
     step = None if sides is None else step_change(*sides)
     device = None if sides is None else device_change(*sides)
     changed = [] if chosen is None or step is None else _changes(chosen, compiled, step, device)
-    found = _findings(runs)
+    found = changed_findings(runs, chosen)
     code = (code_difference(change, *runs) for one in changed for change in (one.parts or (one,)))
     lost = incomplete(base, new)
     return RunDifference(
@@ -266,18 +266,6 @@ def _idle(base: Account, new: Account) -> list[SumChange]:
             sums.setdefault(cause, [0.0, 0.0])[side] += us
         sums.setdefault(parts.LAUNCH_BOUND, [0.0, 0.0])[side] += float(one.launches["idle_us"].sum())
     return summed({cause: us for cause, us in sums.items() if any(us)})
-
-
-def _findings(runs: tuple[LoadedRun, LoadedRun]) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """The findings of either run alone, by rule and subject; numbers in a subject are not distinguished."""
-    base, new = ([finding for finding in find(run) if finding.severity != "info"] for run in runs)
-    known = [set(map(_key, side)) for side in (base, new)]
-    gone = tuple(finding for finding in base if _key(finding) not in known[1])
-    return gone, tuple(finding for finding in new if _key(finding) not in known[0])
-
-
-def _key(finding: Finding) -> tuple[str, str]:
-    return finding.rule, re.sub(r"\d+", "#", finding.subject)
 
 
 def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:

@@ -36,8 +36,8 @@ RULES = {
 SHOWN = 3
 # What a device, or the host's waiting for it, is counted by.
 OF_DEVICES = frozenset({*(name for name, counted in COUNTED.items() if counted.of_device), DEVICE_TIME})
-# Whose lines only Python's stacks tell; those of the compiler's are in its log.
-OF_STACKS = OF_DEVICES - {"peak_memory"} | {"ops", "graph_calls"}
+# Whose lines only Python tells; those of the compiler's are in its log.
+OF_LINES = OF_DEVICES - {"peak_memory"} | {"ops", "graph_calls"}
 
 
 @dataclass(frozen=True)

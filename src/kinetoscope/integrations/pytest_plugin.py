@@ -104,7 +104,7 @@ def kinetoscope(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Generator[profile]:
     """Record of the block what its limits need, and fail the test that exceeds one."""
     from kinetoscope import profile
-    from kinetoscope.comparison.limits import OF_DEVICES, OF_STACKS, amounts, broken, checked_names, uncounted
+    from kinetoscope.comparison.limits import OF_DEVICES, OF_LINES, amounts, broken, checked_names, uncounted
     from kinetoscope.errors import KinetoscopeError
 
     try:
@@ -126,7 +126,7 @@ def _limited(item: pytest.Item, folder: Path, limits: dict[str, object]) -> Gene
             name="test",
             whole=True,
             one_pass=True,
-            stacks=bool(names & OF_STACKS),
+            lines=bool(names & OF_LINES),
             memory="peak_memory" in names,
         ) as recorded:
             yield recorded

@@ -149,7 +149,10 @@ def reason(found: Difference) -> tuple[str, str]:
 
 def failures(failed: Sequence[Judgement]) -> str:
     """The failures in words, with the lines that did it."""
-    words = (f"{gate.words}{f' ({gate.source})' if gate.source else ''}" for gate in failed[:LEADING])
+    words = (
+        f"{gate.words}{f' ({names.from_here(gate.source)})' if gate.source else ''}"
+        for gate in failed[:LEADING]
+    )
     more = f"; and {len(failed) - LEADING} more" if len(failed) > LEADING else ""
     return "; ".join(words) + more
 
@@ -194,7 +197,7 @@ def where(change: Change) -> str:
     """The op and the line."""
     own = [work.name for work in (*change.base, *change.new)]
     ops = [op for op in change.ops if op not in own][:2]
-    return " · ".join([*ops, *([change.source] if change.source else [])])
+    return " · ".join([*ops, *([names.from_here(change.source)] if change.source else [])])
 
 
 def counts(found: Difference) -> Iterable[tuple[CountChange, str, str]]:
@@ -345,7 +348,11 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
     smaller = [change for change in changes if change not in shown]
     yield Heading(*reason(found))
     base_us = found.step.base_us if found.step else 0.0
-    rows: list[tuple[Cell, ...]] = [row for change in shown for row in _change_rows(change, parts, base_us)]
+    facts = _other_facts(found)
+    rows: list[tuple[Cell, ...]] = [
+        ("", "", (fact.name, Text(f"  {names.from_here(fact.source or '')}", "dim"))) for fact in facts[:most]
+    ]
+    rows += [row for change in shown for row in _change_rows(change, parts, base_us)]
     for left, what in ((smaller, "smaller change"), (noise, "change")):
         if left:
             together = numbers.signed(sum(change.delta_us for change in left))
@@ -359,9 +366,6 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
         Column("change", "name"),
     )
     yield Table(columns, rows, heads=False)
-    facts = _other_facts(found)
-    for fact in facts[:most]:
-        yield _cut(f"  {fact.name}{f'  {fact.source}' if fact.source else ''}")
     yield from rest(len(facts) - most, "difference")
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from kinetoscope.comparison.gates import STEP_TIME
 from kinetoscope.document.difference import Judgement
+from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Commands, Labelled, Line, Text
 
 
@@ -46,6 +47,6 @@ def gate_lines(gates: Iterable[Judgement], *, is_cut: bool = False) -> Iterable[
         mark = Text("FAILED", "bold red") if gate.failed else Text("passed", "green")
         lines = [Line((f"{gate.gate}: {gate.words}",))]
         if gate.culprit:
-            where = f" ({gate.source})" if gate.source else ""
+            where = f" ({names.from_here(gate.source)})" if gate.source else ""
             lines.append(Line((f"{gate.culprit}{where}",), overflow="cut" if is_cut else "fold"))
         yield Labelled(((mark, tuple(lines)),))

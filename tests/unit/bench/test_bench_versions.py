@@ -40,18 +40,18 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Machine:
     """Runs of a program that says its step, with this machine's noise and time."""
 
-    def __init__(self, noise: float, each_s: float = 1.0) -> None:
-        self.draw, self.noise, self.each_s = random.Random(2), noise, each_s
+    def __init__(self, noise: float, each_s: float = 1.0, *, seed: int = 2, timed: bool = False) -> None:
+        self.draw, self.noise, self.each_s, self.timed = random.Random(seed), noise, each_s, timed
         self.now, self.order = 0.0, list[str]()
 
     def launch(self, version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
-        self.now += self.each_s
+        self.now += self.each_s * self.draw.uniform(0.8, 1.2) + order.seconds if self.timed else self.each_s
         self.order.append("B" if version.label == "working tree" else "A")
         step_s = float((version.folder / words[0]).read_text()) * (1 + self.draw.gauss(0, self.noise))
         return TrialResult(steps_s=(step_s,) * 8, steps_by="user")
 
     def compare(
-        self, base: Version, words: Sequence[str] = ("train.py",), **given: float
+        self, base: Version, words: Sequence[str] = ("train.py",), **given: float | None
     ) -> VersionsCompared:
         return compare_versions(base, at_hand(), words, launch=self.launch, clock=lambda: self.now, **given)
 
@@ -84,6 +84,40 @@ def test_noise_that_hides_the_answer_is_an_answer(repository: Path) -> None:
     assert machine.now * 4 < int(needed[1]) < machine.now * 30, "15 % of noise need 70 pairs for ± 5 %"
     page = terminal.text(versions(found, []), 80)
     assert "--budget" in page
+
+
+def test_runs_are_short_enough_for_more_pairs_within_the_budget(repository: Path) -> None:
+    """Of runs that differ by 6 % and take 3 s to start, 12 pairs find more slow-downs of a tenth than 7 pairs
+    of 5 s a run, and no more that are not there."""
+
+    def verdicts(step_s: str, seconds: float | None) -> list[str]:
+        (repository / "part" / "train.py").write_text(step_s)
+        found: list[str] = []
+        for seed in range(20):
+            machine = Machine(0.06, 3.0, seed=seed, timed=True)
+            found.append(compare_in(machine, seconds).verdict)
+            assert machine.now <= 120
+        return found
+
+    with checked_out("git:main") as base:
+        (base.folder / "train.py").write_text("0.010")
+
+        def compare_in(machine: Machine, seconds: float | None) -> VersionsCompared:
+            return machine.compare(base, budget_s=120, seconds=seconds)
+
+        assert verdicts("0.011", None).count("slower") > verdicts("0.011", 5.0).count("slower")
+        same = verdicts("0.010", None)
+        assert same.count("slower") + same.count("faster") <= 2
+
+
+def test_runs_of_long_steps_or_of_given_seconds_are_not_shortened(repository: Path) -> None:
+    with checked_out("git:main") as base:
+        machine = Machine(0.06, 3.0, timed=True)
+        assert machine.compare(base, budget_s=120).pairs == 7
+        (repository / "part" / "train.py").write_text("0.011")
+        (base.folder / "train.py").write_text("0.010")
+        machine = Machine(0.06, 3.0, timed=True)
+        assert machine.compare(base, budget_s=120, seconds=5.0).pairs == 7
 
 
 def test_two_pairs_tell_how_many_more_are_needed(repository: Path) -> None:

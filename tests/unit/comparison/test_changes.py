@@ -27,7 +27,7 @@ STEP = 100.0
 @pytest.fixture(autouse=True)
 def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """What rules find is no part of an account, and takes them longer than all the rest."""
-    monkeypatch.setattr("kinetoscope.comparison.difference.find", lambda run: [])
+    monkeypatch.setattr("kinetoscope.comparison.findings.find", lambda run: [])
 
 
 @cache

@@ -74,8 +74,11 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
 
 # An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
 FEWEST_PAIRS = 6
-# Each run is timed for so many seconds, however short its steps are.
-SECONDS, MANY = 5.0, 1_000_000
+# Each run is timed for so many seconds, however short its steps are; for less, but for so many steps at
+# least, where fewer pairs than these would fit into the budget. Runs differ more from each other than the
+# many short steps of one do: the interval of twelve pairs is two thirds as wide as that of six.
+SECONDS, LEAST_SECONDS, MANY = 5.0, 1.0, 1_000_000
+PAIRS, TIMED_STEPS = 12, 30
 AS_WRITTEN = Setting(as_written=True)
 
 RunVersion = Callable[[Version, TrialRequest, Sequence[str]], TrialResult]
@@ -93,7 +96,7 @@ def compare_versions(
     *,
     module: bool = False,
     steps: int = MANY,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     budget_s: float = 300.0,
     precision: float = 0.01,
     launch: RunVersion = run_version,
@@ -109,6 +112,7 @@ def compare_versions(
     Args:
         steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``: runs of
             short steps are as long as those of long ones.
+        seconds: None: at most 5, and less where few pairs would fit into the budget.
         launch: makes one run (tests give their own).
 
     Raises:
@@ -120,19 +124,26 @@ def compare_versions(
     _check(versions, words, module)
     reports: tuple[list[TrialResult], list[TrialResult]] = ([], [])
     loads: list[float] = []
-    began = clock()
+    began, longest_s = clock(), 0.0
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
-        order = TrialRequest(setting=AS_WRITTEN, folder=folder, steps=steps, seconds=seconds, module=module)
+        order = TrialRequest(
+            setting=AS_WRITTEN, folder=folder, steps=steps, seconds=seconds or SECONDS, module=module
+        )
         while True:
-            pairs = len(reports[1])
+            pairs, pair_began = len(reports[1]), clock()
             progress(f"pair {pairs + 1}{_so_far(reports)}")
             for side in (0, 1) if pairs % 2 == 0 else (1, 0):
                 reports[side].append(_usable(launch(versions[side], order, words), versions[side]))
             loads += _load()
-            spent, pairs = clock() - began, pairs + 1
+            now, pairs = clock(), pairs + 1
+            spent, longest_s = now - began, max(longest_s, now - pair_began)
+            if pairs == 1 and seconds is None:
+                fitting_s = _fitting_s(spent, budget_s, max(map(max, map(_steps_s, reports))))
+                order = msgspec.structs.replace(order, seconds=fitting_s)
+                longest_s -= 2 * (SECONDS - fitting_s)
             ratio = _ratio(reports)
             narrow = pairs >= FEWEST_PAIRS and (ratio.high - ratio.low) / 2 <= precision
-            if narrow or spent + spent / pairs > budget_s:
+            if narrow or spent + longest_s > budget_s:
                 break
     return VersionsCompared(
         command=(*(("-m",) if module else ()), *words),
@@ -151,6 +162,13 @@ def compare_versions(
         load=distribution.median(loads) if loads else None,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
+
+
+def _fitting_s(pair_s: float, budget_s: float, step_s: float) -> float:
+    """Seconds of a run of which ``PAIRS`` fit into the budget, by how long the first pair took."""
+    started_s = max(0.0, pair_s / 2 - SECONDS)
+    fitting_s = (budget_s - pair_s) / (2 * (PAIRS - 1)) - started_s
+    return min(SECONDS, max(LEAST_SECONDS, TIMED_STEPS * step_s, fitting_s))
 
 
 def _load() -> list[float]:

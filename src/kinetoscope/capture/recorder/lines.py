@@ -50,8 +50,7 @@ class LinesSession(KinetoSession):
         self.lines, self.probes = Lines(), list[MarkedStep]()
         super().start()
         self._probe()
-        if torch_private.EVAL_FRAME in sys.modules:
-            torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
+        torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
         self.lines.start(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def mark(self, step: int | None) -> None:
@@ -73,6 +72,14 @@ class LinesSession(KinetoSession):
             began = time.time_ns()
             torch_private.marked(CLOCK)
             self.probes.append(_event(CLOCK, began, time.time_ns()))
+
+
+class LinedSession(LinesSession):
+    """A session of everything, with the lines around its ops where ``with_stack`` would have frames: no other
+    step's are laid over it, and no event of ours is among its ops."""
+
+    def _probe(self) -> None:
+        pass
 
 
 class Lines:

@@ -411,9 +411,13 @@ class TorchDevice:
             activities.append(ProfilerActivity.XPU)
         if kind == "lines":
             return self._lines_session(activities)
+        of_capture, lined = kind == "capture", kind == "full" and options.whole and options.lines
+        if lined and not options.stacks and self.python_hindrance() is None:
+            from kinetoscope.capture.recorder.lines import LinedSession
+
+            of, lined = LinedSession, False
         # Python's stacks are taken where a program's own profile function would be.
-        of_capture = kind == "capture"
-        stacks = (options.stacks or of_capture) and sys.getprofile() is None
+        stacks = (options.stacks or of_capture or lined) and sys.getprofile() is None
         return (of or KinetoSession)(
             None if of_capture else self.memory,
             stacks=stacks,
