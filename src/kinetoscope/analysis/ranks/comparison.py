@@ -99,9 +99,18 @@ def comparison(run: LoadedRun) -> RankComparison:
     return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces], collectives_of(run))
 
 
+def verdict_of(run: LoadedRun) -> RankVerdict:
+    """The verdict of the comparison; of one rank alone it is unknown, and nothing is compared."""
+    if len(run.traces) < 2:
+        return RankVerdict(status="unknown", why="no other rank is here")
+    return comparison(run).verdict
+
+
 def culprit(run: LoadedRun) -> tuple[int | None, float]:
     """The straggler and its share of the waiting, as the verdict has them; without one, the rank that was
     waited for most, the last to come where no rank's segment took longer. (None, 0) without other ranks."""
+    if len(run.traces) < 2:
+        return None, 0.0
     found = comparison(run)
     if found.verdict.rank is not None:
         return found.verdict.rank, found.verdict.share_of_waiting

@@ -23,7 +23,7 @@ Source
 """
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.ranks.comparison import RankComparison, comparison, culprit
+from kinetoscope.analysis.ranks.comparison import RankComparison, culprit, verdict_of
 from kinetoscope.analysis.replay.ranks import evenly_loaded
 from kinetoscope.findings.rule import *
 
@@ -40,7 +40,7 @@ def find(view: RankView) -> Findings:
     if uneven.is_empty() and waits(view.run, view.trace).is_empty():
         return
     rank, share = culprit(view.run)
-    verdict = comparison(view.run).verdict
+    verdict = verdict_of(view.run)
     is_one = verdict.rank is not None or verdict.status == "link"
     turns = rank is not None and not is_one and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:

@@ -31,7 +31,13 @@ import msgspec
 
 from kinetoscope.analysis.collectives.recorded import ranges
 from kinetoscope.analysis.collectives.waiting import waiting, waits
-from kinetoscope.analysis.ranks.comparison import RankComparison, comparison, culprit, slow_transfers
+from kinetoscope.analysis.ranks.comparison import (
+    RankComparison,
+    comparison,
+    culprit,
+    slow_transfers,
+    verdict_of,
+)
 from kinetoscope.analysis.ranks.verdict import LINK, RankVerdict
 from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
 from kinetoscope.findings.rule import *
@@ -59,7 +65,7 @@ NOBODY = RankVerdict(status="unknown")
 
 
 def find(view: RankView) -> Findings:
-    found = comparison(view.run).verdict
+    found = verdict_of(view.run)
     if found.status == LINK:
         yield from _slow_link(view, found)
         return
