@@ -73,9 +73,8 @@ def _inside(trace: Trace, steps: pl.Series, events: pl.DataFrame) -> pl.DataFram
     """The events that begin in one of the steps, on its thread, with the ``step``; without steps, all of the
     thread with most of them."""
     if not len(trace.steps):
-        return events.filter(pl.col("lane") == events["lane"].mode().min()).with_columns(
-            step=pl.lit(WHOLE, pl.UInt32)
-        )
+        most = events["lane"].mode().sort().head(1)
+        return events.filter(pl.col("lane").is_in(most.implode())).with_columns(step=pl.lit(WHOLE, pl.UInt32))
     marks = trace.steps.filter(pl.col("id").is_in(steps.implode())).select(
         pl.col("id").alias("step"),
         pl.col("start_ns").alias("from_ns"),

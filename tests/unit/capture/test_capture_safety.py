@@ -367,7 +367,9 @@ def test_calls_of_a_model_wait_for_its_optimizer_once_that_has_been_made(
             torch.nn.ReLU()(torch.ones(2))  # an optimizer trains nothing of it
         policy(torch.ones(1, 2)).sum().backward()
         optimizer.step()
-        assert signals == ["module", "acting module", "module", "optimizer's module", "optimizer"]
+        assert signals == [
+            "idle module", "acting module", "module", "optimizer's module", "optimizer"
+        ]  # fmt: skip
         monkeypatch.setattr("kinetoscope.capture.steps.sources.OPTIMIZER_PATIENCE_S", 0.0)
         policy(torch.ones(1, 2))
         assert signals[-1] == "training module"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def test_what_is_no_baseline_is_refused(
 
 
 def test_none_is_made_that_would_be_refused(tmp_path: Path) -> None:
-    snapshot = TRACE.parents[1] / "h200_memory" / "train.pickle.gz"  # it has neither launches nor steps
-    path = tmp_path / "baseline.json"
+    snapshot, path = tmp_path / "empty.pickle", tmp_path / "baseline.json"
+    snapshot.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]], "allocator_settings": {}}))
     assert cli.main(["check", str(snapshot), "--against", str(path), "--update"]) == 3
     assert not path.exists()
 

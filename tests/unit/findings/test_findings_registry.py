@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.findings import rules as folder
-from kinetoscope.findings.registry import SECTIONS, rules
+from kinetoscope.findings.documentation import SECTIONS, documentation
+from kinetoscope.findings.registry import rules
 
 FILES = sorted(path for path in Path(folder.__file__).parent.glob("*.py") if path.stem != "__init__")
 CASES = Path(__file__).resolve().parents[2] / "cases"
@@ -71,7 +72,7 @@ def test_every_file_is_a_rule_and_every_promise_is_kept() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_rule_says_what_why_how_and_where_from(path: Path) -> None:
-    rule = rules()[path.stem.replace("_", "-")]
+    rule = documentation()[path.stem.replace("_", "-")]
     assert rule.summary.endswith(".")
     assert list(rule.sections) == list(SECTIONS)
     assert all(len(text) > 15 for text in rule.sections.values())
