@@ -48,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _of_many(arguments: argparse.Namespace) -> None:
-    """What the comparison of many ranks finds, then what the trace of one of them shows."""
+    """Print findings of the comparison of many ranks, then those of the trace of one of them."""
     from kinetoscope.errors import InputError, UsageError
     from kinetoscope.views import findings, ranks
 

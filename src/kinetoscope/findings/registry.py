@@ -47,7 +47,7 @@ def _rule(slug: str) -> Rule:
 
 
 def compared(ranks: RankComparison) -> list[Finding]:
-    """What the comparison of many ranks finds, without their traces: of each rule that has ``compared``."""
+    """Findings of the comparison of many ranks, without their traces: of each rule that has ``compared``."""
     found: list[Finding] = []
     for rule in rules().values():
         for one in rule.compared(ranks):

@@ -126,7 +126,7 @@ def culprit(run: LoadedRun) -> tuple[int | None, float]:
 
 
 def slow_transfers(found: RankComparison) -> Mapping[int, float]:
-    """Of the link that the verdict names, by instance which share of the transfer groups like it take."""
+    """By instance of the slow link that is named: the share of its transfer that groups like it take."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
     named = (one for one in slow_links(found.table, hosts) if list(one.ranks) == found.verdict.ranks)
     return next((one.transfers for one in named), {})

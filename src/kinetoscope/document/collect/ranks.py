@@ -74,8 +74,8 @@ def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankF
 
 
 def _findings(ranks: RankComparison, typical: RankFacts | None) -> document.FindingsListing | None:
-    """What the comparison finds, then the findings of one rank's trace: who waits for whom is known of all
-    ranks better than of one."""
+    """Findings of the comparison, then those of one rank's trace: who waits for whom is known of all ranks
+    better than of one."""
     from kinetoscope.document.collect.findings import compared, listing
 
     first = compared(ranks)

@@ -61,7 +61,7 @@ LOOK = {
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
 
-NOBODY = RankVerdict(status="unknown")
+UNNAMED = RankVerdict(status="unknown")
 
 
 def find(view: RankView) -> Findings:
@@ -106,7 +106,7 @@ def find(view: RankView) -> Findings:
             evidence.of(view, "the collectives that waited longest", longest),
             *(_meanwhile(late) for late in views(view.run) if late.rank == rank and len(late.gaps)),
         ],
-        advice=_look(found if found.rank == rank else NOBODY, other),
+        advice=_look(found if found.rank == rank else UNNAMED, other),
     )
 
 
@@ -130,7 +130,7 @@ def compared(ranks: RankComparison) -> Findings:
 
 
 def _slow_link(view: RankView, found: RankVerdict) -> Findings:
-    """What the collectives of a rank take longer for its group's slow link."""
+    """The collectives of a rank that take longer since its group's link is slow."""
     if view.rank not in found.ranks:
         return
     own = waiting(view.run).filter(rank=view.rank).select("id", "instance")
