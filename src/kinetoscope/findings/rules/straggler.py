@@ -29,7 +29,6 @@ Source
 
 import msgspec
 
-from kinetoscope.analysis.collectives.recorded import ranges
 from kinetoscope.analysis.collectives.waiting import waiting, waits
 from kinetoscope.analysis.ranks.comparison import (
     RankComparison,
@@ -61,7 +60,29 @@ LOOK = {
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
 
-UNNAMED = RankVerdict(status="unknown")
+ALIKE = "with transfers as long as those of groups like it"
+
+
+def compared(ranks: RankComparison) -> Findings:
+    """The rank, the ranks or the link that the comparison of ranks names, and the cost that it found."""
+    found = ranks.verdict
+    if found.status == LINK:
+        yield Finding(
+            title=f"The link of ranks {found.listed} is slow: its transfers take {found.detail}",
+            saving=savings.by_comparison(found, ALIKE),
+            evidence=[],
+            advice=f"It {LOOK[LINK]}.",
+        )
+    elif found.rank is not None:
+        name = _name(found)
+        keeps = "keep" if len(found.ranks) > 1 else "keeps"
+        caused = f"which caused {found.share_of_waiting:.0%} of the waiting"
+        yield Finding(
+            title=f"{name.capitalize()} {keeps} the others waiting ({caused})",
+            saving=savings.by_comparison(found, f"with {name} in collectives no later than its peers"),
+            evidence=[],
+            advice=_look(found, name),
+        )
 
 
 def find(view: RankView) -> Findings:
@@ -70,94 +91,61 @@ def find(view: RankView) -> Findings:
         yield from _slow_link(view, found)
         return
     waited = waits(view.run, view.trace)
-    if waited.is_empty():
-        return
-    rank, share = culprit(view.run)
     # That one rank is waited for most is not its fault where that may be chance, or in a pipeline.
-    if rank is not None and (found.rank is None or view.rank in found.ranks):
+    is_chance = found.rank is None and culprit(view.run)[0] is not None
+    if waited.is_empty() or is_chance or view.rank in found.ranks:
         return
-    spread = found.rank == rank and found.cause in WORK and comparison(view.run).longer.is_even
     saving = savings.device(view, waited, "exposed waiting inside collectives, all of it")
-    # What the comparison names has been found to cost more than chance.
-    if saving.share < (MEDIUM if found.rank is None else LOW):
-        return
-    several = f"ranks {ranges(found.ranks)}" if len(found.ranks) > 1 else f"rank {rank}"
-    other = "another rank" if rank is None else several
-    if rank is not None:
-        peers = "the mean of all, as if the work was shared" if spread else "its peers"
-        less = (evenly_loaded if spread else without_lateness)(view.run)
-        basis = f"with {other} in collectives no later than {peers}; all ranks replayed together"
-        # A device that does not wait is not freed: it has nothing else to do then.
-        together = {one: less[one] for one in found.ranks}
-        saving = replace(saving, together=together, basis=basis, freed_share=0.0)
     us = view.us_of(waited, "saved_ns")
-    keeps = "keep" if len(found.ranks) > 1 else "keeps"
-    basis = (
-        "estimated from the shortest collective of each kind"
-        if rank is None
-        else f"which caused {share:.0%} of the waiting"
-    )
     longest = waited.sort("saved_ns", descending=True).head(6)
-    yield Finding(
-        title=f"{other.capitalize()} {keeps} rank {view.rank} waiting ({basis})",
-        affected_us=us,
-        saving=saving,
-        evidence=[
-            evidence.of(view, "the collectives that waited longest", longest),
-            *(_meanwhile(late) for late in views(view.run) if late.rank == rank and len(late.gaps)),
-        ],
-        advice=_look(found if found.rank == rank else UNNAMED, other),
-    )
-
-
-def compared(ranks: RankComparison) -> Findings:
-    """The same of ranks of which nothing but their comparison is here."""
-    found = ranks.verdict
-    if found.status == LINK:
-        saving = savings.by_comparison(found, "with transfers as long as those of groups like it")
-        yield Finding(title=_link(found), saving=saving, evidence=[], advice=_look(found, "the link"))
-    elif found.rank is not None:
-        several = len(found.ranks) > 1
-        name = f"ranks {found.listed}" if several else f"rank {found.rank}"
-        saving = savings.by_comparison(found, f"with {name} in collectives no later than its peers")
-        caused = f"which caused {found.share_of_waiting:.0%} of the waiting"
-        yield Finding(
-            title=f"{name.capitalize()} {'keep' if several else 'keeps'} the others waiting ({caused})",
-            saving=saving,
-            evidence=[],
-            advice=_look(found, name),
-        )
+    shown = [evidence.of(view, "the collectives that waited longest", longest)]
+    if found.rank is None:
+        if saving.share >= MEDIUM:
+            yield Finding(
+                title=f"Another rank keeps rank {view.rank} waiting (estimated from the shortest collective "
+                "of each kind)",
+                affected_us=us,
+                saving=saving,
+                evidence=shown,
+                advice=_look(found, "another rank"),
+            )
+        return
+    if saving.share < LOW:  # what is named costs more than chance
+        return
+    shown += [_meanwhile(late) for late in views(view.run) if late.rank == found.rank and len(late.gaps)]
+    spread = found.cause in WORK and comparison(view.run).longer.is_even
+    peers = "the mean of all, as if the work was shared" if spread else "its peers"
+    less = (evenly_loaded if spread else without_lateness)(view.run)
+    basis = f"with {_name(found)} in collectives no later than {peers}; all ranks replayed together"
+    # A device that does not wait is not freed: it has nothing else to do then.
+    together = {one: less[one] for one in found.ranks}
+    saving = replace(saving, together=together, basis=basis, freed_share=0.0)
+    for one in compared(comparison(view.run)):
+        yield replace(one, affected_us=us, saving=saving, evidence=shown)
 
 
 def _slow_link(view: RankView, found: RankVerdict) -> Findings:
     """The collectives of a rank that take longer since its group's link is slow."""
-    if view.rank not in found.ranks:
-        return
     own = waiting(view.run).filter(rank=view.rank).select("id", "instance")
     shares = slow_transfers(comparison(view.run))
     left = pl.col("instance").replace_strict(shares, default=1.0, return_dtype=pl.Float64)
     slow = view.work.join(own.filter(left < 1), on="id", maintain_order="left")
     slow = slow.with_columns(saved_ns=pl.col("duration_ns") * (1 - left))
-    basis = "with transfers as long as those of groups like it"
-    saving = savings.of(view, shorten(slow["id"], slow["saved_ns"]), basis)
-    if slow.is_empty() or saving.share < LOW:
+    saving = savings.of(view, shorten(slow["id"], slow["saved_ns"]), ALIKE)
+    if view.rank not in found.ranks or saving.share < LOW:
         return
     longest = slow.sort("saved_ns", descending=True).head(6)
-    yield Finding(
-        title=_link(found),
-        affected_us=view.us_of(slow),
-        saving=saving,
-        evidence=[evidence.of(view, "the collectives that lost most", longest)],
-        advice=_look(found, "the link"),
-    )
+    shown = [evidence.of(view, "the collectives that lost most", longest)]
+    for one in compared(comparison(view.run)):
+        yield replace(one, affected_us=view.us_of(slow), saving=saving, evidence=shown)
 
 
-def _link(found: RankVerdict) -> str:
-    return f"The link of ranks {found.listed} is slow: its transfers take {found.detail}"
+def _name(found: RankVerdict) -> str:
+    return f"ranks {found.listed}" if len(found.ranks) > 1 else f"rank {found.rank}"
 
 
 def _look(found: RankVerdict, name: str) -> str:
-    """The place to look at."""
+    """The place to look at, by what the late rank did and the others did not."""
     if found.cause not in LOOK:
         return f"Find out why {name} is late: input, data loading, clocks, other work on its host."
     detail = f" ({found.detail})" if found.detail else ""
