@@ -60,7 +60,7 @@ LOOK = {
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
 
-ALIKE = "with transfers as long as those of groups like it"
+AS_LONG = "with transfers as long as those of groups like it"
 
 
 def compared(ranks: RankComparison) -> Findings:
@@ -69,7 +69,7 @@ def compared(ranks: RankComparison) -> Findings:
     if found.status == LINK:
         yield Finding(
             title=f"The link of ranks {found.listed} is slow: its transfers take {found.detail}",
-            saving=savings.by_comparison(found, ALIKE),
+            saving=savings.by_comparison(found, AS_LONG),
             evidence=[],
             advice=f"It {LOOK[LINK]}.",
         )
@@ -131,7 +131,7 @@ def _slow_link(view: RankView, found: RankVerdict) -> Findings:
     left = pl.col("instance").replace_strict(shares, default=1.0, return_dtype=pl.Float64)
     slow = view.work.join(own.filter(left < 1), on="id", maintain_order="left")
     slow = slow.with_columns(saved_ns=pl.col("duration_ns") * (1 - left))
-    saving = savings.of(view, shorten(slow["id"], slow["saved_ns"]), ALIKE)
+    saving = savings.of(view, shorten(slow["id"], slow["saved_ns"]), AS_LONG)
     if view.rank not in found.ranks or saving.share < LOW:
         return
     longest = slow.sort("saved_ns", descending=True).head(6)
