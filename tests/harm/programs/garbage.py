@@ -33,6 +33,6 @@ for turn in range(6):
     print(turn, gc.collect() >= 100, gc.isenabled())
 gc.freeze()
 frozen = gc.get_freeze_count() > 0
-train(30)
+train(90)  # until all is recorded
 gc.unfreeze()
 print(frozen, len(seen), gc.get_threshold(), gc.get_debug(), len(gc.callbacks), len(gc.garbage))
