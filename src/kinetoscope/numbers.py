@@ -56,6 +56,13 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %" if fraction not in (0, 1) else f"{100 * fraction:.0f} %"
 
 
+def change(fraction: float) -> str:
+    """A relative difference with its sign: ``+1.2 %``; without one where it rounds to nothing: ``<0.1 %``."""
+    if abs(fraction) < 0.0005:
+        return "<0.1 %" if fraction else "0 %"
+    return f"{100 * fraction:+.1f} %".replace("-", MINUS)
+
+
 def count(number: int, noun: str = "") -> str:
     """``1,024`` or, with a noun, ``1 step``, ``1,024 steps``."""
     if not noun:

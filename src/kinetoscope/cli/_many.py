@@ -10,33 +10,44 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinetoscope.cli import _options
-
 if TYPE_CHECKING:
     from polars import LazyFrame
 
+    from kinetoscope.document import RanksListing
 
-def report_many(
-    inputs: Sequence[str],
-    output: Path | None,
-    engine: str,
-    parts: str | None,
-    *,
-    every: bool,
-    as_json: bool = False,
-) -> None:
-    """Compare the ranks in ``inputs``.
+
+# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
+# of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
+# Read when Polars is loaded.
+ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:300,muzzy_decay_ms:0")
+
+
+def are_many(inputs: Sequence[str]) -> bool:
+    """Whether these are ranks of which the comparison is made, and not everything of each: more than
+    ``paths.FEW`` traces, or those of a bucket, parts, dumps or logs."""
+    from kinetoscope.sources.paths import FEW, find, is_remote, may_be_many
+
+    if not any(map(may_be_many, inputs)):
+        return False
+    found = find(inputs)
+    remote = any(map(is_remote, inputs))
+    return bool(remote or found.parts or found.dumps or found.logs or len(found.traces) > FEW)
+
+
+def compared(
+    inputs: Sequence[str], engine: str = "auto", parts: str | None = None, *, every: bool = False
+) -> RanksListing:
+    """The ranks in ``inputs`` compared.
 
     Args:
         engine: auto, local or ray.
         parts: where to keep parts; None: in the user's cache.
         every: with a row for every rank.
-        as_json: print the document, where no file is named.
 
     Raises:
         InputError: nothing of it can be read.
-        UsageError: the output cannot be written.
     """
+    os.environ.setdefault(*ALLOCATOR)
     from kinetoscope.analysis.collectives.logs import hangs
     from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.document.collect.ranks import listing
@@ -45,13 +56,8 @@ def report_many(
     from kinetoscope.fleet.dumps import read
     from kinetoscope.fleet.gather import gather, readable
     from kinetoscope.fleet.store import Store
-    from kinetoscope.render import destination
-    from kinetoscope.render.formats import COMPARED, renderer
-    from kinetoscope.render.json import indented
     from kinetoscope.sources.paths import find
-    from kinetoscope.views import page, ranks
 
-    render = None if output is None else renderer(destination.check(output, inputs), COMPARED)
     with ExitStack() as stack:
         folder = parts or _kept(stack)
         store = Store(folder)
@@ -65,16 +71,7 @@ def report_many(
         if not (chosen or dumps or logs):
             raise failures[0]
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
-    document = listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
-    if output is None and as_json:
-        print(indented(document))
-        return
-    if output is None or render is None:
-        from kinetoscope.render.terminal import show, standard_output
-
-        show(ranks.blocks(document), standard_output())
-        return
-    _options.write(output, render(ranks.view(document, lambda: page.render_ranks(document))).encode())
+    return listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
 
 
 def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:

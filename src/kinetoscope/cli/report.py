@@ -9,14 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kinetoscope.cli import _options
+from kinetoscope.cli import _many, _options
 
 if TYPE_CHECKING:
     from kinetoscope.document import Report
-
-# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
-# of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
-_ALLOCATOR = "dirty_decay_ms:300,muzzy_decay_ms:0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +49,9 @@ def main(arguments: argparse.Namespace) -> int:
     output: Path | None = arguments.output
     if arguments.json and output is not None:
         raise UsageError("both --json and -o were given", hint="-o report.json writes the same document")
-    if (many := _many(arguments)) is not None:
-        return many
+    if arguments.engine != "auto" or arguments.parts is not None or _many.are_many(arguments.inputs):
+        _compared(arguments)
+        return 0
     arguments.inputs = [name for text in arguments.inputs for name in _matching(text)]
     if arguments.json:
         print(indented(_report(arguments.inputs)))
@@ -85,34 +82,28 @@ def _matching(text: str) -> list[str]:
     return sorted(glob.glob(text, recursive=True), key=natural) or [text]
 
 
-def _many(arguments: argparse.Namespace) -> int | None:
-    """Compare many ranks, where that is requested or there are many; None: it is an ordinary report."""
-    from kinetoscope.sources import paths as fleet_inputs
+def _compared(arguments: argparse.Namespace) -> None:
+    """The ranks alone, compared: printed, or written.
+
+    Raises:
+        UsageError: the output cannot be written.
+    """
+    from kinetoscope.render import destination
+    from kinetoscope.render.formats import COMPARED, renderer
+    from kinetoscope.views import page, ranks
 
     output: Path | None = arguments.output
-    if arguments.engine == "auto" and arguments.parts is None:
-        if not any(map(fleet_inputs.may_be_many, arguments.inputs)):
-            return None
-        found = fleet_inputs.find(arguments.inputs)
-        remote = any(map(fleet_inputs.is_remote, arguments.inputs))
-        if not (remote or found.parts or found.dumps or found.logs or len(found.traces) > fleet_inputs.FEW):
-            return None
-    os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)
-    from kinetoscope.cli._many import report_many
-
-    report_many(
-        arguments.inputs,
-        output,
-        arguments.engine,
-        arguments.parts,
-        every=arguments.every_rank or arguments.verbose,
-        as_json=arguments.json,
-    )
-    return 0
+    render = None if output is None else renderer(destination.check(output, arguments.inputs), COMPARED)
+    every = arguments.every_rank or arguments.verbose
+    found = _many.compared(arguments.inputs, arguments.engine, arguments.parts, every=every)
+    if output is None or render is None:
+        _options.answer(arguments, found, lambda: ranks.blocks(found), as_page=True)
+    else:
+        _options.write(output, render(ranks.view(found, lambda: page.render_ranks(found))).encode())
 
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:
-    os.environ.setdefault("_RJEM_MALLOC_CONF", _ALLOCATOR)  # read when Polars is loaded
+    os.environ.setdefault(*_many.ALLOCATOR)
     from kinetoscope.progress import load_shown
 
     run = load_shown(inputs, meanwhile=_load_analyses)

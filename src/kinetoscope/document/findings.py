@@ -38,6 +38,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     above: list[str] = []
     """Rules of the findings above whose savings it has most of its own in common with."""
     paced_by: int | None = None
+    of_ranks: bool = False
+    """It is by a comparison of all ranks, of which there are many; others are of one rank's trace."""
     of_the_profiler: bool = False
     saving_bytes: int = 0
     """Of the device's memory at its peak, by itself: these do not add up."""

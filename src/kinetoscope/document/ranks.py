@@ -188,8 +188,9 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of ``report`` for many ranks: the comparison, and the findings of one rank's trace, where
-    it is here: of one that does the same as the slow one, else of the one whose window is the median."""
+    """The document of ``report`` for many ranks: the comparison; what it finds (``of_ranks``), and the
+    findings of one rank's trace, where it is here: of one that does the same as the slow one, else of the one
+    whose window is the median."""
 
     kinetoscope: str
     events: int

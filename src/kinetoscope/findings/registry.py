@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.findings import evidence
+from kinetoscope.analysis.ranks.comparison import RankComparison
+from kinetoscope.findings import evidence, experience
 from kinetoscope.findings.documentation import documentation
 from kinetoscope.findings.ledger import settle
-from kinetoscope.findings.model import Finding, Role
+from kinetoscope.findings.model import Finding, Remaining, Role
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import severity
 from kinetoscope.sources.run import LoadedRun
@@ -22,13 +23,15 @@ from kinetoscope.trace.captures import is_capture
 class Rule:
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
-    Its docstring is described in ``documentation``; its ``find(view)`` yields the findings of one rank.
-    ``ROLE`` is its place among others.
+    Its docstring is described in ``documentation``; its ``find(view)`` yields the findings of one rank,
+    ``compared(comparison)`` those of ranks whose traces are not read, if it has that. ``ROLE`` is its place
+    among others.
     """
 
     slug: str
     find: Callable[[RankView], Iterable[Finding]]
     role: Role = "cause"
+    compared: Callable[[RankComparison], Iterable[Finding]] = lambda _: ()
 
 
 @cache
@@ -39,7 +42,22 @@ def rules() -> dict[str, Rule]:
 
 def _rule(slug: str) -> Rule:
     module = importlib.import_module(f"kinetoscope.findings.rules.{slug.replace('-', '_')}")
-    return Rule(slug, module.find, getattr(module, "ROLE", "cause"))
+    compared = getattr(module, "compared", Rule.compared)
+    return Rule(slug, module.find, getattr(module, "ROLE", "cause"), compared)
+
+
+def compared(ranks: RankComparison) -> list[Finding]:
+    """Findings of the comparison of many ranks, without their traces: of each rule that has ``compared``."""
+    found: list[Finding] = []
+    for rule in rules().values():
+        for one in rule.compared(ranks):
+            level = severity(one.saving)
+            low, high = (times * one.saving.us for times in experience.interval(rule.slug))
+            remaining = Remaining(one.saving.us, low, high, one.saving.share)
+            members = tuple(ranks.verdict.ranks)
+            if level is not None:
+                found.append(replace(one, rule=rule.slug, severity=level, remaining=remaining, ranks=members))
+    return found
 
 
 @remembered

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.ranks.verdict import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
     ReplayChange,
@@ -72,6 +73,12 @@ def batches(view: RankView, change: ReplayChange, basis: str) -> Saving:
     """The saving if the data loader's workers take less time for a batch, which a step waits for."""
     us = view.saves(change)
     return Saving(us, basis, True, us / view.own_step_us, change=change)
+
+
+def by_comparison(verdict: RankVerdict, what: str) -> Saving:
+    """The cost that the comparison of ranks found."""
+    us, share = verdict.cost_us or 0.0, verdict.cost_share or 0.0
+    return Saving(us, f"{what}; by a replay of all ranks' collectives", us > 0, share)
 
 
 def unreplayed(view: RankView, us: float, basis: str) -> Saving:

@@ -423,7 +423,7 @@ def _other_facts(found: Difference) -> list[Fact]:
 
 def _change_rows(change: Change, parts: int, base_us: float) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
-    share = f"{100 * change.delta_us / base_us:+.1f} %".replace("-", numbers.MINUS) if base_us else ""
+    share = numbers.change(change.delta_us / base_us) if base_us else ""
     yield Text(numbers.signed(change.delta_us), style), share, Text(change.name, "", "kernel", change.name)
     place = where(change)
     yield "", "", (Text(did(change) + (f", {place}" if place else ""), "dim"),)

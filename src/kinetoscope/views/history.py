@@ -69,7 +69,7 @@ def _remarks(found: History) -> Iterable[str]:
         if row.lost:
             yield f"{row.name} is incomplete, and compared with nothing: {'; '.join(row.lost)}"
         if row.drift is not None:
-            change = f"{100 * row.drift:+.1f} %".replace("-", numbers.MINUS)
+            change = numbers.change(row.drift)
             yield f"{row.name}: the step drifts by {change} from one recording to the next, up to this one"
         if said:
             yield f"{row.name}: {', '.join(said)}"

@@ -344,7 +344,7 @@ def render_ranks(listing: RanksListing) -> str:
         title=ranks.title(listing),
         headline=numbers.together(ranks.verdict(listing.ranks)),
     )
-    words.blocks["ranks"] += ranks.findings_of_one(listing)
+    words.blocks["ranks"] += ranks.what_to_change(listing, ranks.FINDINGS)
     return _page(report, words)
 
 

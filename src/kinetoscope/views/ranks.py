@@ -47,7 +47,7 @@ AMONG = 3  # slowest places of each sort
 NOTABLE = 1.02  # times as long: below it no stage or operation is named
 ROUGH = 0.05  # an error of the replay above which it tells no time
 MORE = 1.25  # times what the named ranks cost: what all lateness costs is not said below that
-FINDINGS = 3  # of the rank whose trace was looked at
+FINDINGS = 3
 UNREAD = 3  # sentences on what was left out
 OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host": "the host between passes",
               "forward transfer": "sending forward", "backward transfer": "sending backward",
@@ -72,7 +72,8 @@ def verdict(ranks: Ranks) -> str:
         last = ", ".join(
             f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
         )
-        return f"Ranks take turns in being late: most often {last}."
+        cost = f", which {_cost(found)}" if found.cost_share else ""
+        return f"Ranks take turns in being late{cost}: most often {last}."
     if found.status == "even":
         how = "hardly wait for each other" if not found.why else f"wait for each other, but {found.why}"
         return f"Ranks {how}."
@@ -202,18 +203,19 @@ def _ideal(ranks: Ranks) -> str:
     if abs(found.error) > ROUGH:
         return (
             f"What the run would take without stragglers is not known well: replayed as it was recorded, "
-            f"its time is off by {found.error:+.1%}."
+            f"its time is off by {numbers.change(found.error)}."
         )
     share = 1 - 1 / found.slowdown
     # Those that are named are most of it, and what they cost stands above.
     if ranks.verdict.cost_share is not None and share < MORE * ranks.verdict.cost_share:
-        return f"That cost is by a replay of the run, which misses the recorded time by {found.error:+.1%}."
+        error = numbers.change(found.error)
+        return f"That cost is by a replay of the run, which misses the recorded time by {error}."
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
     ever = ", by chance either" if ranks.verdict.status == "even" else ""
     return (
         f"If no rank were ever late{ever}, {numbers.time(found.recorded_us)} between {what} would be "
         f"{numbers.time(found.recorded_us / found.slowdown)}, {numbers.percent(share)} less "
-        f"(the replay of the run is off by {found.error:+.1%})."
+        f"(the replay of the run is off by {numbers.change(found.error)})."
     )
 
 
@@ -342,7 +344,7 @@ def _places(ranks: Ranks) -> Iterable[Block]:
         field("", "text", lambda one: names.shorten(one[0], 24)),
         field("place", "text", lambda one: names.shorten(one[1].place, 24)),
         field("ranks", "name", lambda one: names.shorten(one[1].ranks, LISTED)),
-        field("own time", "text", lambda one: f"{one[1].longer(usual):+.1%}"),
+        field("own time", "text", lambda one: numbers.change(one[1].longer(usual))),
         field("others waited", "time", lambda one: sum(one[1].blamed_us)),
     )
 
@@ -487,14 +489,21 @@ def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
         shown.append(line(Text(more, "yellow")))
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    return [*shown, *advice(listing.ranks), *findings_of_one(listing), *tables(listing.ranks)]
+    return [*shown, *advice(listing.ranks), *what_to_change(listing, FINDINGS), *tables(listing.ranks)]
 
 
-def findings_of_one(listing: RanksListing) -> Iterable[Block]:
-    """The first findings of the rank whose trace was looked at: what all ranks do alike."""
+def what_to_change(listing: RanksListing, most: int) -> Iterable[Block]:
+    """Findings, at most so many (0: all): of the comparison, then of the rank whose trace was looked at."""
     found = listing.findings
-    if found is None or not found.findings:
+    if found is None or (most and not found.findings):
         return
-    yield Heading("Findings", f"of rank {listing.findings_rank}, by its trace alone: likely of all ranks", 3)
-    yield from findings.listing(structs.replace(found, findings=found.findings[:FINDINGS]))
-    yield from rest(len(found.findings) - FINDINGS, "finding")
+    said: list[str] = []
+    if any(row.of_ranks for row in found.findings):
+        said.append("by the comparison of all ranks")
+    if not all(row.of_ranks for row in found.findings):
+        others = "the others " if said else ""
+        said.append(f"{others}of rank {listing.findings_rank}, by its trace alone: likely of all ranks")
+    yield Heading("Findings", "; ".join(said), 3)
+    shown = found.findings[: most or None]
+    yield from findings.listing(structs.replace(found, findings=shown))
+    yield from rest(len(found.findings) - len(shown), "finding")

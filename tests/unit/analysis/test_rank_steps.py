@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,11 @@ from kinetoscope.analysis.collectives.pairing import paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import RankPart, part
+from kinetoscope.analysis.replay.change import NOTHING
+from kinetoscope.analysis.replay.ranks import without_lateness
+from kinetoscope.analysis.replay.replay import job
 from kinetoscope.document.collect.ranks import compared
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.read import read
 from rank_sets import Fault, Job, recorded
 
@@ -50,6 +55,25 @@ def test_steps_that_are_numbered_differently_are_the_same_steps(parts: list[Rank
     assert verdict(same)[:2] == ([3], "slow kernel")
     assert found.ideal == same.ideal
     assert compared(found, every=True).paces == compared(same, every=True).paces
+
+
+def test_few_ranks_that_number_their_steps_differently_are_replayed_together_all_the_same(
+    tmp_path: Path,
+) -> None:
+    def saved(first: int) -> tuple[float, float]:
+        for rank, trace in recorded(JOB):
+            text = json.dumps(trace)
+            if rank >= 2:
+                text = re.sub(r"ProfilerStep#(\d+)", lambda it: f"ProfilerStep#{int(it[1]) + first}", text)
+            (tmp_path / f"rank{rank}.json").write_text(text)
+        run = LoadedRun(tuple(read(path) for path in sorted(tmp_path.iterdir())))
+        joint = job(run)
+        assert joint is not None
+        return joint.step_us, joint.after(NOTHING, without_lateness(run))
+
+    as_recorded, without = saved(0)
+    assert without < as_recorded
+    assert saved(1) == saved(100) == (as_recorded, without)
 
 
 def drifting(ppm: dict[int, float], seconds: int = 8) -> pl.DataFrame:

@@ -134,7 +134,7 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_named(monkeypatch: p
     assert error.value.where == "memory://bucket/rank0.json"
 
 
-def test_many_ranks_have_the_findings_of_one_that_nobody_waits_for(
+def test_many_ranks_have_the_findings_of_the_comparison_then_of_one_that_nobody_waits_for(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = str(tmp_path / "parts")
@@ -143,8 +143,15 @@ def test_many_ranks_have_the_findings_of_one_that_nobody_waits_for(
     assert main(["report", parts, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["findings_rank"] in (0, 2)
-    rules = [one["rule"] for one in found["findings"]["findings"]]
-    assert rules
-    assert "straggler" not in rules
-    assert main(["report", parts]) == 0
-    assert f"of rank {found['findings_rank']}" in capsys.readouterr().out
+    first, *others = found["findings"]["findings"]
+    assert (first["rule"], first["ranks"], first["of_ranks"]) == ("straggler", [1], True)
+    assert first["saving_us"] == found["ranks"]["verdict"]["cost_us"]
+    assert others
+    assert "straggler" not in [one["rule"] for one in others]
+    assert main(["findings", parts, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == found["findings"]["findings"]
+    for words in (["report", parts], ["findings", parts]):
+        assert main(words) == 0
+        shown = capsys.readouterr().out
+        assert "Rank 1 keeps the others waiting" in shown
+        assert f"of rank {found['findings_rank']}" in shown

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as chain_of
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
@@ -99,9 +99,18 @@ def comparison(run: LoadedRun) -> RankComparison:
     return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces], collectives_of(run))
 
 
+def verdict_of(run: LoadedRun) -> RankVerdict:
+    """The verdict of the comparison; of one rank alone it is unknown, and nothing is compared."""
+    if len(run.traces) < 2:
+        return RankVerdict(status="unknown", why="no other rank is here")
+    return comparison(run).verdict
+
+
 def culprit(run: LoadedRun) -> tuple[int | None, float]:
     """The straggler and its share of the waiting, as the verdict has them; without one, the rank that was
     waited for most, the last to come where no rank's segment took longer. (None, 0) without other ranks."""
+    if len(run.traces) < 2:
+        return None, 0.0
     found = comparison(run)
     if found.verdict.rank is not None:
         return found.verdict.rank, found.verdict.share_of_waiting
@@ -114,6 +123,13 @@ def culprit(run: LoadedRun) -> tuple[int | None, float]:
         return None, 0.0
     rank, waited = each.sort("waited_ns", "rank", descending=[True, False]).row(0)
     return int(rank), waited / int(each["waited_ns"].sum())
+
+
+def slow_transfers(found: RankComparison) -> Mapping[int, float]:
+    """By instance of the slow link that is named: the share of its transfer that groups like it take."""
+    hosts = {part.facts.rank: part.facts.host for part in found.parts}
+    named = (one for one in slow_links(found.table, hosts) if list(one.ranks) == found.verdict.ranks)
+    return next((one.transfers for one in named), {})
 
 
 def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComparison:
@@ -331,7 +347,12 @@ class _Case(NamedTuple):
             lost, steps, CHANCE, is_one=False
         ):  # fmt: skip
             most = costs.group_by("culprit").agg(pl.col("cost").sum())["cost"].max()
-            return RankVerdict(status="turns", share_of_waiting=min(1.0, whole(most) / max(1, waited)))
+            everyone = PutRight(frozenset(part.facts.rank for part in self.parts))
+            return RankVerdict(
+                status="turns",
+                share_of_waiting=min(1.0, whole(most) / max(1, waited)),
+                **({} if self.replay is None else self._costs(self.replay.saved(everyone), steps)),
+            )
         why = "no rank stands out from how much steps differ by chance"
         return RankVerdict(status="unknown" if lacking or is_pipeline else "even", why=why)
 
@@ -341,7 +362,6 @@ class _Case(NamedTuple):
 
     def _named(self, suspect: Suspect, cost: float, share: float, steps: pl.DataFrame) -> RankVerdict:
         """The verdict that names ranks or a link: where they are, why, and what it costs."""
-        assert self.replay is not None
         ranks, cause, detail = list(suspect.ranks), suspect.cause, ""
         totals = self.longer.total(cause) if cause != LINK else {}
         worst = max(ranks, key=lambda rank: (totals.get(rank, 0), -rank))
@@ -352,7 +372,6 @@ class _Case(NamedTuple):
             detail = f"{1 / fmean(suspect.transfers.values()):.1f} times as long"
         devices = dict(self.table.group_by("rank").agg(pl.col("device").min()).iter_rows())
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
-        count = steps["name"].n_unique()
         paths = {part.facts.rank: part.facts.path for part in self.parts}
         similar = [rank for rank in self.longer.similar(worst) if rank not in ranks]
         return RankVerdict(
@@ -369,11 +388,15 @@ class _Case(NamedTuple):
             share_of_waiting=share,
             cause=cause,
             detail=detail,
-            cost_us=cost
-            * (whole(steps["length_ns"].median()) / 1000 if count else self.replay.row.replayed_us),
-            cost_share=cost,
-            steps=count or None,
+            **self._costs(cost, steps),
         )
+
+    def _costs(self, share: float, steps: pl.DataFrame) -> dict[str, Any]:
+        """The keys of the verdict that say what such a share of the time comes to."""
+        assert self.replay is not None
+        count = steps["name"].n_unique()
+        whole_us = whole(steps["length_ns"].median()) / 1000 if count else self.replay.row.replayed_us
+        return {"cost_us": share * whole_us, "cost_share": share, "steps": count or None}
 
     def _scope(self, ranks: Sequence[int], *, is_link: bool) -> str:
         if is_link or len(ranks) == 1:

@@ -54,12 +54,11 @@ def mean(name: str) -> pl.Expr:
     return pl.col(name).mean()
 
 
-def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFrame:
+def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
     """Add to the collectives of all ranks by how much longer their ranks took.
 
     Args:
         table: paired collectives, with the columns of ``parts.PARTED``.
-        usual: what of the ranks in a collective a rank is compared with.
 
     Returns:
         ``table`` by rank, device and start, with the time of each of ``CAUSES``; ``segment`` (a number for
@@ -103,7 +102,7 @@ def with_lateness(table: pl.DataFrame, usual: Usual = lower_median) -> pl.DataFr
     table = table.with_columns(
         pl.when(is_pair)
         .then(pl.col(_all(name)) * pl.col(f"{name} too long"))
-        .otherwise(pl.col(_all(name)) - usual(_all(name)).over("instance"))
+        .otherwise(pl.col(_all(name)) - lower_median(_all(name)).over("instance"))
         .alias(_longer(name))
         for name in names
     )

@@ -18,6 +18,7 @@ from kinetoscope.analysis.passes.as_it_runs import loaders_of
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.excess import excess
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, Usual, lower_median, mean
+from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, faster_loader, shorten, without_idle
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
@@ -50,7 +51,7 @@ def together(run: LoadedRun) -> tuple[ReplayGraph, dict[int, Spans]] | None:
         return None
     traces = _telling(run, table)
     table = table.filter(pl.col("rank").is_in([trace.rank for trace in traces]))
-    within = _same_steps(traces)
+    within = _same_steps(run, traces)
     ahead = table.drop_nulls("clock_ns").group_by("rank").agg(pl.col("clock_ns").median())
     clocks = {int(rank): whole(median) for rank, median in ahead.iter_rows()}
     handover = {rank: 1000 * own.handover_us for rank, own in loaders_of(run).items()}
@@ -92,17 +93,25 @@ def _telling(run: LoadedRun, table: pl.DataFrame) -> list[Trace]:
     return [trace for trace in run.traces if trace.rank in chosen]
 
 
-def _same_steps(traces: Sequence[Trace]) -> dict[int, Spans]:
-    """The steps that every rank would replay, by their names; each rank's own where there are none."""
+def _same_steps(run: LoadedRun, traces: Sequence[Trace]) -> dict[int, Spans]:
+    """The steps that every rank would replay; each rank's own where there are none."""
     named = [
-        {trace.steps["name"][step]: step for step in (chosen(trace) if len(trace.steps) else ())}
-        for trace in traces
+        {names["name"][step]: step for step in (chosen(trace) if len(trace.steps) else ())}
+        for trace, names in ((trace, _steps(run, trace)) for trace in traces)
     ]
     common = set[str].intersection(*(set(names) for names in named))
     return {
         trace.rank: of_steps(trace, sorted(names[name] for name in common)) if common else spans(trace)
         for trace, names in zip(traces, named, strict=True)
     }
+
+
+def _steps(run: LoadedRun, trace: Trace) -> pl.DataFrame:
+    """``id`` and ``name`` of a rank's steps, called as the comparison calls them: ranks that were started
+    again number theirs differently."""
+    (found,) = (one for one in comparison(run).parts if one.facts.rank == trace.rank)
+    called = dict(zip(part(trace).steps["name"], found.steps["name"], strict=True))
+    return trace.steps.select("id", pl.col("name").cast(pl.String).replace(called))
 
 
 @remembered
@@ -134,7 +143,7 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     )
     # By how much longer a rank was idle until its first collective is not known, and nothing of steps that
     # lack some: as much as in other steps.
-    every = [trace.steps.select(rank=pl.lit(trace.rank, pl.Int32), step="name") for trace in run.traces]
+    every = [_steps(run, one).select(rank=pl.lit(one.rank, pl.Int32), step="name") for one in run.traces]
     shares = (
         pl.concat(every)
         .unique(maintain_order=True)
@@ -164,7 +173,7 @@ def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange
     """The shares ``computing`` and ``idling`` of what a rank did in each ``step`` go away."""
     if shares.is_empty():
         return NOTHING
-    names = trace.steps.select(step="id", named="name")
+    names = _steps(run, trace).select(step="id", named="name")
     each = work(trace).join(names, on="step", how="left", maintain_order="left").select(
         "id", "part", "duration_ns", step=pl.col("named").fill_null("")
     ).join(shares, on="step", maintain_order="left")  # fmt: skip

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import polars as pl
 
+from kinetoscope.analysis.ranks.comparison import RankComparison
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import FindingRow, FindingsListing
 from kinetoscope.document.collect.replay import longest
 from kinetoscope.document.collect.rows import row
-from kinetoscope.findings import commands, experience, savings
+from kinetoscope.findings import commands, experience, registry, savings
 from kinetoscope.findings.model import Finding, Proof
 from kinetoscope.findings.registry import find, rules
 from kinetoscope.proof.measured import MeasuredSaving, Measurements, measurements
@@ -48,6 +50,13 @@ def findings(run: LoadedRun, proven: Measurements) -> list[FindingRow]:
         _finding(run, finding, proven.of(finding), kernels, reason)
         for finding, reason in zip(found, below, strict=True)
     ]
+
+
+def compared(ranks: RankComparison) -> list[FindingRow]:
+    """Findings of the comparison of many ranks."""
+    nothing = LoadedRun(())
+    rows = [_finding(nothing, one, None, {}, None) for one in registry.compared(ranks)]
+    return [msgspec.structs.replace(row, of_ranks=True, ranks=ranks.verdict.ranks) for row in rows]
 
 
 def _stands_below(found: Sequence[Finding]) -> list[str | None]:

@@ -23,7 +23,7 @@ from kinetoscope.sources.run import LoadedRun, load
 FEW = 16  # ranks of which each has a row unasked
 WORST, COLLECTIVES, INSTANCES, SIMILAR = 8, 24, 8, 12
 PAIRS = 4096  # of ranks, between which all-to-alls moved most
-OF_RANKS = ("straggler", "collective-imbalance")
+OF_RANKS = ("straggler",)  # rules by which one trace tells of the others
 ALIKE_WITHIN = 0.05  # of the compute time
 
 
@@ -53,7 +53,7 @@ def listing(
     facts = [part.facts for part in found.parts]
     typical = _typical(facts, found.verdict)
     return document.RanksListing(
-        findings=None if typical is None else _findings(typical),
+        findings=_findings(found, typical) if facts else None,
         findings_rank=None if typical is None else typical.rank,
         kinetoscope=__version__,
         events=sum(one.events for one in facts),
@@ -73,16 +73,28 @@ def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankF
     return sorted(peers, key=lambda one: (one.window_ns, one.rank))[len(peers) // 2] if peers else None
 
 
-def _findings(rank: RankFacts) -> document.FindingsListing | None:
-    """Findings of one rank's trace; who waits for whom is known of all ranks better than of one."""
-    from kinetoscope.document.collect.findings import listing
+def _findings(ranks: RankComparison, typical: RankFacts | None) -> document.FindingsListing | None:
+    """Findings of the comparison, then those of one rank's trace: who waits for whom is known of all ranks
+    better than of one."""
+    from kinetoscope.document.collect.findings import compared, listing
 
+    first = compared(ranks)
+    unit = "step" if any(len(part.steps) for part in ranks.parts) else "recording"
+    of_one = document.FindingsListing(findings=[], unit=unit)
     try:
-        found = listing(load(rank.path))
-    except InputError:
-        return None
-    own = [one for one in found.findings if one.rule not in OF_RANKS]
-    return msgspec.structs.replace(found, findings=own)
+        of_one = of_one if typical is None else listing(load(typical.path))
+    except InputError as error:
+        of_one = msgspec.structs.replace(of_one, unread=[f"{error.where}: {error.what}"])
+    rules = {one.rule for one in first}
+    # What the trace alone tells of waiting was taken off what else it finds, and stands first or nowhere.
+    own = [
+        msgspec.structs.replace(one, also=None, above=[])
+        if one.also in OF_RANKS and one.also not in rules
+        else one
+        for one in of_one.findings
+        if one.rule not in {*OF_RANKS, *rules}
+    ]
+    return msgspec.structs.replace(of_one, findings=[*first, *own])
 
 
 def compared(

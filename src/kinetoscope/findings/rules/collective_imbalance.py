@@ -23,13 +23,16 @@ Source
 """
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.ranks.comparison import comparison, culprit
+from kinetoscope.analysis.ranks.comparison import RankComparison, culprit, verdict_of
 from kinetoscope.analysis.replay.ranks import evenly_loaded
 from kinetoscope.findings.rule import *
 
 UNEVEN = 1.5
 MOSTLY = 0.6
 GAIN = 0.5
+# By the verdict of the comparison of ranks.
+UNEVENLY = {"turns": "ranks take turns in being late", "unknown": "which rank they wait for is unknown"}
+ADVICE = "Balance what the ranks send and compute."
 
 
 def find(view: RankView) -> Findings:
@@ -37,7 +40,7 @@ def find(view: RankView) -> Findings:
     if uneven.is_empty() and waits(view.run, view.trace).is_empty():
         return
     rank, share = culprit(view.run)
-    verdict = comparison(view.run).verdict
+    verdict = verdict_of(view.run)
     is_one = verdict.rank is not None or verdict.status == "link"
     turns = rank is not None and not is_one and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:
@@ -50,17 +53,28 @@ def find(view: RankView) -> Findings:
     us = view.us_of(waited, "saved_ns")
     longest = waited.sort("saved_ns", descending=True).head(6)
     shown = [evidence.of(view, "the collectives that waited longest", longest)]
-    worst = "ranks take turns" if verdict.status == "turns" else "no rank stands out"
+    worst = UNEVENLY.get(verdict.status, "no rank stands out of those that are late")
+    if verdict.status == "turns":
+        worst += f", most often rank {rank}"
     if len(uneven):
         shown.append(evidence.of(view, f"splits {uneven['splits'][0]}", uneven))
         worst = f"split sizes up to {uneven['ratio'].max():.1f} times their mean"
     yield Finding(
-        title=f"Uneven collectives: rank {view.rank} waits ({worst})",
+        title=f"Uneven collectives: {worst}",
         affected_us=us,
         saving=saving,
         evidence=shown,
-        advice="Balance what the ranks send and compute.",
+        advice=ADVICE,
     )
+
+
+def compared(found: RankComparison) -> Findings:
+    """The same of ranks of which nothing but their comparison is here."""
+    if found.verdict.status == "turns":
+        saving = savings.by_comparison(found.verdict, "if no rank was ever late")
+        yield Finding(
+            title=f"Uneven collectives: {UNEVENLY['turns']}", saving=saving, evidence=[], advice=ADVICE
+        )
 
 
 def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:
