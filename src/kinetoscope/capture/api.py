@@ -73,7 +73,8 @@ class profile(ContextDecorator):
             raise TypeError(f"kinetoscope.profile has no option {min(unknown)!r}")
         self.out = None if out is None else Path(out)
         self.name = name or Path(sys.argv[0] or "python").stem or "python"
-        self.options = Options(**{"lines": not options.get("whole"), **options})
+        lines: bool = options.pop("lines", not options.get("whole"))
+        self.options = Options(lines=lines, **options)
         self.recording: Path | None = None
         self._session: ProcessRecording | None = None
         self._outer: ProcessRecording | None = None
