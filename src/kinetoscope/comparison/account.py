@@ -329,7 +329,9 @@ def _idle(
         us=pl.col("ns") * pl.col("cause").replace_strict(factors, default=0.0, return_dtype=pl.Float64)
     )
     here = (pl.col("cause") == LAUNCH_BOUND) & pl.col("place").is_not_null()
-    before = found.filter(here).group_by("place").agg(pl.col("us").sum().alias("idle_us"))
+    before = (
+        found.filter(here).group_by("place", maintain_order=True).agg(pl.col("us").sum().alias("idle_us"))
+    )
     idle = (
         found.filter(~here)
         .group_by("cause", "who", maintain_order=True)

@@ -145,7 +145,7 @@ def _by(run: LoadedRun, name: str) -> dict[str, float]:
 
 def _kernels(own: Account) -> dict[str, float]:
     table = (
-        own.launches.group_by("name")
+        own.launches.group_by("name", maintain_order=True)
         .agg(pl.col("launches").sum())
         .sort("launches", "name", descending=[True, False])
     )

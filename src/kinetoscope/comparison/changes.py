@@ -323,8 +323,12 @@ def _idle(
 
 def by(base: Account, new: Account, key: str) -> list[SumChange]:
     """Busy µs per step under each value of a column of ``launches``, before and now; differing most first."""
+    # The order is kept, since sums that threads make in parts differ in their last digit.
     sums = [
-        {str(name): us for name, us in a.launches.group_by(key).agg(pl.col("us").sum()).iter_rows()}
+        {
+            str(name): us
+            for name, us in a.launches.group_by(key, maintain_order=True).agg(pl.col("us").sum()).iter_rows()
+        }
         for a in (base, new)
     ]
     names = sorted({**sums[0], **sums[1]})

@@ -80,5 +80,5 @@ def _work(finding: Finding, own: Account) -> set[Work]:
 
 def _launched(one: Account, work: set[Work]) -> Mapping[Work, tuple[float, float]]:
     """Launches and time (µs) per step of such work."""
-    sums = one.launches.group_by("name", "op_name").agg(pl.col("launches", "us").sum())
+    sums = one.launches.group_by("name", "op_name", maintain_order=True).agg(pl.col("launches", "us").sum())
     return {(name, op): (often, us) for name, op, often, us in sums.iter_rows() if (name, op) in work}
