@@ -69,7 +69,7 @@ def test_the_registry_says_whose_a_finding_is_and_drops_what_saves_nothing(
                 subject="of one rank", title="", saving=saving, evidence=[], advice="", at_least="medium"
             )
 
-    monkeypatch.setattr(registry, "rules", lambda: {"made-up": Rule("made-up", "", {}, made_up)})
+    monkeypatch.setattr(registry, "rules", lambda: {"made-up": Rule("made-up", made_up)})
     found = find(LoadedRun((traces.nothing(), launch_bound(1, 20))))
     assert {finding.rule for finding in found} == {"made-up"}
     assert [(finding.subject, finding.severity, finding.ranks) for finding in found] == [

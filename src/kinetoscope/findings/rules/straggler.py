@@ -60,6 +60,7 @@ LOOK = {
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
 
+LISTED = 30  # characters; more ranks are counted
 AS_LONG = "with transfers as long as those of groups like it"
 
 
@@ -141,6 +142,8 @@ def _slow_link(view: RankView, found: RankVerdict) -> Findings:
 
 
 def _name(found: RankVerdict) -> str:
+    if len(found.listed) > LISTED:
+        return f"{len(found.ranks)} ranks"
     return f"ranks {found.listed}" if len(found.ranks) > 1 else f"rank {found.rank}"
 
 
@@ -149,7 +152,8 @@ def _look(found: RankVerdict, name: str) -> str:
     if found.cause not in LOOK:
         return f"Find out why {name} is late: input, data loading, clocks, other work on its host."
     detail = f" ({found.detail})" if found.detail else ""
-    return f"Between collectives {name} {LOOK[found.cause]}{detail}."
+    subject = f"each of {name}" if len(found.ranks) > 1 else name
+    return f"Between collectives {subject} {LOOK[found.cause]}{detail}."
 
 
 def _meanwhile(late: RankView) -> Evidence:
