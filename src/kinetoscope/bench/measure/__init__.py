@@ -1,1 +1,1 @@
-"""Timing honestly: harness, timers, results."""
+"""Measuring kernels: the harness, its timers, its results."""

@@ -199,7 +199,7 @@ def _shown(own: StepAsItRuns, data_us: float) -> str:
     )
     recorded = own.timed.recorded_data_us
     if recorded is not None and own.data_differs:
-        shown += f" ({numbers.time(recorded)} in the recorded steps, which is not the program's)"
+        shown += f" ({numbers.time(recorded)} while recorded: use the unprofiled figure)"
     return shown
 
 
