@@ -317,7 +317,7 @@ def _idle(
         .alias("who"),
         ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
     )
-    recorded = dict(found.group_by("cause").agg(pl.col("ns").sum()).iter_rows())
+    recorded = dict(found.group_by("cause", maintain_order=True).agg(pl.col("ns").sum()).iter_rows())
     whole = sum(recorded.values())
     wanted = by_cause or {cause: ns / whole for cause, ns in recorded.items() if whole}
     together = sum(wanted.values())

@@ -226,7 +226,7 @@ def path_parts(
     nexts = (
         pieces_of.filter(is_between)
         .drop_nulls("id")
-        .group_by("rank", "id")
+        .group_by("rank", "id", maintain_order=True)
         .agg(us=pl.col("ns").sum() * scale)
         .sort("us", "id", descending=[True, False])
     )
@@ -236,10 +236,10 @@ def path_parts(
     }
     merged = (
         pieces_of.with_columns(id=pl.when(~is_between).then("id"))
-        .group_by("text", "rank", "table")
+        .group_by("text", "rank", "table", maintain_order=True)
         .agg(pl.col("ns").sum(), pl.col("id").drop_nulls().unique().sort())
         .filter(pl.col("ns") > 0)
-        .sort("ns", pl.col("text").cast(pl.String), descending=[True, False])
+        .sort("ns", pl.col("text").cast(pl.String), "rank", descending=[True, False, False])
     )
     shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
     return [
