@@ -95,7 +95,7 @@ def _timed(request: Request, subjects: list[Subject], problems: list[str], bench
         benches,
         kernels=tuple(timed),
         worth=tuple(
-            worth(subject, kernel.cold.median_ns, copied, peak)
+            worth(subject, kernel.cold.median_ns, copied, peak, kernel.cold.p10_ns)
             for subject, kernel in zip(subjects, timed, strict=True)
             if kernel.cold is not None
         ),

@@ -53,7 +53,7 @@ def kernels(shown: document.BenchListing) -> Iterable[Block]:
             style = REFERENCE_STYLES.get(own.reference.status, "dim")
             yield line(f"  {own.reference.text}", style=style)
         if row.worth is not None:
-            yield line(f"  {_could_win(row.worth, own)}")
+            yield line(f"  {_could_win(row.worth)}")
     yield Line()
     yield from _remarks(shown.notes, shown.problems)
 
@@ -89,11 +89,11 @@ def _figures(row: document.BenchRow, peak: float | None) -> Iterator[str]:
         yield f"{resources} · {_configuration(own.configuration or {})}"
 
 
-def _could_win(worth: document.Worth, own: document.KernelResult) -> str:
+def _could_win(worth: document.Worth) -> str:
     least = f"a copy of as many bytes takes {_time(worth.least_ns)}"
     if worth.is_near:
         return f"could win nothing: {least}"
-    if own.cold is not None and own.cold.p10_ns <= worth.least_ns:
+    if worth.spreads:
         return f"could win: not known, its times spread too widely: {least}"
     runs = "in a run of its graph" if worth.launches_per_run > 1 else "a run"
     return f"could win {_time(worth.could_win_ns)} {runs}: {least}"

@@ -50,6 +50,13 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     least_ns: float
     """The time of a copy of as many bytes; of its arithmetic at the device's peak, if that is longer."""
     skipped: Skipped | None = None
+    quickest_ns: float | None = None
+    """The time that a tenth of its measurements were below, where they were many."""
+
+    @property
+    def spreads(self) -> bool:
+        """Its measurements lie around its least time: what it could win is not known."""
+        return not self.is_near and self.quickest_ns is not None and self.quickest_ns <= self.least_ns
 
     @property
     def speed(self) -> float:
@@ -110,7 +117,13 @@ def least_ns(
     return max(time_ns, flops / rate * 1e9) if flops and rate else time_ns
 
 
-def worth(subject: Subject, cold_ns: float, copied: Sequence[Copy], peak: DeviceSpec | None) -> Worth:
+def worth(
+    subject: Subject,
+    cold_ns: float,
+    copied: Sequence[Copy],
+    peak: DeviceSpec | None,
+    quickest_ns: float | None = None,
+) -> Worth:
     """One kernel's time and its least."""
     dtype = next((a.dtype for a in subject.arguments if isinstance(a, TensorArgument)), "float32")
     return Worth(
@@ -119,6 +132,7 @@ def worth(subject: Subject, cold_ns: float, copied: Sequence[Copy], peak: Device
         launches_per_run=subject.launches,
         cold_ns=cold_ns,
         least_ns=least_ns(subject.bytes, subject.facts.flops, dtype, copied, peak),
+        quickest_ns=quickest_ns,
     )
 
 

@@ -89,7 +89,7 @@ def _benches(folder: Path) -> list[BenchedKernel]:
             result = msgspec.json.decode(plain_file.content(path), type=BenchResult)
         except (OSError, msgspec.MsgspecError):
             continue
-        worth = {(row.module, row.name): row.could_win_ns for row in result.worth}
+        worth = {(row.module, row.name): row.could_win_ns for row in result.worth if not row.spreads}
         found |= {
             kernel.name: BenchedKernel(
                 name=kernel.name,
