@@ -116,11 +116,12 @@ def row(result: dict[str, Any]) -> str:
             cells.append(f"{name}: {json.dumps(answer.get('error') or answer.get('cannot_answer'))[:160]}")
             continue
         proof = answer["from_recording"][0]
-        low, high = (value / 1e3 for value in proof["saving_interval_us"])
+        interval = proof.get("saving_interval_us")
+        within = f"{interval[0] / 1e3:.3f} to {interval[1] / 1e3:.3f}" if interval else "no interval"
         promised = proof["predicted_saving_us"] / 1e3
         cells.append(
             f"{name}: {proof['verdict']:11} saved {proof['saving_us'] / 1e3:8.3f} ms "
-            f"({low:.3f} to {high:.3f}, {proof['pairs']} pairs; promised {promised:.3f})"
+            f"({within}, {proof['pairs']} pairs; promised {promised:.3f})"
         )
     return " | ".join(cells)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import shutil
 import subprocess
@@ -92,7 +93,16 @@ def prove(
         found = campaign.compare_versions(
             base, new, words, module=module, budget_s=budget_s, launch=run_one, progress=progress
         )
-    return Found(rows=[_row(finding, trial, changed, found)])
+    more = CannotAnswer(
+        reason=f"the interval of {found.pairs} pairs of runs contains a step that is as long as before",
+        what_to_record=f"a larger budget_s than {budget_s:g}, with nothing else running on the machine",
+    )
+    is_open = found.verdict == "cannot tell"
+    return Found(
+        rows=[_row(finding, trial, changed, found)],
+        shares_of={"share_of_step_saved": {"step_before_us": found.base.step_s * 1e6}},
+        cannot_answer=more if is_open else None,
+    )
 
 
 def _row(finding: Finding, trial: Trial, changed: Sequence[str], found: VersionsCompared) -> Row:
@@ -105,7 +115,7 @@ def _row(finding: Finding, trial: Trial, changed: Sequence[str], found: Versions
         "step_before_us": before_us,
         "step_after_us": found.new.step_s * 1e6,
         "saving_us": saved,
-        "saving_interval_us": (low, high),
+        "saving_interval_us": (low, high) if math.isfinite(low) and math.isfinite(high) else None,
         "interval": "95 %, from pairs of runs",
         "share_of_step_saved": 1 - found.ratio,
         "predicted_saving_us": predicted,
