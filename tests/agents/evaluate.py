@@ -6,7 +6,7 @@
 
 A reader has the five tools and a recording. It ends with claims: ids of findings and the saving of each, the
 one to do first in front. The truth is a measurement: the program timed by its own clock with and without each
-fix (`tests/gpu/unseen/README.md`; of labelled cases `tests/cases/measured.json`). Counted are, for each reader,
+fix (`tests/gpu/unseen/README.md`; of labelled cases `tests/cases/measured.json`). Counted for each reader are
 
     right    the first claim is of a fix that surely saved a twentieth of the step or more
     best     … of the one that saved most
@@ -16,9 +16,9 @@ fix (`tests/gpu/unseen/README.md`; of labelled cases `tests/cases/measured.json`
              not counted
     tokens   of all answers that it read, as the server estimates them: the median; `calls` of tools: the mean
 
-`first finding` claims that and nothing else; `scripted` calls the tools by fixed rules. A model is any command
-that reads a prompt on stdin and prints a JSON object, a call or its claims, as the prompt says: it is run once
-a turn, with all that was said so far. DIR holds results-*.json and unpacked recordings, as
+`first finding` claims that and nothing else; `scripted` calls the tools by fixed rules. A model is any
+command that reads a prompt on stdin and prints a JSON object, a call or its claims, as the prompt says: it is
+run once a turn, with all that was said so far. DIR holds results-*.json and unpacked recordings, as
 `tests/gpu/unseen/evaluate.py` writes them. By hand: no model is needed to test anything.
 """
 

@@ -54,7 +54,8 @@ def program_now(kept: Mapping[str, str], roots: Sequence[Path]) -> str:
         return "not on this machine" if kept else "not kept in the recording"
     changed = [os.path.basename(path) for path, text in here.items() if _text(Path(path)) != text]
     if not changed:
-        return "unchanged since it was recorded"
+        part = "" if len(here) == len(kept) else f" ({len(here)} of its {len(kept)} files are here)"
+        return f"unchanged since it was recorded{part}"
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
     return f"STALE: changed since it was recorded: {', '.join(changed[:3])}{more}"
 

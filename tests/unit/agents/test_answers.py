@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import kinetoscope
 from command import ROOT
@@ -16,7 +17,10 @@ from command import kinetoscope as command
 from kinetoscope.agents import answers, questions
 from kinetoscope.agents.answers import Found, RecordingIdentity
 from kinetoscope.agents.library import Library
+from kinetoscope.document.collect.report import build
+from kinetoscope.document.page import SourceFile
 from kinetoscope.errors import UsageError
+from kinetoscope.sources.run import load
 from traces import call, host, kernel, step
 
 CASES = ROOT / "tests" / "cases"
@@ -168,6 +172,44 @@ def test_a_fingerprint_is_of_the_content(tmp_path: Path) -> None:
     shutil.copy(AFTER, copies[0])
     changed = ask(library, "overview", recording=copies[0], cursor=page["next_cursor"])
     assert "another" in changed["error"]["reason"]
+
+
+def test_a_recording_whose_program_changed_since_is_stale(tmp_path: Path) -> None:
+    recording, script, other = tmp_path / "recording", tmp_path / "train.py", tmp_path / "model.py"
+    shutil.copytree(ROOT / "tests" / "fixtures" / "h200_proved" / "narrow", recording)
+    manifest = json.loads((recording / "manifest.json").read_text())
+    manifest["ranks"][0]["program"] = "program.json"
+    (recording / "manifest.json").write_text(json.dumps(manifest))
+
+    def said(roots: list[Path], **files: str) -> str:
+        kept = {str(tmp_path / f"{name}.py"): text for name, text in files.items()}
+        (recording / "program.json").write_text(json.dumps({"files": kept}))
+        return ask(Library(roots), "findings", recording=recording)["recordings"][0]["program"]
+
+    script.write_text("a")
+    assert said([tmp_path], train="a") == "unchanged since it was recorded"
+    assert (
+        said([tmp_path], train="a", model="b")
+        == "unchanged since it was recorded (1 of its 2 files are here)"
+    )
+    other.write_text("c")
+    assert said([tmp_path], train="a", model="b") == "STALE: changed since it was recorded: model.py"
+    # A recording names any file: those that the user did not give are not opened.
+    assert said([recording], train="b") == "not on this machine"
+    assert said([tmp_path]) == "not kept in the recording"
+
+
+def test_evidence_has_the_code_as_it_was_recorded(library: Library) -> None:
+    report = build(load(BEFORE))
+    found = structs.replace(
+        report.findings[0], source="train.py:8", lines=["train.py:9 step", "other.py:1 f"]
+    )
+    report = structs.replace(report, findings=[found])
+    text = "".join(f"line {number}\n" for number in range(1, 30))
+    rows = questions.evidence(report, [SourceFile(path="/home/me/train.py", text=text)], found.rule).rows
+    (code,) = [row for row in rows if row["about"] == "code"]
+    assert code["first_line"] == 2
+    assert str(code["text"]).splitlines() == [f"line {number}" for number in range(2, 15)]
 
 
 @pytest.mark.parametrize("cursor", ["x", "9" * 30, "1.other", "-1"])
