@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import statistics
 import subprocess
@@ -123,7 +124,7 @@ def scripted(tools: Tools) -> list[Claim]:
     if "error" in seen or any(row.get("health") == "unreliable" for row in rows):
         return []
     found = tools.ask("findings")
-    step_us = found.get("shares_of", {}).get("share_of_step", {}).get("step_us", 0.0)
+    step_us = _base_us(found)
     claims: list[Claim] = []
     for row in found.get("from_recording", []):
         if row.get("severity") == "info" or row.get("of_the_profiler") or row.get("also"):
@@ -133,7 +134,8 @@ def scripted(tools: Tools) -> list[Claim]:
         whole = tools.ask("evidence", finding=row["id"])["from_recording"][0]
         if whole.get("measured_verdict") in ("slower", "fails", "differs"):
             continue
-        claims.append(_claim(row))
+        # A saving per recording is none per step: the cause is claimed, and no figure.
+        claims.append(_claim(row) if found["savings_per"] == "step" else Claim(row["id"], 0.0))
     return claims
 
 
@@ -169,6 +171,11 @@ def _object(text: str) -> dict[str, Any]:
             end = at + 1
         at = text.find("{", end)
     return found if isinstance(found, dict) else {}
+
+
+def _base_us(answer: dict[str, Any]) -> float:
+    """The time that savings are a part of: a step's, or a whole recording's without steps."""
+    return next(iter(answer.get("shares_of", {}).get("share_of_step", {}).values()), math.inf)
 
 
 def _claim(row: dict[str, Any]) -> Claim:
@@ -233,7 +240,7 @@ def judged(one: Labelled, claims: list[Claim], tools: Tools) -> dict[str, Any]:
     while "next_cursor" in page:
         page = asking.ask("findings", cursor=page["next_cursor"])
         rows |= {row["id"]: row for row in page.get("from_recording", []) if "id" in row}
-    step_us = page.get("shares_of", {}).get("share_of_step", {}).get("step_us", 0.0)
+    step_us = _base_us(page)
     best = max((fix for fix in one.fixes if fix.saves), key=lambda fix: fix.saved_us)
     false = 0
     for claim in claims:

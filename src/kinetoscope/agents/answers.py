@@ -43,21 +43,23 @@ class CannotAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is wrong with a call, and how it would be right."""
+    """A mistake in a call, and how it would be right."""
 
     reason: str
     hint: str = ""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FullAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that answers a question, before it is cut to pages.
 
     Args:
         shares_of: the time that each share is a part of: ``{"share_of_step": {"step_us": 8119.6}}``.
+        savings_per: "step", or "recording" where no steps were recorded: savings are of all of it then.
     """
 
     rows: Sequence[Row] = ()
     shares_of: dict[str, dict[str, float]] = {}
+    savings_per: str = ""
     cannot_answer: CannotAnswer | None = None
 
 
@@ -68,6 +70,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recordings: list[RecordingIdentity]
     units: str = ""
     shares_of: dict[str, dict[str, float]] = {}
+    savings_per: str = ""
     notice: str = ""
     from_recording: list[Row] = []
     rows_left: int = 0
@@ -85,7 +88,7 @@ def encoded(answer: object) -> str:
     return msgspec.json.encode(answer).decode()
 
 
-def page(found: Found, recordings: Sequence[RecordingIdentity], cursor: str | None = None) -> Answer:
+def page(found: FullAnswer, recordings: Sequence[RecordingIdentity], cursor: str | None = None) -> Answer:
     """As many rows, from the cursor's on, as ``MOST_TOKENS`` have room for.
 
     Raises:
@@ -99,6 +102,7 @@ def page(found: Found, recordings: Sequence[RecordingIdentity], cursor: str | No
         recordings=list(recordings),
         units=UNITS if rows else "",
         shares_of=found.shares_of if rows else {},
+        savings_per=found.savings_per if rows else "",
         notice=NOTICE if rows else "",
         rows_left=len(rows),
         next_cursor=f"{len(found.rows)}.{mark}",

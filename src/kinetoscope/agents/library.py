@@ -11,7 +11,7 @@ from threading import Lock
 
 from kinetoscope import __version__
 from kinetoscope.agents import answers, proving, questions
-from kinetoscope.agents.answers import Answer, CallError, Found, RecordingIdentity
+from kinetoscope.agents.answers import Answer, CallError, FullAnswer, RecordingIdentity
 from kinetoscope.document import Report
 from kinetoscope.document.collect.difference import compared
 from kinetoscope.document.collect.report import build
@@ -112,7 +112,7 @@ class Library:
             path=f"{path} ({len(each)} recordings)", fingerprint=together, program=states
         )
 
-    def _found(self, tool: str, first: OpenRecording, values: Mapping[str, object]) -> Found:
+    def _found(self, tool: str, first: OpenRecording, values: Mapping[str, object]) -> FullAnswer:
         match tool:
             case "overview":
                 return questions.overview(first.report)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from kinetoscope.agents.answers import CannotAnswer, Found, Row
+from kinetoscope.agents.answers import CannotAnswer, FullAnswer, Row
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.versions import campaign
 from kinetoscope.bench.versions.campaign import AS_WRITTEN, RunVersion, VersionsCompared
@@ -38,7 +38,7 @@ VERDICTS = {"faster": "proved", "slower": "refuted", "same": "refuted", "cannot 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is changed: a patch or new first lines of the script, or a setting under which it runs."""
+    """The change that is tried: a patch, new first lines of the script, or a setting to run it under."""
 
     by: str
     patch: str = ""
@@ -55,7 +55,7 @@ def prove(
     budget_s: float = 120.0,
     launch: RunVersion = campaign.run_version,
     progress: Callable[[str], None] = lambda _: None,
-) -> Found:
+) -> FullAnswer:
     """Run the program as it is and with the advice of one finding in turn, and compare their steps.
 
     Args:
@@ -98,7 +98,7 @@ def prove(
         what_to_record=f"a larger budget_s than {budget_s:g}, with nothing else running on the machine",
     )
     is_open = found.verdict == "cannot tell"
-    return Found(
+    return FullAnswer(
         rows=[_row(finding, trial, changed, found)],
         shares_of={"share_of_step_saved": {"step_before_us": found.base.step_s * 1e6}},
         cannot_answer=more if is_open else None,
@@ -269,5 +269,5 @@ def _seen_from(here: Path, script: str) -> str:
     return str(path.relative_to(here))
 
 
-def _cannot(reason: str, how: str) -> Found:
-    return Found(cannot_answer=CannotAnswer(reason=reason, what_to_record=how))
+def _cannot(reason: str, how: str) -> FullAnswer:
+    return FullAnswer(cannot_answer=CannotAnswer(reason=reason, what_to_record=how))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import polars as pl
 
-from kinetoscope.agents.answers import CannotAnswer, Found, Row
+from kinetoscope.agents.answers import CannotAnswer, FullAnswer, Row
 from kinetoscope.analysis.query import TABLES, tables
 from kinetoscope.analysis.query import query as selected
 from kinetoscope.document import FindingRow, Report
@@ -57,9 +57,11 @@ WHOLE = (
 CHANGE = ("kind", "what", "name", "delta_us", "launches", "per_launch_us", "source", "cause")
 
 
-def overview(report: Report) -> Found:
+def overview(report: Report) -> FullAnswer:
     """Whether the recording can be trusted, what a step takes, what to change first, and where time went."""
-    return Found(rows=list(_overview(report)), shares_of=_shares_of(report))
+    return FullAnswer(
+        rows=list(_overview(report)), shares_of=_shares_of(report), savings_per=_savings_per(report)
+    )
 
 
 def _overview(report: Report) -> Iterator[Row]:
@@ -111,7 +113,7 @@ def _not_recorded(report: Report) -> Iterator[Row]:
             yield {"about": "not recorded", "fact": fact, "what_to_record": how}
 
 
-def findings(report: Report, rule: str = "") -> Found:
+def findings(report: Report, rule: str = "") -> FullAnswer:
     """All findings, or those of one rule: those that save most first.
 
     Raises:
@@ -130,7 +132,9 @@ def findings(report: Report, rule: str = "") -> Found:
         text = "no rule found anything to change, and the recording holds what they look at"
         rows = [{"about": "result", "text": text}]
     unknown = CannotAnswer(reason=why, what_to_record=RECORD) if why else None
-    return Found(rows=rows, shares_of=_shares_of(report), cannot_answer=unknown)
+    return FullAnswer(
+        rows=rows, shares_of=_shares_of(report), savings_per=_savings_per(report), cannot_answer=unknown
+    )
 
 
 def identified(found: Sequence[FindingRow]) -> dict[str, FindingRow]:
@@ -163,7 +167,7 @@ def one_line(*texts: str | None) -> str:
     return names.shorten(": ".join(filter(None, texts)), 400)
 
 
-def evidence(report: Report, program: Sequence[SourceFile], name: str) -> Found:
+def evidence(report: Report, program: Sequence[SourceFile], name: str) -> FullAnswer:
     """One finding in full: what was seen and when, its kernels, the code that it names, its place in time.
 
     Args:
@@ -191,7 +195,7 @@ def evidence(report: Report, program: Sequence[SourceFile], name: str) -> Found:
     if not row.source and not row.lines:
         how = "kinetoscope run SCRIPT, or torch's profiler with_stack=True"
         rows.append({"about": "not recorded", "fact": "lines of the program", "what_to_record": how})
-    return Found(rows=rows, shares_of=_shares_of(report))
+    return FullAnswer(rows=rows, shares_of=_shares_of(report), savings_per=_savings_per(report))
 
 
 def _code(row: FindingRow, program: Sequence[SourceFile]) -> Iterator[dict[str, object]]:
@@ -211,7 +215,7 @@ def _code(row: FindingRow, program: Sequence[SourceFile]) -> Iterator[dict[str, 
         yield {"file": kept.path, "line": int(number), "first_line": first, "text": "\n".join([*lines, ""])}
 
 
-def query(run: LoadedRun, sql: str, limit: int = 50) -> Found:
+def query(run: LoadedRun, sql: str, limit: int = 50) -> FullAnswer:
     """The rows that one SELECT finds, at most ``limit`` of them.
 
     Raises:
@@ -219,10 +223,10 @@ def query(run: LoadedRun, sql: str, limit: int = 50) -> Found:
     """
     found = selected(run, sql)
     if found.is_empty():
-        return Found(cannot_answer=_no_rows(run, sql))
+        return FullAnswer(cannot_answer=_no_rows(run, sql))
     shown = found.head(min(max(limit, 1), MOST_ROWS))
     shown = shown.with_columns(pl.selectors.temporal().to_physical(), pl.selectors.binary().cast(pl.String))
-    return Found(
+    return FullAnswer(
         rows=[{name: _short("name", value) for name, value in row.items()} for row in shown.to_dicts()]
     )
 
@@ -253,17 +257,17 @@ def schema() -> str:
     return "\n\n".join(parts)
 
 
-def diff(found: Difference) -> Found:
-    """What changed from one recording to the other, by how much, because of what."""
+def diff(found: Difference) -> FullAnswer:
+    """The change from one recording to the other: by how much, because of what."""
     if found.comparability == "none" or (found.step is None and found.device_time is None):
         why = "; ".join(found.why) or "neither has a step"
-        return Found(
+        return FullAnswer(
             cannot_answer=CannotAnswer(
                 reason=f"these recordings cannot be compared: {why}",
                 what_to_record="kinetoscope run SCRIPT, before and after, on the same device",
             )
         )
-    return Found(rows=list(_diff(found)))
+    return FullAnswer(rows=list(_diff(found)))
 
 
 def _diff(found: Difference) -> Iterator[Row]:
@@ -293,12 +297,16 @@ def _shares_of(report: Report) -> dict[str, dict[str, float]]:
     window = {"window_us": rounded(sum(row.window_us for row in report.devices))}
     work = {"device_time_us": rounded(sum(row.device_time_us for row in report.devices))}
     known = {
-        "share_of_step": {"step_us": rounded(step or 0.0)},
+        "share_of_step": {f"{_savings_per(report)}_us": rounded(step or 0.0)},
         "share_of_window": window,
         "busy_fraction": window,
         "share_of_device_time": work,
     }
     return {name: of for name, of in known.items() if any(of.values())}
+
+
+def _savings_per(report: Report) -> str:
+    return "step" if report.steps else "recording"
 
 
 def _of(row: msgspec.Struct, fields: Sequence[str] = ()) -> dict[str, object]:

@@ -45,8 +45,9 @@ def server(library: Library) -> MCPServer:
         return library.answer("overview", {"recording": recording, "cursor": cursor})
 
     def findings(recording: str, rule: str = "", cursor: str = "") -> str:
-        """What to change, most saving first. saving_us is per step on top of the findings above it;
-        saving_alone_us without them; saving_low_us to saving_high_us its range. Only rule, if given."""
+        """Changes to make, most saving first. saving_us is on top of the findings above it, per step (or per
+        recording: savings_per says which); saving_alone_us is without them; saving_low_us to saving_high_us
+        its range. Only rule, if given."""
         return library.answer("findings", {"recording": recording, "rule": rule, "cursor": cursor})
 
     def evidence(recording: str, finding: str, cursor: str = "") -> str:
@@ -61,8 +62,8 @@ def server(library: Library) -> MCPServer:
         return library.answer("query", values)
 
     def diff(base: str, new: str, cursor: str = "") -> str:
-        """What changed from recording base to new: the step with its 95 % interval and verdict (faster,
-        slower, same, cannot tell), and the kernels, ops and waits that make up the difference."""
+        """Compare recording new with base: the step with its 95 % interval and verdict (faster, slower, same,
+        cannot tell), and the kernels, ops and waits that make up the difference."""
         return library.answer("diff", {"base": base, "new": new, "cursor": cursor})
 
     def prove(recording: str, finding: str, patch: str = "", budget_s: float = 120.0) -> str:

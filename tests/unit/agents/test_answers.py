@@ -3,6 +3,7 @@ none."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ import kinetoscope
 from command import ROOT
 from command import kinetoscope as command
 from kinetoscope.agents import answers, questions
-from kinetoscope.agents.answers import Found, RecordingIdentity
+from kinetoscope.agents.answers import FullAnswer, RecordingIdentity
 from kinetoscope.agents.library import Library
 from kinetoscope.document.collect.report import build
 from kinetoscope.document.page import SourceFile
@@ -57,6 +58,7 @@ def test_every_answer_says_of_what_by_which_version_in_which_units(library: Libr
         assert [set(one) for one in found["recordings"]] == [{"path", "fingerprint", "program"}]
         assert "microseconds" in found["units"]
         assert found["shares_of"]["share_of_step"]["step_us"] > 0
+        assert found["savings_per"] == "step"
 
 
 def test_the_rows_of_all_pages_are_all_rows_once(library: Library) -> None:
@@ -123,6 +125,15 @@ def test_a_recording_without_findings_is_no_silence(tmp_path: Path) -> None:
     (tmp_path / "host.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = ask(Library([tmp_path]), "findings", recording=tmp_path / "host.json")
     assert "no work of a device" in found["cannot_answer"]["reason"]
+
+
+def test_savings_of_a_recording_without_steps_are_not_of_a_step(tmp_path: Path) -> None:
+    events = json.loads(gzip.decompress(BEFORE.read_bytes()))
+    events["traceEvents"] = [one for one in events["traceEvents"] if "ProfilerStep" not in one["name"]]
+    (tmp_path / "trace.json").write_text(json.dumps(events))
+    found = ask(Library([tmp_path]), "findings", recording=tmp_path / "trace.json")
+    assert found["savings_per"] == "recording"
+    assert list(found["shares_of"]["share_of_step"]) == ["recording_us"]
 
 
 def test_nothing_is_opened_that_the_user_did_not_give(tmp_path: Path, library: Library) -> None:
@@ -215,13 +226,13 @@ def test_evidence_has_the_code_as_it_was_recorded(library: Library) -> None:
 @pytest.mark.parametrize("cursor", ["x", "9" * 30, "1.other", "-1"])
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     with pytest.raises(UsageError):
-        answers.page(Found(rows=[{"a": 1}]), SELF, cursor)
+        answers.page(FullAnswer(rows=[{"a": 1}]), SELF, cursor)
 
 
 def test_a_row_of_any_size_fits_or_is_refused() -> None:
-    (row,) = answers.page(Found(rows=[{"name": "kernel<float> " * 9000}]), SELF).from_recording
+    (row,) = answers.page(FullAnswer(rows=[{"name": "kernel<float> " * 9000}]), SELF).from_recording
     assert "…" in str(row["name"])
-    wide = answers.page(Found(rows=[{f"column_{n}": "long text " * 9 for n in range(900)}]), SELF)
+    wide = answers.page(FullAnswer(rows=[{f"column_{n}": "long text " * 9 for n in range(900)}]), SELF)
     assert wide.cannot_answer is not None
     assert answers.tokens(answers.encoded(wide)) < answers.MOST_TOKENS
     assert not wide.next_cursor
