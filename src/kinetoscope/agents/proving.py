@@ -82,7 +82,7 @@ def prove(
     if not identity.inside(here, roots):
         raise UsageError("the working folder is not among those that the user gave", where=str(here))
     module = words[0] == "-m"
-    words = words[1:] if module else (_seen_from(here, words[0]), *words[1:])
+    words = (_module(here, *words[1:2]), *words[2:]) if module else (_seen_from(here, words[0]), *words[1:])
     with _copies(here) as (base, new):
         changed = _apply(trial, new.folder, None if module else words[0])
 
@@ -267,6 +267,24 @@ def _seen_from(here: Path, script: str) -> str:
             hint="start kinetoscope mcp in the folder of the program",
         )
     return str(path.relative_to(here))
+
+
+def _module(here: Path, name: str = "") -> str:
+    """A module of the working folder: a recording may name any, as one that runs its arguments.
+
+    Raises:
+        UsageError: it lies elsewhere.
+    """
+    path = here.joinpath(*name.split("."))
+    if not name.replace(".", "_").isidentifier() or not any(
+        place.is_file() for place in (path.with_suffix(".py"), path / "__main__.py")
+    ):
+        raise UsageError(
+            "the recorded module is not in the working folder",
+            where=name,
+            hint="start kinetoscope mcp in the folder of the program",
+        )
+    return name
 
 
 def _cannot(reason: str, how: str) -> FullAnswer:

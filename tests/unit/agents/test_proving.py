@@ -146,9 +146,15 @@ def test_only_a_program_of_the_given_folders_runs(program: Path, tmp_path_factor
     for command, roots in (
         (("python", str(elsewhere / "train.py")), [program]),
         (("python", "../train.py"), [program]),
+        (("python", "-m", "timeit", "print(1)"), [program]),
+        (("python", "-m"), [program]),
         (("python", "train.py"), [elsewhere]),
     ):
         with pytest.raises(UsageError, match="working folder"):
             proving.prove(recorded("launch-gap", *command), 0, roots, patch=PATCH.format("5"), launch=Runs())
+    here = recorded("launch-gap", "python", "-m", "train")
+    assert proving._module(program, "train") == "train"
+    with pytest.raises(UsageError, match="does not apply"):
+        proving.prove(here, 0, [program], patch="nothing", launch=Runs())
     found = proving.prove(recorded("launch-gap", "torchrun", "train.py"), 0, [program], launch=Runs())
     assert found.cannot_answer is not None
