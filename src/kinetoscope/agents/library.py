@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kinetoscope.sources import identity
 from kinetoscope.sources.run import LoadedRun, load
 
 KEPT = 3  # recordings that stay in memory
+TOOLS = "overview, findings, evidence, query, diff"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +83,8 @@ class Library:
     def _answer(self, tool: str, values: dict[str, object]) -> Answer:
         cursor = str(values.pop("cursor", "") or "")
         if tool == "diff":
-            return self._diff(str(values["base"]), str(values["new"]), cursor)
-        recording = self._recording(str(values["recording"]))
+            return self._diff(_value(values, "base"), _value(values, "new"), cursor)
+        recording = self._recording(_value(values, "recording"))
         found = self._found(tool, recording, values)
         return answers.page(found, [recording.identity(self.roots)], cursor)
 
@@ -119,19 +121,21 @@ class Library:
             case "findings":
                 return questions.findings(first.report, str(values.get("rule") or ""))
             case "evidence":
-                return questions.evidence(first.report, first.program, str(values["finding"]))
+                return questions.evidence(first.report, first.program, _value(values, "finding"))
             case "query":
-                return questions.query(first.run, str(values["sql"]), int(str(values.get("limit") or 50)))
+                return questions.query(first.run, _value(values, "sql"), int(_number(values, "limit", 50)))
             case "prove" if self.allow_run:
                 return proving.prove(
                     first.run,
-                    questions.place(first.report, str(values["finding"])),
+                    questions.place(first.report, _value(values, "finding")),
                     self.roots,
                     patch=str(values.get("patch") or ""),
-                    budget_s=float(str(values.get("budget_s") or 120)),
+                    budget_s=_number(values, "budget_s", 120),
                 )
             case _:
-                raise UsageError(f"there is no tool {tool!r}", hint="prove needs kinetoscope mcp --allow-run")
+                raise UsageError(
+                    f"there is no tool {tool[:40]!r}", hint=f"{TOOLS}; prove with --allow-run alone"
+                )
 
     def _given(self, text: str) -> Path:
         """Raises UsageError for a path that the user did not give."""
@@ -154,6 +158,23 @@ class Library:
         while len(self._open) > KEPT:
             del self._open[next(iter(self._open))]
         return known
+
+
+def _value(values: Mapping[str, object], name: str) -> str:
+    if name not in values:
+        raise UsageError(f"a value is missing: {name}")
+    return str(values[name])
+
+
+def _number(values: Mapping[str, object], name: str, otherwise: float) -> float:
+    text = str(values.get(name, otherwise))
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise UsageError(f"{name} is a number", where=text[:40])
+    return number
 
 
 def _is_as_it_was(known: OpenRecording) -> bool:

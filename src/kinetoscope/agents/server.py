@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kinetoscope import __version__
 from kinetoscope.agents import questions
 from kinetoscope.agents.library import Library
 from kinetoscope.errors import MissingDependencyError
-
-if TYPE_CHECKING:
-    from mcp.server.mcpserver import MCPServer
 
 SCHEMA = "kinetoscope://schema"
 INSTRUCTIONS = (
@@ -20,8 +17,8 @@ INSTRUCTIONS = (
 )
 
 
-def server(library: Library) -> MCPServer:
-    """The server, with ``prove`` only where programs may be run.
+def server(library: Library) -> Any:
+    """The server (an ``MCPServer`` of the SDK), with ``prove`` only where programs may be run.
 
     Raises:
         MissingDependencyError: the SDK is not installed.
@@ -78,8 +75,6 @@ def server(library: Library) -> MCPServer:
     if library.allow_run:
         made.tool(annotations=runs, structured_output=False)(prove)
 
-    @made.resource(SCHEMA, name="schema", description="Tables and columns of query", mime_type="text/plain")
-    def schema() -> str:  # pyright: ignore[reportUnusedFunction]
-        return questions.schema()
-
+    described = "Tables and columns of query"
+    made.resource(SCHEMA, name="schema", description=described, mime_type="text/plain")(questions.schema)
     return made

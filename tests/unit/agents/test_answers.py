@@ -223,6 +223,19 @@ def test_evidence_has_the_code_as_it_was_recorded(library: Library) -> None:
     assert str(code["text"]).splitlines() == [f"line {number}" for number in range(2, 15)]
 
 
+@pytest.mark.parametrize(
+    ("tool", "values", "why"),
+    [
+        ("evidence", {}, "missing: finding"),
+        ("query", {"sql": "SELECT 1", "limit": "many"}, "limit is a number"),
+        ("query", {}, "missing: sql"),
+        ("improve", {}, "no tool 'improve'"),
+    ],
+)
+def test_a_wrong_call_is_an_answer(library: Library, tool: str, values: dict[str, str], why: str) -> None:
+    assert why in ask(library, tool, recording=BEFORE, **values)["error"]["reason"]
+
+
 @pytest.mark.parametrize("cursor", ["x", "9" * 30, "1.other", "-1"])
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     with pytest.raises(UsageError):
