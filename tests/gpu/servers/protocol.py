@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def serve(port: int, answer: Callable[[list[int], int], list[int]], *, threads: bool = True) -> None:
-    """Serve until the process is ended, each request in a thread of its own or all in this one.
-
-    Prints the port once it does.
-    """
+def serve(port: int, answer: Callable[[list[int], int], list[int]]) -> None:
+    """Serve until the process is ended; prints the port once it does."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -24,6 +21,6 @@ def serve(port: int, answer: Callable[[list[int], int], list[int]], *, threads: 
 
         def log_message(self, *_: object) -> None: ...
 
-    server = (ThreadingHTTPServer if threads else HTTPServer)(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
