@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from kinetoscope.sources.run import LoadedRun
 
 MOST_FILES = 20_000
 LARGE = 1 << 20  # bytes: larger files are data, which the copies have links to
+OF_BUDGET = 0.1  # that the first pair's timed seconds may take: of a smaller budget, all runs are short
 LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__")
 # Modules whose calls may be put at a program's start, as they are: a snippet with other names is of its code.
 AT_THE_START = ("torch", "gc")
@@ -54,7 +55,6 @@ def prove(
     patch: str = "",
     budget_s: float = 120.0,
     launch: RunVersion = campaign.run_version,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> FullAnswer:
     """Run the program as it is and with the advice of one finding in turn, and compare their steps.
 
@@ -91,7 +91,13 @@ def prove(
             return launch(version, msgspec.structs.replace(order, setting=setting), said)
 
         found = campaign.compare_versions(
-            base, new, words, module=module, budget_s=budget_s, launch=run_one, progress=progress
+            base,
+            new,
+            words,
+            module=module,
+            seconds=campaign.LEAST_SECONDS if OF_BUDGET * budget_s < 2 * campaign.SECONDS else None,
+            budget_s=budget_s,
+            launch=run_one,
         )
     more = CannotAnswer(
         reason=f"the interval of {found.pairs} pairs of runs contains a step that is as long as before",
@@ -195,7 +201,9 @@ def _patched(patch: str, folder: Path) -> list[str]:
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
 
     def git(*words: str) -> subprocess.CompletedProcess[bytes]:
-        command = ("git", "apply", "--whitespace=nowarn", *words, "-")
+        # Patches that are written by hand count their lines wrongly, and have no lines around them.
+        tolerant = ("--whitespace=nowarn", "--recount", "--unidiff-zero")
+        command = ("git", "apply", *tolerant, *words, "-")
         return subprocess.run(
             command, input=text, capture_output=True, cwd=folder, env=environment, check=False
         )

@@ -75,10 +75,24 @@ def test_a_patch_is_proved_or_refuted_with_its_saving(program: Path, step_ms: st
     assert row["prediction_in_interval"] == (low <= row["predicted_saving_us"] <= high)
 
 
+def test_a_patch_by_hand_needs_no_context_and_no_right_counts(program: Path) -> None:
+    (program / "train.py").write_text("# a\n# b\n10\n")
+    patch = "--- a/train.py\n+++ b/train.py\n@@ -3,4 +3,9 @@\n-10\n+5\n"
+    row = tried(program, recorded("launch-gap"), "launch-gap", Runs(), patch=patch)
+    assert row["verdict"] == "proved"
+
+
 def test_too_much_noise_proves_nothing(program: Path) -> None:
     run = recorded("launch-gap")
     row = tried(program, run, "launch-gap", Runs(0.4), patch=PATCH.format("9.9"), budget_s=0.0)
     assert row["verdict"] == "cannot tell"
+
+
+@pytest.mark.parametrize(("budget_s", "seconds"), [(40.0, 1.0), (200.0, 5.0)])
+def test_runs_are_short_where_the_budget_is(program: Path, budget_s: float, seconds: float) -> None:
+    runs = Runs()
+    tried(program, recorded("launch-gap"), "launch-gap", runs, patch=PATCH.format("5"), budget_s=budget_s)
+    assert runs.seen[0][1].seconds == seconds
 
 
 def test_both_versions_are_copies_without_history_and_recordings(program: Path) -> None:
