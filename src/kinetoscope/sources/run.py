@@ -24,8 +24,9 @@ from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import distinct, latest_window, natural
-from kinetoscope.sources.paths import TRACE_FILE, find, is_remote, recordings_in, standard_input
+from kinetoscope.sources.paths import EXPORT_FILE, TRACE_FILE, find, is_remote, recordings_in, standard_input
 from kinetoscope.trace.damage import is_loss
+from kinetoscope.trace.database import is_database
 from kinetoscope.trace.model import Damage, Source, Trace
 
 if TYPE_CHECKING:
@@ -151,12 +152,21 @@ def load_warning(*inputs: str | Path) -> LoadedRun:
 def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     from kinetoscope.compilation import sources
 
+    def shown(path: Path) -> Callable[[int, int], None] | None:
+        return None if progress is None else partial(progress, path)
+
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
 
-        return read(path, rank=rank, progress=None if progress is None else partial(progress, path))
+        return read(path, rank=rank, progress=shown(path))
+
+    def export(path: Path) -> tuple[Trace, ...]:
+        from kinetoscope.trace.nsys import read
+
+        return read(path, shown(path))
 
     traces: list[Trace] = []
+    exported: list[Trace] = []
     recorded: list[Trace] = []
     logs: list[Path] = []
     light: list[Trace] = []
@@ -200,14 +210,22 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             logs += [item] if sources.has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
+            databases = [path for path in inside_it if EXPORT_FILE.search(path.name) and is_database(path)]
+            for found, why in (_attempted(partial(export, path)) for path in databases):
+                exported += chain.from_iterable(found)
+                unread += map(_left_out, why)
             files = files or [Path(trace.url) for trace in find([item]).traces]  # a folder for each host
-            inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
+            inside, not_tried, others = _those_that_are_traces(
+                files or ([] if logs or exported else [item]), read
+            )
             traces += inside
             of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
             logs.append(item)
+        elif is_database(item):
+            exported += export(item)
         elif is_snapshot(item):
             memory.append(MemoryFiles(len(memory), item))
         elif is_timeline(item):
@@ -215,6 +233,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
+    if not traces and not recorded:
+        traces, exported = exported, []
     if not traces and not recorded:
         if failures and not (compilation or memory or timelines or _was_killed(recordings.values())):
             raise failures[0]
