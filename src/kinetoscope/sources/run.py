@@ -247,7 +247,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     traces, front_ends = _without_front_ends(traces)
     traces, repeated = _without_copies(traces)
     traces, earlier = _latest(traces)
-    ranks = distinct([*recorded, *traces], recorded)
+    ranks, apart = _with_exports(distinct([*recorded, *traces], recorded), exported)
     return LoadedRun(
         tuple(
             sorted(
@@ -258,7 +258,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier),
+        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier, *apart),
         tuple(light),
         tuple(memory),
         tuple(timelines),
@@ -266,6 +266,30 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         lines=lines,
         watched=watched,
     )
+
+
+def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces, each joined with the process of Nsight Systems that ran the same, the one in its place
+    first; and a sentence on each that was not joined."""
+    if not exports:
+        return list(traces), []
+    from kinetoscope.trace.joined import ENOUGH, aligned, with_export
+
+    left, joined = list(exports), list[Trace]()
+    for place, trace in enumerate(traces):
+        for export in sorted(left, key=lambda one: exports.index(one) != place):
+            found = aligned(trace, export)
+            if found.compared and found.share >= ENOUGH:
+                left.remove(export)
+                joined.append(with_export(trace, export, found))
+                break
+        else:
+            joined.append(trace)
+    said = [
+        f"{export.source.path} was not joined: its device work is not that of a trace, in the same order"
+        for export in left
+    ]
+    return joined, list(dict.fromkeys(said))
 
 
 def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:

@@ -33,8 +33,8 @@ DAMAGES: dict[str, tuple[str, bool]] = {
     "unescaped-quote": ("{n} events had quotes inside their name", False),
     "unreadable-metadata": ("what the file says about itself ({n} bytes) could not be read", False),
     "whole-graphs": (
-        "{n} replays of CUDA graphs were recorded as one piece each: which kernels ran in them, and when none did, "
-        "is not known (`nsys profile --cuda-graph-trace=node` records them)",
+        "{n} replays of CUDA graphs were recorded as one piece each: which kernels ran in them, and when "
+        "none did, is not known (`nsys profile --cuda-graph-trace=node` records them)",
         False,
     ),
     "trailing-junk": ("{n} bytes after the end of the trace are ignored", False),

@@ -1,8 +1,8 @@
 """SQLite databases of other tools, read so that nothing in them runs and nothing near them is written.
 
-A database is opened read-only and immutable, and only stored columns of plain tables are read, whatever views,
-triggers, indices, generated columns or virtual tables it holds. A table can hold no more rows and texts than the
-file has room for, so that reading it ends, whatever the file claims.
+A database is opened read-only and immutable, and only stored columns of plain tables are read, whatever
+views, triggers, indices, generated columns or virtual tables it holds. A table can hold no more rows and
+texts than the file has room for, so that reading it ends, whatever the file claims.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Database:
         try:
             return [name for (name,) in self._database.execute(_PLAIN)]
         except sqlite3.DatabaseError:
-            # Its first page says that there is more of it: the file was cut. With this setting SQLite reads what
-            # there is (it writes nothing: the file is opened read-only).
+            # Its first page says that there is more of it: the file was cut. With this setting SQLite reads
+            # what there is (and writes nothing: the file is opened read-only).
             self._database.execute("PRAGMA writable_schema = ON")
             names = [name for (name,) in self._database.execute(_PLAIN)]
             self.damages["cut-database"] = 1

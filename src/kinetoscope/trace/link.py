@@ -52,7 +52,7 @@ def _in_category(host: pl.DataFrame, categories: list[str]) -> pl.Series:
 
 
 def _steps(host: pl.DataFrame, is_op: pl.Series, recurring: Collection[str]) -> pl.DataFrame:
-    """The profiler's steps; where there are none, those that a serving engine marks, else those that recur."""
+    """The profiler's steps; where there are none, those that an engine marks, else those that recur."""
     names = host["name"].filter(is_op).unique()
     texts = names.cast(pl.String)
     named = next((names.filter(of) for of in _families(texts, recurring) if of.any()), names.head(0))

@@ -1,12 +1,12 @@
 """Exports of Nsight Systems (``nsys export --type sqlite``), read as traces: one for each process.
 
 Rows become the events that Kineto writes of the same things, and those are decoded as any trace's: kernels,
-copies, memsets, runtime and driver calls, synchronisation, overhead and NVTX ranges. Tables and columns differ
-between versions of Nsight Systems, and are absent where they would be empty: what is there is read.
+copies, memsets, runtime and driver calls, synchronisation, overhead and NVTX ranges. Tables and columns
+differ between versions of Nsight Systems, and are absent where they would be empty: what is there is read.
 
-Sources: the documentation of the export's schema (3.x) and exports of nsys 2026.1 and 2026.2; for the ops in NVTX
-ranges ``getNvtxStr`` of torch (``torch/csrc/profiler/util.cpp``); for the names of copies, waits and overhead
-Kineto (``libkineto/src/CuptiActivity.cpp``).
+Sources: the documentation of the export's schema (3.x) and exports of nsys 2026.2; for the ops in NVTX ranges
+``getNvtxStr`` of torch (``torch/csrc/profiler/util.cpp``); for the names of copies, waits and overhead Kineto
+(``libkineto/src/CuptiActivity.cpp``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from kinetoscope.errors import NotATraceError
 from kinetoscope.trace.database import Database
 from kinetoscope.trace.decoding.spans import decode_span
 from kinetoscope.trace.link import link
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import RECORDER, Trace
 from kinetoscope.trace.read import assembled
 from kinetoscope.trace.tables import Assembly
 
 Progress = Callable[[int, int], None]
-RECORDER = "recorder"  # the key of a trace's metadata under which an export's facts stand
 _PIECE = 2 << 20  # characters of events that are decoded together
 
 _TEXTS, _RANGES = "StringIds", "NVTX_EVENTS"
@@ -42,11 +41,27 @@ _COPIES = ("Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "D
 _MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 _WAITS = ("Unknown Sync", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
 _OVERHEADS = (
-    "", "", "Driver Compiler", "Buffer Flush", "Instrumentation", "Resource", "Runtime Triggered Module Loading",
-    "Lazy Function Loading", "Command Buffer Full",
+    "", "", "Driver Compiler", "Buffer Flush", "Instrumentation", "Resource",
+    "Runtime Triggered Module Loading", "Lazy Function Loading", "Command Buffer Full",
 )  # fmt: skip
 _DRIVER = 1  # eventClass of a call
 _LASTING = (59, 60, 70, 71)  # eventType of ranges: push/pop and start/end, by a program or out of a text
+# What nsys's demangler writes otherwise than Kineto's.
+_SPELLINGS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"<unnamed>", "(anonymous namespace)"),
+        (r"\(bool\)0", "false"),
+        (r"\(bool\)1", "true"),
+        (r"\(int\)(?=-?\d)", ""),
+        (r"\(unsigned long\)(\d+)", r"\1ul"),
+        (r"\(unsigned int\)(\d+)", r"\1u"),
+        (r"\(long\)(-?\d+)", r"\1l"),
+        (r"\[lambda\(([^()]*)\) \(instance (\d+)\)\]", r"{lambda(\1)#\2}"),
+        (r"operator \(\)", "operator()"),
+        (r" ([*&])", r"\1"),
+    )
+)
 _VERSION = re.compile(r"_v\d{4,}$")  # behind a call's name
 
 # A range of torch.autograd.profiler.emit_nvtx, and the names of ops among them: others are record_function's.
@@ -62,8 +77,8 @@ _NEARLY_ALL = 0.9  # of the calls from the first step to the last: the others li
 
 
 def read(path: str | Path, progress: Progress | None = None) -> tuple[Trace, ...]:
-    """The traces of an export's processes that used a device, in the order of their devices and numbers; of the
-    process that did most where none used one.
+    """The traces of an export's processes that used a device, in the order of their devices and numbers; of
+    the process that did most where none used one.
 
     Args:
         progress: called now and then with the bytes of the file read so far, and its size.
@@ -177,14 +192,15 @@ class _Export:
             number: text for number, text in database.rows(_TEXTS, "id", "value") if text
         }
         self._quoted: dict[int | None, str] = {}
+        self._spelled: dict[int | None, str] = {}
         self._calls: dict[int | None, str] = {}
         self._processes: dict[int, _Process] = {}
         self.recorder = self._recorder()
 
     def read(self, progress: Progress | None) -> None:
         subjects = (
-            self._kernels, self._graphs, self._copies, self._memsets, self._called, self._waits, self._overheads,
-            self._ranges, self._labels,
+            self._kernels, self._graphs, self._copies, self._memsets, self._called, self._waits,
+            self._overheads, self._ranges, self._labels,
         )  # fmt: skip
         for done, subject in enumerate(subjects, 1):
             subject()
@@ -243,15 +259,24 @@ class _Export:
             self._processes[key] = _Process(key)
         return self._processes[key]
 
-    def _name(self, *numbers: int | None) -> str:
-        """The first of these texts that there is, as JSON."""
-        number = next((number for number in numbers if number in self._texts), None)
+    def _name(self, number: int | None) -> str:
+        """A text, as JSON."""
         if number not in self._quoted:
             self._quoted[number] = _json(self._texts.get(number, "(no name)"))
         return self._quoted[number]
 
+    def _kernel(self, name: int | None, short: int | None) -> str:
+        """A kernel's name as Kineto writes it, as JSON: demanglers spell the same otherwise."""
+        number = name if name in self._texts else short
+        if number not in self._spelled:
+            text = self._texts.get(number, "(no name)")
+            for pattern, replacement in _SPELLINGS:
+                text = pattern.sub(replacement, text)
+            self._spelled[number] = _json(text)
+        return self._spelled[number]
+
     def _device_rows(self, kind: str, more: str) -> Iterator[tuple[_Process, str, int, int, str, list[Any]]]:
-        """Of each row: the process, the lane, when it ran, its arguments, and the values of ``more`` columns."""
+        """Of each row: the process, the lane, when it ran, its arguments, and the values of more columns."""
         for start, end, pid, device, context, stream, correlation, *rest in self._database.rows(
             _ACTIVITY + kind, f"{_WORK} {more}"
         ):
@@ -278,7 +303,7 @@ class _Export:
             name, short, *sizes, registers, static, dynamic, graph, node = row
             shape = "" if None in sizes else f',"grid":{sizes[:3]},"block":{sizes[3:]}'
             process.slice(
-                "kernel", self._name(name, short), lane, start, end,
+                "kernel", self._kernel(name, short), lane, start, end,
                 f'{args},"registers per thread":{_or_null(registers)},'
                 f'"shared memory":{(static or 0) + (dynamic or 0)}{shape}{_node(graph, node)}',
             )  # fmt: skip
@@ -294,7 +319,8 @@ class _Export:
         columns = "bytes copyKind srcKind dstKind graphNodeId"
         for process, lane, start, end, args, row in self._device_rows("MEMCPY", columns):
             size, kind, source, to, node = row
-            name = f'"Memcpy {_called(_COPIES, kind)} ({_called(_MEMORIES, source)} -> {_called(_MEMORIES, to)})"'
+            places = f"{_called(_MEMORIES, source)} -> {_called(_MEMORIES, to)}"
+            name = f'"Memcpy {_called(_COPIES, kind)} ({places})"'
             args = f'{args},"bytes":{_or_null(size)}{_node(None, node)}'
             process.slice("gpu_memcpy", name, lane, start, end, args)
 
@@ -366,9 +392,9 @@ def _range(text: str) -> tuple[str, str, str]:
 
 
 def _recurring(host: pl.DataFrame) -> frozenset[str]:
-    """The names of the ranges that are a program's steps, where it does not mark them as torch does: outermost
-    ranges of one thread, of one name but for its numbers, in which most calls lie, and nearly all of those from
-    the first to the last of them."""
+    """The names of the ranges that are a program's steps, where it does not mark them as torch does: the
+    outermost ranges of one thread, of one name but for its numbers, in which most calls lie, and nearly all
+    of those from the first to the last of them."""
     ranges = host.filter(host["category"].cast(pl.String) == "user_annotation")
     calls = host.filter(host["correlation"].is_not_null())
     if ranges.is_empty() or calls.is_empty():

@@ -29,8 +29,8 @@ _NSYS = (
 _NCU = ("a report of Nsight Compute", "open it with ncu-ui; " + _EXPORT)
 _PERFETTO = (
     "a Perfetto protobuf trace",
-    "write JSON in its place: torch.profiler's export_chrome_trace to a name that ends in .json, or for a trace "
-    "that there is, Perfetto's `traceconv json IN OUT`",
+    "write JSON in its place: torch.profiler's export_chrome_trace to a name that ends in .json; a trace "
+    "that there is converts with Perfetto's `traceconv json IN OUT`",
 )
 _BY_SUFFIX = {
     ".nsys-rep": _NSYS,
