@@ -9,17 +9,15 @@ from pathlib import Path
 from kinetoscope.trace.model import Trace
 
 PID = 1000
+_WORK = "start end deviceId contextId streamId correlationId globalPid"
 _INTEGERS = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId contextId streamId correlationId globalPid demangledName "
-    "shortName registersPerThread gridX gridY gridZ blockX blockY blockZ staticSharedMemory "
-    "dynamicSharedMemory graphNodeId graphId",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": "start end deviceId contextId streamId correlationId globalPid bytes copyKind "
-    "srcKind dstKind graphNodeId",
-    "CUPTI_ACTIVITY_KIND_MEMSET": "start end deviceId contextId streamId correlationId globalPid bytes memKind "
-    "graphNodeId",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start end deviceId contextId streamId correlationId globalPid graphId",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"{_WORK} demangledName shortName registersPerThread gridX gridY gridZ "
+    "blockX blockY blockZ staticSharedMemory dynamicSharedMemory graphNodeId graphId",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_WORK} bytes copyKind srcKind dstKind graphNodeId",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_WORK} bytes memKind graphNodeId",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_WORK} graphId",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start end deviceId contextId streamId correlationId globalPid syncType",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_WORK} syncType",
     "NVTX_EVENTS": "start end eventType globalTid endGlobalTid textId domainId",
     "StringIds": "id",
     "TARGET_INFO_GPU": "id totalMemory smCount computeMajor computeMinor",

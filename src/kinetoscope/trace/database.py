@@ -16,7 +16,6 @@ from typing import Any
 from kinetoscope.errors import InputError, NotATraceError
 
 _MAGIC = b"SQLite format 3\0"
-_FETCHED = 1 << 14  # rows at a time
 _LEAST_ROW = 4  # bytes that a row takes in the file: those that say where and how long it is
 _LONGEST_TEXT = 64 << 10
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
@@ -109,15 +108,14 @@ class Database:
         room, room_for_texts = self.size // _LEAST_ROW, self.size
         query = f"SELECT {', '.join(columns)} FROM {_quoted(table)} NOT INDEXED"
         try:
-            cursor = self._database.execute(query)
-            while room >= 0 and room_for_texts >= 0:
-                rows = cursor.fetchmany(_FETCHED)
-                if not rows:
-                    return
-                yield from rows
-                room -= len(rows)
-                if texts:
-                    room_for_texts -= sum(len(text) for row in rows for text in row[first_text:] if text)
+            for row in self._database.execute(query):
+                room -= 1
+                room_for_texts -= sum(map(len, filter(None, row[first_text:])))
+                if room < 0 or room_for_texts < 0:
+                    break
+                yield row
+            else:
+                return
         except (sqlite3.Error, OverflowError):
             pass
         self.damages["unreadable-table"] += 1

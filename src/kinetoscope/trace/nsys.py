@@ -247,8 +247,7 @@ class _Export:
     def _recorder(self) -> dict[str, object]:
         exported = dict(self._database.rows("META_DATA_EXPORT", "", "name value"))
         return {
-            "name": "Nsight Systems",
-            "version": exported.get("EXPORT_PRODUCT_VERSION") or "",
+            "name": f"Nsight Systems {exported.get('EXPORT_PRODUCT_VERSION') or ''}".strip(),
             "schema": exported.get("EXPORT_SCHEMA_VERSION") or "",
         }
 

@@ -522,7 +522,7 @@ def _no_steps(trace: Trace) -> list[Note]:
 def _of_nsys(trace: Trace) -> list[Note]:
     """Which process of an export of Nsight Systems it is, and what torch's profiler would add."""
     match trace.metadata.get(RECORDER):
-        case {"name": str(name), "version": str(version), "pid": int(pid), "processes": int(processes)}:
+        case {"name": str(name), "pid": int(pid), "processes": int(processes)}:
             pass
         case _:
             return []
@@ -533,7 +533,7 @@ def _of_nsys(trace: Trace) -> list[Note]:
         else ""
     )
     text = (
-        f"recorded by {name} {version} (process {pid}{of}): a trace of torch.profiler of the same program, "
+        f"recorded by {name} (process {pid}{of}): a trace of torch.profiler of the same program, "
         f"named in addition, adds {ops}modules, lines, the allocator's memory and FLOPs"
     )
     return [Note("recorded-by-nsys", INFO, text)]
@@ -548,8 +548,8 @@ def _joined(trace: Trace) -> list[Note]:
             return []
     text = (
         f"joined with {found.path}: {found.matched:,} of {found.compared:,} pieces of device work "
-        f"({found.matched / found.compared:.1%}) are the same in the same order, and the median of them starts "
-        f"within {numbers.time(found.apart_ns / 1000)} once the clocks are fitted; it adds "
+        f"({found.matched / found.compared:.1%}) are the same in the same order, and their starts agree to "
+        f"{numbers.time(found.apart_ns / 1000)} (median) once the clocks are fitted; it adds "
         f"{found.graph_nodes:,} nodes of graphs and {found.ranges:,} NVTX ranges"
     )
     return [Note("joined-with-nsys", INFO, text)]
