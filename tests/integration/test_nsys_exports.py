@@ -111,4 +111,3 @@ def test_verbs_answer(pair: Pair, tmp_path: Path) -> None:
     written = tmp_path / "report.json"
     assert kinetoscope("report", pair.path, "-o", written).returncode == 0
     assert "recorded by Nsight Systems 2026.2.1.210" in written.read_text()
-    assert kinetoscope("export", pair.path, "--to", "perfetto", "-o", tmp_path / "t.json.gz").returncode == 0

@@ -110,7 +110,8 @@ class Database:
         try:
             for row in self._database.execute(query):
                 room -= 1
-                room_for_texts -= sum(map(len, filter(None, row[first_text:])))
+                if texts:
+                    room_for_texts -= sum(map(len, filter(None, row[first_text:])))
                 if room < 0 or room_for_texts < 0:
                     break
                 yield row

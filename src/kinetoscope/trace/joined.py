@@ -17,7 +17,7 @@ import polars as pl
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.link import link
-from kinetoscope.trace.model import JOINED, Joined, Trace
+from kinetoscope.trace.model import JOINED, JoinedExport, Trace
 from kinetoscope.trace.schema import whole
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
@@ -66,7 +66,7 @@ def with_export(trace: Trace, export: Trace, found: Alignment) -> Trace:
         graph_node=pl.coalesce("graph_node", "node"), graph=pl.coalesce("graph", "of")
     ).drop("node", "of")
     host, ranges = _with_ranges(trace, export, found)
-    account = Joined(
+    account = JoinedExport(
         Path(export.source.path).name,
         found.compared,
         len(found.rows),

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 # The key of a trace's metadata under which stands what recorded it, where that was not torch's profiler.
 RECORDER = "recorder"
-JOINED = "joined"  # and under this what was joined to it: a ``Joined``
+JOINED = "joined"  # and under this what was joined to it: a ``JoinedExport``
 
 
-class Joined(NamedTuple):
+class JoinedExport(NamedTuple):
     """An account of what a recording of Nsight Systems added to a trace.
 
     Attributes:

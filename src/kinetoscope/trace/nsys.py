@@ -22,6 +22,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.errors import NotATraceError
+from kinetoscope.trace import cache
 from kinetoscope.trace.database import Database
 from kinetoscope.trace.decoding.spans import decode_span
 from kinetoscope.trace.link import link
@@ -88,6 +89,8 @@ def read(path: str | Path, progress: Progress | None = None) -> tuple[Trace, ...
         NotATraceError: it is no export of Nsight Systems, or holds nothing to show.
     """
     path = Path(path)
+    if kept := _recalled(path):
+        return kept
     with closing(Database(path)) as database:
         if not {_TEXTS, _RANGES, f"{_ACTIVITY}KERNEL", f"{_ACTIVITY}RUNTIME"} & database.tables.keys():
             _refuse(database)
@@ -100,19 +103,27 @@ def read(path: str | Path, progress: Progress | None = None) -> tuple[Trace, ...
                 where=str(path),
                 hint="record with `nsys profile --trace=cuda,nvtx …`",
             )
-        facts = export.facts()
-        return tuple(
-            _trace(
-                database,
-                process,
-                {**facts, RECORDER: {**export.recorder, "pid": process.pid, "processes": n}},
-            )
-            for n in [len(processes)]
-            for process in processes
+        traces = tuple(
+            _trace(database, process, export.facts(process, len(processes))) for process in processes
         )
+    for number, trace in enumerate(traces):
+        cache.keep(path, trace, number)
+    return traces
 
 
-def _trace(database: Database, process: _Process, metadata: dict[str, object]) -> Trace:
+def _recalled(path: Path) -> tuple[Trace, ...]:
+    """All traces of the export, if all were kept."""
+    found: list[Trace] = []
+    while (trace := cache.recall(path, len(found))) is not None:
+        found.append(trace)
+    match found[0].metadata.get(RECORDER) if found else None:
+        case {"processes": int(processes)} if processes == len(found):
+            return tuple(found)
+        case _:
+            return ()
+
+
+def _trace(database: Database, process: _Recorded, metadata: dict[str, object]) -> Trace:
     trace = assembled(
         process.assembly,
         str(database.path),
@@ -137,7 +148,7 @@ def _refuse(database: Database) -> NoReturn:
     )
 
 
-class _Process:
+class _Recorded:
     """The events of one process, as Kineto would write them, decoded piece by piece."""
 
     def __init__(self, key: int) -> None:
@@ -194,8 +205,7 @@ class _Export:
         self._quoted: dict[int | None, str] = {}
         self._spelled: dict[int | None, str] = {}
         self._calls: dict[int | None, str] = {}
-        self._processes: dict[int, _Process] = {}
-        self.recorder = self._recorder()
+        self._processes: dict[int, _Recorded] = {}
 
     def read(self, progress: Progress | None) -> None:
         subjects = (
@@ -209,7 +219,7 @@ class _Export:
         for process in self._processes.values():
             process.decode()
 
-    def chosen(self) -> list[_Process]:
+    def chosen(self) -> list[_Recorded]:
         """The processes to show."""
         seen = [process for process in self._processes.values() if process.assembly.events]
         on_devices = [process for process in seen if process.devices]
@@ -217,45 +227,45 @@ class _Export:
             return sorted(on_devices, key=lambda one: (one.key >> 24, min(one.devices), one.pid))
         return sorted(seen, key=lambda one: one.assembly.events)[-1:]
 
-    def facts(self) -> dict[str, object]:
-        """Of the machine, under the names of Kineto's metadata."""
+    def facts(self, process: _Recorded, processes: int) -> dict[str, object]:
+        """Facts of the machine, under the names of Kineto's metadata, and of who recorded the process."""
         index_of = {
             gpu: cuda
-            for gpu, cuda in self._database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId")
-            if cuda is not None
+            for gpu, cuda, pid in self._database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid")
+            if cuda is not None and pid in (None, process.pid)
         }
+        columns = {"totalMemory": "totalGlobalMem", "smCount": "numSms"}
+        columns |= {name: name for name in ("computeMajor", "computeMinor")}
         devices = [
             {
                 "id": index_of.get(number, number),
                 "name": name,
-                "totalGlobalMem": memory,
-                "numSms": multiprocessors,
-                "computeMajor": major,
-                "computeMinor": minor,
+                **dict(zip(columns.values(), values, strict=True)),
             }
-            for number, memory, multiprocessors, major, minor, name in self._database.rows(
-                "TARGET_INFO_GPU", "id totalMemory smCount computeMajor computeMinor", "name"
+            for number, *values, name in self._database.rows(
+                "TARGET_INFO_GPU", f"id {' '.join(columns)}", "name"
             )
             if number is not None and name
         ]
-        facts: dict[str, object] = {"deviceProperties": devices} if devices else {}
         environment = dict(self._database.rows("TARGET_INFO_SYSTEM_ENV", "", "name value"))
-        if (driver := environment.get("CudaDriverVersion") or "").isdecimal():
-            facts["cuda_driver_version"] = int(driver[:9])
-        return facts
-
-    def _recorder(self) -> dict[str, object]:
+        driver = environment.get("CudaDriverVersion") or ""
         exported = dict(self._database.rows("META_DATA_EXPORT", "", "name value"))
         return {
-            "name": f"Nsight Systems {exported.get('EXPORT_PRODUCT_VERSION') or ''}".strip(),
-            "schema": exported.get("EXPORT_SCHEMA_VERSION") or "",
+            **({"deviceProperties": devices} if devices else {}),
+            **({"cuda_driver_version": int(driver[:9])} if driver.isdecimal() else {}),
+            RECORDER: {
+                "name": f"Nsight Systems {exported.get('EXPORT_PRODUCT_VERSION') or ''}".strip(),
+                "schema": exported.get("EXPORT_SCHEMA_VERSION") or "",
+                "pid": process.pid,
+                "processes": processes,
+            },
         }
 
-    def _of(self, number: int | None) -> _Process:
+    def _of(self, number: int | None) -> _Recorded:
         """The process of a ``globalPid`` or ``globalTid``: their upper bits are its host's and its own."""
         key = (number or 0) >> 24
         if key not in self._processes:
-            self._processes[key] = _Process(key)
+            self._processes[key] = _Recorded(key)
         return self._processes[key]
 
     def _name(self, number: int | None) -> str:
@@ -274,8 +284,8 @@ class _Export:
             self._spelled[number] = _json(text)
         return self._spelled[number]
 
-    def _device_rows(self, kind: str, more: str) -> Iterator[tuple[_Process, str, int, int, str, list[Any]]]:
-        """Of each row: the process, the lane, when it ran, its arguments, and the values of more columns."""
+    def _device_rows(self, kind: str, more: str) -> Iterator[tuple[_Recorded, str, int, int, str, list[Any]]]:
+        """The process of each row, its lane, its times, its arguments, and the values of more columns."""
         for start, end, pid, device, context, stream, correlation, *rest in self._database.rows(
             _ACTIVITY + kind, f"{_WORK} {more}"
         ):
@@ -440,4 +450,6 @@ def _microseconds(ns: int | None) -> str:
     """As Kineto writes times: with three decimals."""
     if ns is None:
         return "null"
-    return f"{'-' * (ns < 0)}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
+    if ns < 0:
+        return f"-{_microseconds(-ns)}"
+    return f"{ns // 1000}.{ns % 1000:03d}"

@@ -10,7 +10,7 @@ import pytest
 import traces
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.sources.run import load
-from kinetoscope.trace.model import JOINED, Joined, Trace
+from kinetoscope.trace.model import JOINED, JoinedExport, Trace
 from kinetoscope.trace.read import read
 from nsys_exports import of_trace, thread
 
@@ -36,10 +36,10 @@ def recorded(folder: Path, *, steps: int = 4, first: int = 0, slower: float = 1.
     return path
 
 
-def joined(run_of: Path, export: Path) -> tuple[Trace, Joined]:
+def joined(run_of: Path, export: Path) -> tuple[Trace, JoinedExport]:
     (trace,) = load(run_of, export).traces
     account = trace.metadata[JOINED]
-    assert isinstance(account, Joined)
+    assert isinstance(account, JoinedExport)
     return trace, account
 
 
@@ -67,7 +67,7 @@ def test_ranges_enclose_the_same_launches_on_the_other_clock(tmp_path: Path) -> 
     ]  # fmt: skip
     of_trace(read(path), tmp_path / "x.sqlite", shift_ns=5_000_000_000, ranges=ranges)
     trace, account = joined(path, tmp_path / "x.sqlite")
-    assert account == Joined("x.sqlite", 16, 16, 0, 1, 0)
+    assert account == JoinedExport("x.sqlite", 16, 16, 0, 1, 0)
     assert around(trace, "mm") == ["aten::mm", "ProfilerStep#0"]
     assert around(trace, "add") == ["aten::add", "layer", "ProfilerStep#0"]
     assert len(trace.steps) == 4

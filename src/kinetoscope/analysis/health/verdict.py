@@ -32,7 +32,7 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
-from kinetoscope.trace.model import JOINED, RECORDER, Damage, Joined, Trace
+from kinetoscope.trace.model import JOINED, RECORDER, Damage, JoinedExport, Trace
 from kinetoscope.trace.schema import whole
 
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
@@ -542,7 +542,7 @@ def _of_nsys(trace: Trace) -> list[Note]:
 def _joined(trace: Trace) -> list[Note]:
     """How far what was recorded by Nsight Systems is of the same work."""
     match trace.metadata.get(JOINED):
-        case Joined() as found:
+        case JoinedExport() as found:
             pass
         case _:
             return []
