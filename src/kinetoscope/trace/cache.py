@@ -56,7 +56,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 def recall(path: Path, part: int | None = None) -> Trace | None:
-    """The trace of this file, if its tables were kept; of a file that holds several, the one of that number."""
+    """The trace of this file (the one of that number, where it holds several), if its tables were kept."""
     folder = _entry(path, part)
     if folder is None or not folder.is_dir():
         return None
