@@ -20,16 +20,23 @@ _INTEGERS = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_WORK} syncType",
     "NVTX_EVENTS": "start end eventType globalTid endGlobalTid textId domainId",
     "StringIds": "id",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId schemaId idx type offset",
     "TARGET_INFO_GPU": "id totalMemory smCount computeMajor computeMinor",
     "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId pid",
 }
-_TEXTS = {"NVTX_EVENTS": "text", "StringIds": "value", "TARGET_INFO_GPU": "name"}
+_TEXTS = {
+    "NVTX_EVENTS": "text binaryData",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": "name",
+    "StringIds": "value",
+    "TARGET_INFO_GPU": "name",
+}
 KERNEL, COPY, MEMSET, GRAPH, CALL, WAIT, RANGE, TEXT, GPU, DEVICE = (
     "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
     "NVTX_EVENTS", "StringIds", "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE",
 )  # fmt: skip
-Row = dict[str, int | str | None]
+FIELDS = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+Row = dict[str, int | str | bytes | None]
 
 
 def process(pid: int = PID) -> int:

@@ -17,7 +17,7 @@ from kinetoscope.errors import InputError, NotATraceError
 
 _MAGIC = b"SQLite format 3\0"
 _LEAST_ROW = 4  # bytes that a row takes in the file: those that say where and how long it is
-_LONGEST_TEXT = 64 << 10
+_LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
 _PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
 
@@ -87,12 +87,13 @@ class Database:
             str(row[1]) for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")
         )
 
-    def rows(self, table: str, integers: str, texts: str = "") -> Iterator[tuple[Any, ...]]:
+    def rows(self, table: str, integers: str, texts: str = "", blobs: str = "") -> Iterator[tuple[Any, ...]]:
         """The rows of a table, as far as they can be read; none of a table that is not there.
 
         Args:
             integers: names of columns of integers, with spaces between; so are ``texts`` of columns of texts,
-                which come behind. A value is None where the file lacks the column or holds something else.
+                which come behind, and last ``blobs`` of columns of bytes. A value is None where the file
+                lacks the column or holds something else.
         """
         stored = self.tables.get(table)
         if stored is None:
@@ -103,14 +104,18 @@ class Database:
                 _typed(name, stored, "text", f"substr({_quoted(name)}, 1, {_LONGEST_TEXT})")
                 for name in texts.split()
             ),
+            *(
+                _typed(name, stored, "blob", f"substr({_quoted(name)}, 1, {_LONGEST_BLOB})")
+                for name in blobs.split()
+            ),
         ]
-        first_text = len(columns) - len(texts.split())
+        first_text = len(integers.split())
         room, room_for_texts = self.size // _LEAST_ROW, self.size
         query = f"SELECT {', '.join(columns)} FROM {_quoted(table)} NOT INDEXED"
         try:
             for row in self._database.execute(query):
                 room -= 1
-                if texts:
+                if first_text < len(columns):
                     room_for_texts -= sum(map(len, filter(None, row[first_text:])))
                 if room < 0 or room_for_texts < 0:
                     break

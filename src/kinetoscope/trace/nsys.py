@@ -12,9 +12,11 @@ Sources: the documentation of the export's schema (3.x) and exports of nsys 2026
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,6 +74,13 @@ _EMITTED = re.compile(
 )
 _OP = re.compile(r"[a-z_]\w*::|(\w+Backward\d*|record_param_comms|detach_?)$")
 _LIBRARY = re.compile(r"nccl[A-Z]\w*$")  # ranges in a library, below torch's ops: no op of theirs
+# Of NCCL's ranges and their payloads: a head (domain, 0, schema, 0, bytes of what follows, bytes of all), and
+# the fields that NVTX_PAYLOAD_SCHEMA_ENTRIES places in what follows. As nsys 2026 writes them; the head is in
+# no documentation.
+_OF_ONE_MESSAGE = re.compile(r"nccl(AllReduce|Broadcast|Bcast|Reduce)$")
+_PAYLOAD, _PAYLOAD_SIZE = struct.Struct("<IIIIQQ"), 1 << 8
+_EIGHT_BYTES = (18, 22)  # types of fields: uint64 and size
+_MESSAGE, _COMMUNICATOR = "Message size [bytes]", "NCCL communicator ID"
 _NUMBER = re.compile(r"\d+")
 _RECURRING = 3  # ranges of a name, from which on they are steps
 _NEARLY_ALL = 0.9  # of the calls from the first step to the last: the others lie between steps
@@ -131,7 +140,15 @@ def _trace(database: Database, process: _Recorded, metadata: dict[str, object]) 
         database.damages + process.damages,
         metadata,
     )
-    return link(trace, _recurring(trace.host_events))
+    return _with_collectives(link(trace, _recurring(trace.host_events)))
+
+
+def _with_collectives(trace: Trace) -> Trace:
+    """With the collectives of those kernels that were launched right inside a range that describes one."""
+    host, device = trace.host_events, trace.device_events
+    around = host["parent"].gather(device["launch"])
+    said = host["collective"].gather(around)
+    return replace(trace, device_events=device.with_columns(said.alias("collective")))
 
 
 def _refuse(database: Database) -> NoReturn:
@@ -206,6 +223,16 @@ class _Export:
         self._spelled: dict[int | None, str] = {}
         self._calls: dict[int | None, str] = {}
         self._processes: dict[int, _Recorded] = {}
+        self._fields: dict[tuple[int | None, int | None], dict[str, int]] = {}
+        for domain, schema, offset, kind, name in database.rows(
+            "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId schemaId offset type", "name"
+        ):
+            if (
+                kind in _EIGHT_BYTES
+                and name in (_MESSAGE, _COMMUNICATOR)
+                and 0 <= (offset or 0) < _PAYLOAD_SIZE
+            ):
+                self._fields.setdefault((domain, schema), {})[name] = offset or 0
 
     def read(self, progress: Progress | None) -> None:
         subjects = (
@@ -366,15 +393,41 @@ class _Export:
 
     def _ranges(self) -> None:
         """NVTX ranges of one thread each; those of torch's emit_nvtx are the ops that they stand for."""
-        columns = "start end eventType textId globalTid endGlobalTid"
-        for start, end, kind, number, tid, end_tid, text in self._database.rows(_RANGES, columns, "text"):
+        columns = "start end eventType textId globalTid endGlobalTid domainId"
+        for start, end, kind, number, tid, end_tid, domain, text, payload in self._database.rows(
+            _RANGES, columns, "text", "binaryData"
+        ):
             text = text or self._texts.get(number)
             if kind not in _LASTING or not text or start is None or end_tid not in (None, tid):
                 continue
             process = self._of(tid)
             category, name, args = _range(text)
+            if payload is not None and (match := _OF_ONE_MESSAGE.match(text)) is not None:
+                args = self._collective(match[1], domain, payload)
             end = max(start, process.last_ns) if end is None else end  # still open when the recording ended
             process.slice(category, name, process.thread(tid or 0), start, end, args)
+
+    def _collective(self, name: str, domain: int | None, payload: bytes) -> str:
+        """What NCCL says of a collective in which one message is all that each rank gives and gets."""
+        if len(payload) < _PAYLOAD.size:
+            return ""
+        fields = self._fields.get((domain, _PAYLOAD.unpack_from(payload)[2]), {})
+        values = {
+            field: int.from_bytes(payload[_PAYLOAD.size + at :][:8], "little")
+            for field, at in fields.items()
+            if len(payload) >= _PAYLOAD.size + at + 8
+        }
+        size, communicator = values.get(_MESSAGE), values.get(_COMMUNICATOR)
+        if size is None:
+            return ""
+        said = {
+            "Collective name": name.lower(),
+            "dtype": "Byte",
+            "In msg nelems": size,
+            "Out msg nelems": size,
+            "Process Group Name": "" if communicator is None else f"{communicator:x}",
+        }
+        return msgspec.json.encode(said).decode()[1:-1]
 
     def _labels(self) -> None:
         for thread, name in self._database.rows("ThreadNames", "globalTid nameId"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
 
 import pytest
 
+from kinetoscope.analysis.collectives.recorded import collectives
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.analysis.time.window import periods
@@ -18,6 +21,7 @@ from nsys_exports import (
     CALL,
     COPY,
     DEVICE,
+    FIELDS,
     GPU,
     GRAPH,
     KERNEL,
@@ -133,6 +137,35 @@ def test_ranges_of_emit_nvtx_are_ops(tmp_path: Path) -> None:
     add = trace.host_events.row(0, named=True)
     assert (add["sequence"], add["external_id"], add["input_dims"]) == (12, 4, "[[2, 3], []]")
     assert host(trace)[trace.device_events["op"][0]] == ("cpu_op", "aten::add")
+
+
+def test_payloads_of_nccl_are_what_its_collectives_moved(tmp_path: Path) -> None:
+    names = Names()
+    program = Program(names)
+    fields: list[Row] = [
+        {"domainId": 1, "schemaId": 77, "idx": 0, "type": 18, "name": "NCCL communicator ID"},
+        {"domainId": 1, "schemaId": 77, "idx": 1, "type": 22, "name": "Message size [bytes]", "offset": 8},
+    ]
+    payload = struct.pack("<IIIIQQQQ", 1, 0, 77, 0, 16, 48, 0xABC, 4096)
+    for at, name, said in (
+        (1, "ncclAllReduce", payload),
+        (3, "ncclAllGather", payload),
+        (5, "ncclReduce", b""),
+    ):
+        program.ranges.append(
+            {"start": at * MS, "end": (at + 1) * MS, "eventType": 59, "text": name, "domainId": 1,
+             "globalTid": thread(1), "binaryData": said}
+        )  # fmt: skip
+        program.launch(at + 0.5, "ncclDevKernel", 0.1)
+    trace = one(write(tmp_path / "x.sqlite", {**program.rows(), FIELDS: fields, TEXT: names.rows()}))
+    said, *others = trace.device_events["collective"]
+    assert json.loads(said) == {
+        "Collective name": "allreduce", "dtype": "Byte", "In msg nelems": 4096, "Out msg nelems": 4096,
+        "Process Group Name": "abc",
+    }  # fmt: skip
+    assert others == [None, None]  # of these one message is not all, or nothing is said
+    table = collectives(trace)
+    assert table.select("kind", "bytes").row(0) == ("all-reduce", 4096)
 
 
 def test_each_process_that_used_a_device_is_a_rank(tmp_path: Path) -> None:
