@@ -408,7 +408,7 @@ class _Export:
             process.slice(category, name, process.thread(tid or 0), start, end, args)
 
     def _collective(self, name: str, domain: int | None, payload: bytes) -> str:
-        """What NCCL says of a collective in which one message is all that each rank gives and gets."""
+        """The arguments of a collective in which one message is all that each rank gives and gets, as JSON."""
         if len(payload) < _PAYLOAD.size:
             return ""
         fields = self._fields.get((domain, _PAYLOAD.unpack_from(payload)[2]), {})
