@@ -104,6 +104,7 @@ def test_busy_time_is_that_of_brute_force(pair: Pair) -> None:
         assert rows[trace.rank].busy_us == pytest.approx(busy / 1000, abs=0.001)
 
 
+@pytest.mark.parametrize("pair", EXPORTS[1:], indirect=True)
 def test_verbs_answer(pair: Pair, tmp_path: Path) -> None:
     (wanted,) = pair.sql(f"SELECT count(*) FROM {ACTIVITY}KERNEL")[0]
     counted = "SELECT count(*) AS n FROM device_events WHERE kind = 'kernel'"

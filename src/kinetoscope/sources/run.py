@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
@@ -26,8 +26,8 @@ from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import EXPORT_FILE, TRACE_FILE, find, is_remote, recordings_in, standard_input
 from kinetoscope.trace.damage import is_loss
-from kinetoscope.trace.database import is_database
 from kinetoscope.trace.model import Damage, Source, Trace
+from kinetoscope.trace.recognise import is_database
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import CompiledProgram
@@ -161,9 +161,15 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         return read(path, rank=rank, progress=shown(path))
 
     def export(path: Path) -> tuple[Trace, ...]:
-        from kinetoscope.trace.nsys import read
-
-        return read(path, shown(path))
+        try:
+            from kinetoscope.trace.nsys import read
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(
+                f"this Python was built without SQLite: {error}",
+                where=str(path),
+                hint="use one that `python -c 'import sqlite3'` works in",
+            ) from error
+        return read(path, shown(path), _most())
 
     traces: list[Trace] = []
     exported: list[Trace] = []

@@ -20,6 +20,10 @@ DAMAGES: dict[str, tuple[str, bool]] = {
         "{n} of its tables could not be read to their end: the rest of them is missing",
         True,
     ),
+    "more-processes": (
+        "{n} more processes used a device and are left out (KINETOSCOPE_RANKS=N shows N)",
+        True,
+    ),
     "missing-time": ("{n} events have no time and are left out", True),
     "impossible-time": ("{n} events lie days away from all others and are left out", True),
     "impossible-duration": ("{n} events have an impossible duration; it is taken as zero", False),

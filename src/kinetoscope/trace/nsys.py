@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,12 +87,13 @@ _RECURRING = 3  # ranges of a name, from which on they are steps
 _NEARLY_ALL = 0.9  # of the calls from the first step to the last: the others lie between steps
 
 
-def read(path: str | Path, progress: Progress | None = None) -> tuple[Trace, ...]:
+def read(path: str | Path, progress: Progress | None = None, most: int = 64) -> tuple[Trace, ...]:
     """The traces of an export's processes that used a device, in the order of their devices and numbers; of
     the process that did most where none used one.
 
     Args:
         progress: called now and then with the bytes of the file read so far, and its size.
+        most: processes that are shown.
 
     Raises:
         InputError: it cannot be opened.
@@ -105,7 +107,7 @@ def read(path: str | Path, progress: Progress | None = None) -> tuple[Trace, ...
             _refuse(database)
         export = _Export(database)
         export.read(progress)
-        processes = export.chosen()
+        processes = export.chosen(most)
         if not processes:
             raise NotATraceError(
                 "the export of Nsight Systems holds neither device work nor a call or range of a program",
@@ -171,7 +173,7 @@ class _Recorded:
     def __init__(self, key: int) -> None:
         self.key = key
         self.pid = key & 0xFFFFFF
-        self.assembly = Assembly()
+        self.events = 0
         self.devices: set[int] = set()
         self.device_of: dict[int | None, int] = {}  # of each context that work ran in
         self.damages: Counter[str] = Counter()
@@ -180,6 +182,7 @@ class _Recorded:
         self._length = 0
 
     def add(self, event: str) -> None:
+        self.events += 1
         self._piece.append(event)
         self._length += len(event)
         if self._length > _PIECE:
@@ -189,6 +192,10 @@ class _Recorded:
         if self._piece:
             self.assembly.add(decode_span(",".join(self._piece).encode()))
         self._piece, self._length = [], 0
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        return Assembly()
 
     def slice(
         self, category: str, name: str, lane: str, start: int | None, end: int | None, args: str
@@ -243,16 +250,22 @@ class _Export:
             subject()
             if progress is not None:
                 progress(self._database.size * done // len(subjects), self._database.size)
-        for process in self._processes.values():
-            process.decode()
 
-    def chosen(self) -> list[_Recorded]:
+    def chosen(self, most: int) -> list[_Recorded]:
         """The processes to show."""
-        seen = [process for process in self._processes.values() if process.assembly.events]
-        on_devices = [process for process in seen if process.devices]
-        if on_devices:
-            return sorted(on_devices, key=lambda one: (one.key >> 24, min(one.devices), one.pid))
-        return sorted(seen, key=lambda one: one.assembly.events)[-1:]
+        seen = [process for process in self._processes.values() if process.events]
+        found = (
+            sorted(
+                (process for process in seen if process.devices),
+                key=lambda one: (one.key >> 24, min(one.devices), one.pid),
+            )
+            or sorted(seen, key=lambda one: one.events)[-1:]
+        )
+        for process in found[:most]:
+            process.decode()
+            if len(found) > most:
+                process.damages["more-processes"] = len(found) - most
+        return found[:most]
 
     def facts(self, process: _Recorded, processes: int) -> dict[str, object]:
         """Facts of the machine, under the names of Kineto's metadata, and of who recorded the process."""

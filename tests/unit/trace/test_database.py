@@ -12,8 +12,9 @@ import pytest
 
 from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.sources.run import load
-from kinetoscope.trace.database import Database, is_database
+from kinetoscope.trace.database import Database
 from kinetoscope.trace.nsys import read
+from kinetoscope.trace.recognise import is_database
 
 PAGE = 4096
 

@@ -188,6 +188,18 @@ def test_each_process_that_used_a_device_is_a_rank(tmp_path: Path) -> None:
     ]
 
 
+def test_very_many_processes_are_not_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETOSCOPE_RANKS", "2")
+    names = Names()
+    programs = [Program(names, pid) for pid in range(1, 5000)]
+    for program in programs:
+        program.launch(1, "k")
+    kernels = [program.kernels[0] for program in programs]
+    run = load(write(tmp_path / "x.sqlite", {KERNEL: kernels, TEXT: names.rows()}))
+    assert len(run.traces) == 2
+    assert [damage.count for damage in run.traces[0].source.damages] == [4997]
+
+
 @pytest.mark.parametrize(
     ("inner", "outer", "found"),
     [
