@@ -421,7 +421,7 @@ class _Export:
             process.slice(category, name, process.thread(tid or 0), start, end, args)
 
     def _collective(self, name: str, domain: int | None, payload: bytes) -> str:
-        """The arguments of a collective in which one message is all that each rank gives and gets, as JSON."""
+        """The arguments, as JSON, of a collective in which one message is all that a rank gives and gets."""
         if len(payload) < _PAYLOAD.size:
             return ""
         fields = self._fields.get((domain, _PAYLOAD.unpack_from(payload)[2]), {})
