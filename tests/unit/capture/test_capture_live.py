@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
 from kinetoscope.capture.live.channel import Greeting, LiveRequest
 from kinetoscope.capture.live.listener import Listener
+from kinetoscope.capture.live.recording import LiveRecording
 from kinetoscope.capture.options import Options
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -102,3 +108,55 @@ def test_who_waits_no_more_is_not_listed(listener: Listener, tmp_path: Path) -> 
     place(tmp_path)
     listener.end("ok")
     assert channel.mark(tmp_path) not in {one.mark for one in channel.listening()}
+
+
+class Graph:
+    """A graph as torch's class looks to who watches it."""
+
+    def capture_begin(self) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> None: ...
+
+
+def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
+    waiting = Listener(tmp_path, Options(on_request=True))
+    waiting.watch_captures()
+    model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
+    unused, graph = Graph(), Graph()
+    for one in (unused, graph):
+        one.capture_begin()
+        model(x)
+        one.capture_end()
+    assert len(waiting.graphs.paths) == 2
+    (tmp_path / "001").mkdir()
+    recording = LiveRecording(
+        tmp_path / "001",
+        LiveRequest(record=1, steps=5, seconds=30),
+        waiting.options,
+        waiting.graphs,
+        lambda text, *, steps=False: None,
+        lambda: True,
+        threading.get_ident(),
+    )
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(recording.run)
+        while not done.done():
+            model(x)
+            graph.replay()
+            time.sleep(0.001)
+    waiting.end("ok")
+    waiting.device.captures.remove()
+    record = done.result()
+    assert record is not None
+    assert record.captures == ("trace/rank0.capture0.json",)
+    capture, trace = (
+        json.loads((tmp_path / "001" / path).read_text())["traceEvents"]
+        for path in (*record.captures, record.trace or "")
+    )
+    assert "aten::linear" in {event.get("name") for event in capture}
+    assert {event["name"] for event in trace if event.get("cat") == "graph_replay"} == {"capture 0"}
+    assert not (tmp_path / "captures").exists()

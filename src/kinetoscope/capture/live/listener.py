@@ -1,7 +1,9 @@
 """A thread that waits for requests: it sleeps in the system until one comes.
 
-No source of steps is watched and no profiler is there while it waits. It is a thread that `threading` does
-not list, with all signals blocked; it is not there while the process forks, and a fork has one of its own.
+No source of steps is watched and no profiler is there while it waits, but for captures of CUDA graphs: each
+is recorded once, whenever it comes, since the ops of its replays are known from nothing else. It is a thread
+that `threading` does not list, with all signals blocked; it is not there while the process forks, and a fork
+has one of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,7 +25,10 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
 from kinetoscope.capture.live.channel import Greeting, LiveRequest, Progress
 from kinetoscope.capture.live.recording import LiveRecording
+from kinetoscope.capture.live.unlocked import first_used_here
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.graphs import GraphCaptures
+from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.recording import folder as folders
 
 # An end of the program waits so long for what is being recorded to be written.
@@ -42,6 +48,11 @@ class Listener:
         self.done = threading.Event()  # what was current is
         self.has_recorded = self.ended = False
         self.imported_torch = threading.get_ident()
+        self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
+        self.graphs = self._no_graphs()
+
+    def _no_graphs(self) -> GraphCaptures:
+        return GraphCaptures(self.device, self.folder / "captures" / f"{os.getpid()}.json")
 
     def begin(self) -> None:
         """Wait from now on.
@@ -51,6 +62,28 @@ class Listener:
         """
         self._resume()
         os.register_at_fork(before=self._pause, after_in_parent=self._resume)
+        self.watch_captures()
+
+    def watch_captures(self) -> None:
+        captures = self.device.captures
+        captures.before, captures.after = self._capture_begins, self._capture_ended
+        captures.install()
+
+    def _capture_begins(self, graph: Any) -> None:
+        """A graph is about to be captured in this thread, and no other is."""
+        if self.ended or self.current is not None or not self.options.graphs:
+            return
+        if torch_private.profiler_runs() or torch_private.in_backward() or not self.graphs.wanted():
+            return
+        self.graphs.trace.parent.mkdir(mode=0o700, exist_ok=True)
+        self.has_recorded = True
+        with first_used_here(self.imported_torch):
+            self.graphs.begin(graph)
+
+    def _capture_ended(self, graph: Any) -> None:
+        with self.device.captures.lock:
+            if self.graphs.end(graph):
+                self.device.release()
 
     def _resume(self) -> None:
         if self.ended or self.socket is not None:
@@ -71,8 +104,10 @@ class Listener:
         """This process is a fork of the one that waited: whether it waits for requests of its own."""
         if self.has_recorded:
             self.ended, self.current = True, None
+            self.device.captures.remove()
             torch_private.leave_recording_to_parent()
             return False
+        self.graphs = self._no_graphs()
         with suppress(OSError):
             self._resume()
         return True
@@ -85,6 +120,7 @@ class Listener:
             current.cut(f"the program ended ({exit})")
             self.done.wait(WRITTEN_WITHIN_S)
         self._pause()
+        self.graphs.removed()
 
     def _wait(self, listener: socket.socket, gone: threading.Event) -> None:
         with suppress(Exception):
@@ -127,7 +163,13 @@ class Listener:
         self.done.clear()
         self.has_recorded = True
         self.current = LiveRecording(
-            folder, request, self.options, requester.tell, requester.stands, self.imported_torch
+            folder,
+            request,
+            self.options,
+            self.graphs,
+            requester.tell,
+            requester.stands,
+            self.imported_torch,
         )
         _thread.start_new_thread(self._record, (self.current, requester))
 

@@ -23,7 +23,8 @@ from kinetoscope.capture.live.channel import LiveRequest
 from kinetoscope.capture.live.unlocked import first_used_here, unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
-from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession, TorchDevice
+from kinetoscope.capture.recorder.graphs import GraphCaptures
+from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession
 from kinetoscope.capture.recorder.provisional import resident_bytes
 from kinetoscope.capture.steps.detector import Boundary, Signal, StepDetector
 from kinetoscope.capture.steps.sources import Sources
@@ -170,6 +171,7 @@ class LiveRecording:
     Args:
         folder: of the recording, made by who requested it.
         options: of `run`.
+        graphs: the captures of CUDA graphs so far.
         tell: sends progress to who requested it.
         stands: whether the request still does.
         imported_torch: the thread that did.
@@ -180,6 +182,7 @@ class LiveRecording:
         folder: Path,
         request: LiveRequest,
         options: Options,
+        graphs: GraphCaptures,
         tell: Tell,
         stands: Callable[[], bool],
         imported_torch: int,
@@ -188,7 +191,8 @@ class LiveRecording:
         self.tell, self.stands, self.imported_torch = tell, stands, imported_torch
         self.trace = folder / "trace" / f"rank{request.rank}.json"
         self.own_trace = self.trace.with_suffix(".program.json")
-        self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
+        self.graphs, self.device = graphs, graphs.device
+        self.captures: list[Path] = []  # of what was replayed
         self.boundaries = Boundaries(self.device.captures, options.step, self._module_leads)
         self.imports = ImportWatch()
         self.sources = Sources(self.boundaries.tick, self.imports, wanted=options.step)
@@ -221,14 +225,12 @@ class LiveRecording:
             return None
         self.trace.parent.mkdir(exist_ok=True)
         foreign = ForeignProfilers(self._foreign_began, lambda: None, self.own_trace)
-        self.device.captures.install()
         self.sources.install()
         try:
             return self._record()
         finally:
             self._stop()
             self.sources.remove()
-            self.device.captures.remove()
             foreign.remove()
             self.imports.stop()
 
@@ -289,7 +291,7 @@ class LiveRecording:
         session = self.device.session(kind="full", any_thread=True, of=ServedSession)
         assert isinstance(session, ServedSession)
         with self.device.captures.lock:
-            if self.device.occupied() is not None:
+            if self.graphs.session is not None or self.device.occupied() is not None:
                 self.notes.append("a CUDA graph is being captured: try again when the server has warmed up")
                 return False
             with first_used_here(self.imported_torch):
@@ -358,6 +360,7 @@ class LiveRecording:
             self._stop()
         try:
             assert self.ended is not None
+            self.captures = self.graphs.kept_with(self.ended, self.trace)
             self.ended.export(self.trace)
         except OSError as error:
             self.notes.append(f"the recording could not be written: {error.strerror or error}")
@@ -371,6 +374,7 @@ class LiveRecording:
             pid=os.getpid(),
             host=os.uname().nodename,
             trace=self.trace.relative_to(self.folder).as_posix(),
+            captures=tuple(path.relative_to(self.folder).as_posix() for path in self.captures),
             steps=StepTimings(
                 found_by=self.boundaries.kind,
                 step_name=self.boundaries.name or None,
@@ -385,7 +389,7 @@ class LiveRecording:
             recording_ended=True,
             exit="ok" if not self.why else "running",
             wall_s=time.monotonic() - self.began_s,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self.graphs.notes()),
         )
         with suppress(OSError):
             folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe()))

@@ -49,6 +49,7 @@ WAITING = (
     "/multiprocessing/",
     "/queue.py",
     "/selectors.py",
+    "/socket.py",
     "/socketserver.py",
     "/subprocess.py",
     "/threading.py",

@@ -221,7 +221,7 @@ def _ending(source: BinaryIO) -> bytes:
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
 # lines: the host's ops, and the lines of the program that call them.
-# capture: how a graph is captured, with shapes and stacks.
+# capture: how a graph is captured, with shapes and lines.
 SessionKind = Literal["full", "light", "lines", "capture"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
@@ -391,6 +391,7 @@ class TorchDevice:
         The two take turns. An op that is open while a session ends, as a range around several steps is,
         writes its end through a pointer into that session's memory, which is freed by then, unless it finds
         no session of its own session's sort (seen on PyTorch 2.13: the next session crashed, or the end).
+        A capture's session records the thread that captures: nothing that begins in there ends outside.
 
         Args:
             any_thread: record every thread, so that any may end the recording; costs a little more an event.
@@ -399,7 +400,9 @@ class TorchDevice:
         import torch
         from torch.profiler import ProfilerActivity
 
-        self.all_threads = any_thread or not self.all_threads
+        of_capture = kind == "capture"
+        if not of_capture:
+            self.all_threads = any_thread or not self.all_threads
         if kind == "light":
             configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
             alone = [ProfilerActivity.CUDA]
@@ -411,13 +414,13 @@ class TorchDevice:
             activities.append(ProfilerActivity.XPU)
         if kind == "lines":
             return self._lines_session(activities)
-        of_capture, lined = kind == "capture", kind == "full" and options.whole and options.lines
-        if lined and not options.stacks and self.python_hindrance() is None:
-            from kinetoscope.capture.recorder.lines import LinedSession
+        lined = kind == "full" and options.whole and options.lines
+        if (of_capture or (lined and not options.stacks)) and self.python_hindrance() is None:
+            from kinetoscope.capture.recorder.lines import CaptureSession, LinedSession
 
-            of, lined = LinedSession, False
+            of, lined = CaptureSession if of_capture else LinedSession, False
         # Python's stacks are taken where a program's own profile function would be.
-        stacks = (options.stacks or of_capture or lined) and sys.getprofile() is None
+        stacks = (options.stacks or lined) and not of_capture and sys.getprofile() is None
         return (of or KinetoSession)(
             None if of_capture else self.memory,
             stacks=stacks,
@@ -428,7 +431,7 @@ class TorchDevice:
             profile_memory=options.memory and not of_capture,
             with_flops=options.flops,
             experimental_config=torch_private.profiler_configuration(
-                any_thread=self.all_threads, stacks=stacks
+                any_thread=self.all_threads and not of_capture, stacks=stacks
             ),
         )
 
