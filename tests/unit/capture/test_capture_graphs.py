@@ -103,6 +103,10 @@ def test_replays_are_noted_by_the_number_of_their_capture(device: Device, tmp_pa
     assert [replay.number for replay in device.captures.replays_seen()] == [1, 0, 1]
     first.replay()
     assert len(device.captures.replays) == 3
+    device.captures.replaying = lambda: second  # its replay is what begins the recorded steps
+    device.captures.watch_replays()
+    first.replay()
+    assert [replay.number for replay in device.captures.replays_seen()] == [1, 0]
 
 
 def test_a_graph_that_is_gone_is_forgotten(device: Device, tmp_path: Path) -> None:

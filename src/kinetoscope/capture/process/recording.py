@@ -129,6 +129,7 @@ class ProcessRecording:
             options.step,
             self.ledgers,
         )
+        captures.replaying = lambda: self.sources.replaying
         self.foreign = ForeignProfilers(self._foreign_began, self._foreign_ended, self.own_trace)
         self.sampler = None if api or not watches(options) else Sampler(self._period, self._may_look_soon)
         if self.sampler is not None:

@@ -52,6 +52,7 @@ class Captures:
             last one has ended.
         numbers: of the graphs whose capture was recorded.
         replays: which of them was replayed when, and where, since `watch_replays`.
+        replaying: the graph whose replay is about to begin, where that is what `watch_replays` is called at.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,7 @@ class Captures:
         self.after: Callable[[Any], None] = lambda graph: None
         self.numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.replays: list[Replay] = []
+        self.replaying: Callable[[], Any] = lambda: None
         self.replay_watches: list[CallWatch] = []
 
     def install(self) -> None:
@@ -88,6 +90,7 @@ class Captures:
             ]
             for watch in self.replay_watches:
                 watch.install()
+            self._replayed(self.replaying())
 
     def replays_seen(self) -> list[Replay]:
         """The replays since then, which are no longer watched."""
@@ -97,7 +100,7 @@ class Captures:
         return self.replays
 
     def _replayed(self, graph: Any) -> None:
-        if (number := self.numbers.get(graph)) is not None:
+        if graph is not None and (number := self.numbers.get(graph)) is not None:
             self.replays.append(Replay(number, time.time_ns(), os.getpid(), threading.get_native_id()))
 
     def occupied(self) -> Occupied | None:
