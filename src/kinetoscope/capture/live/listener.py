@@ -46,6 +46,7 @@ class Listener:
         self.gone = threading.Event()  # the thread is
         self.current: LiveRecording | None = None
         self.done = threading.Event()  # what was current is
+        self.unfinished: tuple[str, ...] = ()  # operators and ranges that a session has left open
         self.has_recorded = self.ended = False
         self.imported_torch = threading.get_ident()
         self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
@@ -147,12 +148,24 @@ class Listener:
             folder = os.fsencode(self.folder)
             channel.send(connection, Greeting(os.getpid(), folder, self.command, device, busy))
             connection.close()
-        elif self.current is not None:
-            text = "it is being recorded already"
-            channel.send(connection, Progress(text, over=True, hint="try again when that is over"))
+        elif refused := self._refused():
+            text, hint = refused
+            channel.send(connection, Progress(text, over=True, hint=hint))
             connection.close()
         else:
             self._begin(connection, request)
+
+    def _refused(self) -> tuple[str, str] | None:
+        """Why no other recording can be made now, and what helps; None where one can."""
+        if self.current is not None:
+            return "it is being recorded already", "try again when that is over"
+        if self.unfinished:
+            return (
+                f"{', '.join(self.unfinished[:3])} began in the last recording and had not ended when that "
+                "did: torch could crash the server if it ends in another",
+                "start the server anew; put no range around many steps",
+            )
+        return None
 
     def _begin(self, connection: socket.socket, request: LiveRequest) -> None:
         folder = self.folder / f"{request.record:03}"
@@ -184,6 +197,7 @@ class Listener:
         finally:
             if not recorded:
                 folders.unclaim(recording.folder, recording.request.rank)
+            self.unfinished = recording.unfinished
             self.current = None
             self.done.set()
             requester.over(text, recorded=recorded)
