@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -145,6 +145,17 @@ def test_no_more_than_a_bounded_time_is_spent_on_captures(
     recorded.end(Graph())
     assert not recorded.wanted()
     assert recorded.notes() == ["1 captures of CUDA graphs were not recorded: their kernels have no op"]
+
+
+def test_captures_that_come_again_and_again_are_left_alone(device: Device, tmp_path: Path) -> None:
+    replays = 0
+    recorded = GraphCaptures(cast(Any, device), tmp_path / "rank0.json", lambda: replays)
+    wanted = [recorded.wanted() for _ in range(40)]
+    assert all(wanted)
+    for _ in range(40):
+        replays += 1
+        wanted.append(recorded.wanted())
+    assert wanted[40:] == [True] * graph_captures.ANEW + [False] * (40 - graph_captures.ANEW)
 
 
 def test_replays_are_events_of_the_trace(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ class Shape(NamedTuple):
 
 
 def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
-    """What shapes say of steps: of the tokens that a step looks up first, else of what it attends from.
+    """Requests and tokens of steps, by the shape of the tokens that each looks up first, else of the queries
+    that it attends from.
 
     Args:
         bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.

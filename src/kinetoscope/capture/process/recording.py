@@ -92,7 +92,7 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
-        self.graphs = GraphCaptures(self.device, self.trace)
+        self.graphs = GraphCaptures(self.device, self.trace, lambda: self.sources.replays)
         decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
 
 # Engines capture some seventy batches; what is beyond this much time or so many stays without its ops.
 MOST, LONGEST_S = 256, 8.0
+# Engines capture before they serve. A program that captures anew again and again, and replays between, would
+# have no step that no capture is recorded in.
+ANEW = 8
 
 
 class GraphCaptures:
@@ -30,14 +34,16 @@ class GraphCaptures:
 
     Args:
         trace: the file of the recorded steps; those of captures lie next to it, numbered.
+        replays: grows with every replay of a graph.
 
     Attributes:
         paths: the files, by the numbers of their captures; one that holds several stands there several times.
         missed: captures that were not recorded.
     """
 
-    def __init__(self, device: TorchDevice, trace: Path) -> None:
-        self.device, self.trace = device, trace
+    def __init__(self, device: TorchDevice, trace: Path, replays: Callable[[], int] = lambda: 0) -> None:
+        self.device, self.trace, self.replays = device, trace, replays
+        self.replayed = self.anew = 0
         self.paths: list[Path] = []
         self.missed = 0
         self.first = trace.with_suffix(".first.json")
@@ -48,7 +54,10 @@ class GraphCaptures:
 
     def wanted(self) -> bool:
         """Whether one more capture may be recorded; it counts as missed otherwise."""
-        if len(self.paths) < MOST and self.spent_s < LONGEST_S:
+        replayed = self.replays()
+        self.anew += replayed > self.replayed
+        self.replayed = replayed
+        if len(self.paths) < MOST and self.spent_s < LONGEST_S and self.anew <= ANEW:
             return True
         self.missed += 1
         return False

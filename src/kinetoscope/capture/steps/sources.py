@@ -124,6 +124,7 @@ class Sources:
         self.watches: dict[str, CallWatch] = {}
         self.removers: dict[str, Callable[[], None]] = {}
         self.replaying: Any = None
+        self.replays = 0  # of graphs, whoever asks for them
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
         self.prefilled = False  # the running request has called its model
@@ -424,6 +425,7 @@ class Sources:
             self.tick("module", id(module), type(module).__name__)
 
     def _graph_replayed(self, graph: Any) -> None:
+        self.replays += 1
         caller = inspect.currentframe()
         while caller is not None and caller.f_code.co_filename.startswith(OURS):
             caller = caller.f_back
