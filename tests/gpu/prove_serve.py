@@ -23,6 +23,8 @@ import contextlib
 import json
 import re
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -44,35 +46,45 @@ def main() -> None:
     names = arguments.names or list(prove_live.PROGRAMS)
     found: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
-        servers, began = {}, time.monotonic()
-        for name in names:
-            words = prove_live.PROGRAMS[name][0]
-            if arguments.small and name == "serve":
-                words = [*words[:1], "--layers", "2", "--width", "64", "--serve"]
-            for kind in ("plain", "waiting"):
-                folder = out / f"{name}-{kind}"
-                try:
-                    server = prove_live.running(kind, words, folder, plain=kind == "plain")
-                    servers[name, kind] = stack.enter_context(server)
-                except SystemExit as error:  # one kind's failure must not cost the others their time
-                    print(f"{name} {kind}: {error}", flush=True)
-            print(f"{name}: servers are up after {time.monotonic() - began:.0f} s", flush=True)
+        servers = started(stack, names, out, small=arguments.small)
         for name in names:
             began = time.monotonic()
             try:
-                found[name] = measured(name, servers, arguments.rounds, arguments.steps)
-            except Exception as error:
+                one = found[name] = measured(name, servers, arguments.rounds, arguments.steps)
+                folder = servers[name, "waiting"].folder / "001"
+                one |= said(folder, one["client"], name)
+                print(f"{HEAD}\n{row(name, one)}", flush=True)
+                proving.pack(folder, out / "recordings" / f"{name}.tar.gz")
+            except Exception as error:  # one kind's failure must not cost the others their time
                 print(f"{name}: FAILED {type(error).__name__}: {error}", flush=True)
             print(f"-- {name}: {time.monotonic() - began:.0f} s", flush=True)
             (out / "serve.json").write_text(json.dumps(found, indent=1))
-    for name, one in found.items():
-        try:
-            one |= said(out / f"{name}-waiting" / "001", one["client"], name)
-            proving.pack(out / f"{name}-waiting" / "001", out / "recordings" / f"{name}.tar.gz")
-        except Exception as error:
-            print(f"{name}: FAILED {type(error).__name__}: {error}", flush=True)
-        (out / "serve.json").write_text(json.dumps(found, indent=1))
     proving.show(out, [HEAD, *(row(name, one) for name, one in found.items())])
+
+
+def started(
+    stack: contextlib.ExitStack, names: Sequence[str], out: Path, *, small: bool
+) -> dict[tuple[str, str], prove_live.Server]:
+    """Both servers of each kind, started at once."""
+    began, starting = time.monotonic(), {}
+    for name in names:
+        words = prove_live.PROGRAMS[name][0]
+        if small and name == "serve":
+            words = [*words[:1], "--layers", "2", "--width", "64", "--serve"]
+        for kind in ("plain", "waiting"):
+            folder = out / f"{name}-{kind}"
+            starting[name, kind] = prove_live.running(kind, words, folder, plain=kind == "plain")
+    servers = {}
+    with ThreadPoolExecutor(len(starting)) as pool:
+        entered = {key: pool.submit(server.__enter__) for key, server in starting.items()}
+        for key, future in entered.items():
+            try:
+                servers[key] = future.result()
+                stack.push(starting[key].__exit__)
+            except SystemExit as error:  # noqa: PERF203
+                print(f"{key}: {error}", flush=True)
+    print(f"servers are up after {time.monotonic() - began:.0f} s", flush=True)
+    return servers
 
 
 def measured(name: str, servers: dict[Any, Any], rounds: int, steps: int) -> dict[str, Any]:

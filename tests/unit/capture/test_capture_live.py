@@ -18,6 +18,7 @@ import pytest
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
+from kinetoscope.capture.live import listener as live_listener
 from kinetoscope.capture.live.channel import Greeting, LiveRequest
 from kinetoscope.capture.live.listener import Listener
 from kinetoscope.capture.live.recording import LiveRecording, ServedSession
@@ -228,3 +229,25 @@ def test_no_recording_follows_one_that_has_left_a_range_open(listener: Listener,
     assert (progress.over, progress.recorded) == (True, False)
     assert progress.text.startswith("a long range began in the last recording")
     assert not list((tmp_path / "001").iterdir())
+
+
+def test_cupti_is_detached_once_the_server_rests(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rests, tried = iter([False, False, True]), threading.Event()
+
+    def release() -> bool:
+        found = next(rests)
+        if found:
+            tried.set()
+        return found
+
+    monkeypatch.setattr(live_listener, "AGAIN_S", (0.0,) * 7)
+    monkeypatch.setattr(listener.device, "release", release)
+    graph = Graph()
+    listener.graphs.trace.parent.mkdir()
+    listener.graphs.begin(graph)
+    listener._capture_ended(graph)
+    assert tried.wait(10)
+    assert len(listener.graphs.paths) == 1
+    assert next(rests, None) is None

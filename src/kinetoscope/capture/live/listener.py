@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from kinetoscope.recording import folder as folders
 
 # An end of the program waits so long for what is being recorded to be written.
 WRITTEN_WITHIN_S = 60.0
+# Until CUPTI is tried to be detached again: that is safe while a server has nothing to do.
+AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 class Listener:
@@ -47,7 +50,7 @@ class Listener:
         self.current: LiveRecording | None = None
         self.done = threading.Event()  # what was current is
         self.unfinished: tuple[str, ...] = ()  # operators and ranges that a session has left open
-        self.has_recorded = self.ended = False
+        self.has_recorded = self.ended = self.releasing = False
         self.imported_torch = threading.get_ident()
         self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
         self.graphs = self._no_graphs()
@@ -83,8 +86,31 @@ class Listener:
 
     def _capture_ended(self, graph: Any) -> None:
         with self.device.captures.lock:
-            if self.graphs.end(graph):
-                self.device.release()
+            recorded = self.graphs.end(graph)
+        if recorded and not self._released():
+            self._release_soon()
+
+    def _released(self) -> bool:
+        """Detach CUPTI, where that is safe; False: it stays attached."""
+        with self.device.captures.lock:
+            busy = self.current is not None or self.graphs.session is not None
+            return not (busy or self.ended) and self.device.release()
+
+    def _release_soon(self) -> None:
+        """Have a thread of its own do so as soon as the server rests."""
+        if self.releasing:
+            return
+        self.releasing = True
+        _thread.start_new_thread(self._release, ())
+
+    def _release(self) -> None:
+        with suppress(Exception):
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            for seconds in AGAIN_S:
+                time.sleep(seconds)
+                if self.ended or self._released():
+                    break
+        self.releasing = False
 
     def _resume(self) -> None:
         if self.ended or self.socket is not None:
@@ -201,6 +227,8 @@ class Listener:
             self.current = None
             self.done.set()
             requester.over(text, recorded=recorded)
+        if not self._released():
+            self._release_soon()
 
 
 class _Requester:
