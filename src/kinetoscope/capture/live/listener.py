@@ -25,7 +25,7 @@ import msgspec
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
 from kinetoscope.capture.live.channel import Greeting, LiveRequest, Progress
-from kinetoscope.capture.live.recording import LiveRecording
+from kinetoscope.capture.live.recording import LiveRecording, unfinished
 from kinetoscope.capture.live.unlocked import first_used_here
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.graphs import GraphCaptures
@@ -49,6 +49,9 @@ class Listener:
         self.gone = threading.Event()  # the thread is
         self.current: LiveRecording | None = None
         self.done = threading.Event()  # what was current is
+        self.left_open = (
+            False  # an operator that began in a capture did not end with it: no other is recorded
+        )
         self.unfinished: tuple[str, ...] = ()  # operators and ranges that a session has left open
         self.has_recorded = self.ended = self.releasing = False
         self.imported_torch = threading.get_ident()
@@ -75,18 +78,23 @@ class Listener:
 
     def _capture_begins(self, graph: Any) -> None:
         """A graph is about to be captured in this thread, and no other is."""
-        if self.ended or self.current is not None or not self.options.graphs:
+        if self.ended or self.current is not None or not self.options.graphs or self.left_open:
             return
         if torch_private.profiler_runs() or torch_private.in_backward() or not self.graphs.wanted():
             return
         self.graphs.trace.parent.mkdir(mode=0o700, exist_ok=True)
         self.has_recorded = True
+        # A recording on request is of all threads, a capture of its own alone: an operator that is open when
+        # either ends is none of the other's.
+        self.device.all_threads = True
         with first_used_here(self.imported_torch):
             self.graphs.begin(graph)
 
     def _capture_ended(self, graph: Any) -> None:
         with self.device.captures.lock:
             recorded = self.graphs.end(graph)
+        if recorded and self.graphs.paths and unfinished(self.graphs.paths[-1]):
+            self.left_open = True
         if recorded and not self._released():
             self._release_soon()
 

@@ -95,10 +95,10 @@ class ServedSession(KinetoSession):
 
     def export(self, path: Path) -> None:
         super().export(path)
-        self.unfinished = _unfinished(path)
+        self.unfinished = unfinished(path)
 
 
-def _unfinished(trace: Path) -> tuple[str, ...]:
+def unfinished(trace: Path) -> tuple[str, ...]:
     """The operators and ranges in a trace that had not ended when its session did."""
     found: dict[str, None] = {}
     before = b""

@@ -394,7 +394,6 @@ class TorchDevice:
         The two take turns. An op that is open while a session ends, as a range around several steps is,
         writes its end through a pointer into that session's memory, which is freed by then, unless it finds
         no session of its own session's sort (seen on PyTorch 2.13: the next session crashed, or the end).
-        A capture's session records the thread that captures: nothing that begins in there ends outside.
 
         Args:
             any_thread: record every thread, so that any may end the recording; costs a little more an event.
@@ -404,8 +403,7 @@ class TorchDevice:
         from torch.profiler import ProfilerActivity
 
         of_capture = kind == "capture"
-        if not of_capture:
-            self.all_threads = any_thread or not self.all_threads
+        self.all_threads = any_thread or not self.all_threads
         if kind == "light":
             configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
             alone = [ProfilerActivity.CUDA]
@@ -434,7 +432,7 @@ class TorchDevice:
             profile_memory=options.memory and not of_capture,
             with_flops=options.flops,
             experimental_config=torch_private.profiler_configuration(
-                any_thread=self.all_threads and not of_capture, stacks=stacks
+                any_thread=self.all_threads, stacks=stacks
             ),
         )
 
