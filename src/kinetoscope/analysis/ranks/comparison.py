@@ -13,7 +13,7 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.pairing import Paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
-from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited
+from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited, with_exposed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
@@ -251,7 +251,8 @@ def _paired(parts: Sequence[RankPart], recorded: pl.DataFrame, world: int | None
     facts = [part.facts for part in parts]
     windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
     hosts = {one.rank: one.host for one in facts}
-    return waited(recorded, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows, world, hosts)
+    found = waited(recorded, world, hosts)
+    return with_exposed(found, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows)
 
 
 def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> WithoutStragglers | None:
