@@ -90,7 +90,12 @@ def _compared(arguments: argparse.Namespace) -> None:
     """
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
-    from kinetoscope.views import page, ranks
+    from kinetoscope.views import ranks
+
+    def page() -> str:
+        from kinetoscope.views import page
+
+        return page.render_ranks(found)
 
     output: Path | None = arguments.output
     render = None if output is None else renderer(destination.check(output, arguments.inputs), COMPARED)
@@ -99,7 +104,7 @@ def _compared(arguments: argparse.Namespace) -> None:
     if output is None or render is None:
         _options.answer(arguments, found, lambda: ranks.blocks(found), as_page=True)
     else:
-        _options.write(output, render(ranks.view(found, lambda: page.render_ranks(found))).encode())
+        _options.write(output, render(ranks.view(found, page)).encode())
 
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:

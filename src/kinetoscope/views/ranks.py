@@ -20,6 +20,7 @@ from kinetoscope.document import (
     Report,
     SpreadRow,
 )
+from kinetoscope.document.ranks import WHY
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
@@ -66,11 +67,11 @@ def verdict(ranks: Ranks) -> str:
     found = ranks.verdict
     if found.status in ("straggler", "link"):
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
-        why = f"{WHY[found.cause]}{detail}" if found.cause in WHY else "the cause is unknown"
-        return f"{_culprit(found)} {_cost(found)}: {why}."
+        why = _seen(found.cause)
+        return f"{_culprit(found)} {_cost(found)}: {f'{why}{detail}' if why else 'the cause is unknown'}."
     if found.status == "turns":
         last = ", ".join(
-            f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
+            f"rank {row.rank} ({_seen(row.cause) or 'cause unknown'})" for row in ranks.worst[:3]
         )
         cost = f", which {_cost(found)}" if found.cost_share else ""
         return f"Ranks take turns in being late{cost}: most often {last}."
@@ -80,19 +81,8 @@ def verdict(ranks: Ranks) -> str:
     return f"Who is waited for is unknown: {found.why}."
 
 
-WHY = {
-    "slow kernel": "one kernel is slower there",
-    "clocks": "all kernels are slower there, as on a device that is throttled",
-    "more work": "more kernels are launched there",
-    "more data": "all-to-alls give more data to it, as to a rank whose experts are in demand",
-    "compute": "computing takes longer there",
-    "host": "the host launches later there",
-    "data loader": "the data loader is slower there",
-    "synchronization": "the host waits for the device where others do not",
-    "recompilation": "torch.compile compiles there",
-    "allocator": "device memory is allocated there",
-    "link": "its collectives move data more slowly than those of groups like it",
-}
+def _seen(cause: str | None) -> str:
+    return WHY[cause][0] if cause in WHY else ""
 
 
 def lines(ranks: Ranks) -> list[str]:
@@ -258,7 +248,7 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
             ranks.late,
             field("rank", "text", lambda row: "?" if row.rank is None else str(row.rank)),
             field("cause", "text", lambda row: row.cause or "unknown"),
-            field("", "words", lambda row: WHY.get(row.cause or "", ""), only="page"),
+            field("", "words", lambda row: _seen(row.cause), only="page"),
             field("waited", "time", "waited_us"),
             field("collectives", "count", "meetings"),
             field("", "name", "detail"),

@@ -153,7 +153,7 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     longer = excess(table, parts, stages)
     table = with_usual(table, longer)
     cold = cold_steps(parts)
-    found = _explained(attributed(table, cold), parts, longer)
+    found = _explained(attributed(table, cold), table, longer)
     when_cold = found.filter(pl.col("where").is_in(cold))["instance"].implode()
     warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False))
     replay = _replay(warm, parts, longer)
@@ -267,13 +267,12 @@ def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> W
         return replay._replace(row=msgspec.structs.replace(replay.row, why=str(reason)))
 
 
-def _explained(found: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> pl.DataFrame:
+def _explained(found: pl.DataFrame, table: pl.DataFrame, longer: Excess) -> pl.DataFrame:
     """Add ``detail``: what the kernels show of a rank that computed longer than its peers."""
     is_computing = pl.col("cause") == COMPUTE
     asked = found.filter(is_computing).group_by("culprit", "where").agg(pl.col("excess_ns").max())
-    given = _given(parts)
     said = {
-        (rank, step): kernel_cause(longer.kernels, [rank], step, data_ratio(given, [rank], step), most)
+        (rank, step): kernel_cause(longer.kernels, [rank], step, data_ratio(table, [rank], step), most)
         for rank, step, most in asked.iter_rows()
     }
     causes, details = [], []
@@ -282,10 +281,6 @@ def _explained(found: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -
         causes.append(cause)
         details.append(detail)
     return found.with_columns(pl.Series("cause", causes, pl.String), pl.Series("detail", details, pl.String))
-
-
-def _given(parts: Sequence[RankPart]) -> pl.DataFrame:
-    return pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
 
 
 class _Case(NamedTuple):
@@ -367,8 +362,7 @@ class _Case(NamedTuple):
         totals = self.longer.total(cause) if cause != LINK else {}
         worst = max(ranks, key=lambda rank: (totals.get(rank, 0), -rank))
         if cause == COMPUTE:
-            data = data_ratio(_given(self.parts), ranks)
-            cause, detail = kernel_cause(self.longer.kernels, ranks, None, data)
+            cause, detail = kernel_cause(self.longer.kernels, ranks, None, data_ratio(self.table, ranks))
         elif cause == LINK:
             detail = f"{1 / fmean(suspect.transfers.values()):.1f} times as long"
         devices = dict(self.table.group_by("rank").agg(pl.col("device").min()).iter_rows())
