@@ -126,7 +126,8 @@ def _culprit(found: RankVerdict) -> str:
         return f"The link of {_ranks(listed)}{f' ({on})' if on else ''}"
     if len(found.hosts) > 1 or len(found.ranks) > HOSTS:
         return f"Ranks {listed}{f' ({on})' if on else ''}"
-    return f"{_ranks(listed).capitalize()} ({f'{devices} of {on}' if on else devices})"
+    where = " of ".join(one for one in (devices if found.devices else "", on) if one)
+    return _ranks(listed).capitalize() + (f" ({where})" if where else "")
 
 
 def _cost(found: RankVerdict) -> str:
@@ -137,18 +138,18 @@ def _cost(found: RankVerdict) -> str:
     return f"{verb} {what} {numbers.time(found.cost_us)} longer, {numbers.percent(found.cost_share)} of it"
 
 
-# By the cause: what to look at; {gpu} is the device there.
+# By the cause: what to look at; {gpu} chooses the device there, where its number is known.
 LOOK = {
     "clocks": [
-        ("nvidia-smi -q -i {gpu} -d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
+        ("nvidia-smi -q {gpu}-d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
         (
-            "dcgmi dmon -i {gpu} -e 100,112,150,155,230",
+            "dcgmi dmon {gpu}-e 100,112,150,155,230",
             "clock, reasons to reduce it, temperature, power, Xid",
         ),
     ],
     "link": [
-        ("nvidia-smi nvlink -e -i {gpu}", "errors of NVLink; between hosts: counters of the network card"),
-        ("dcgmi dmon -i {gpu} -e 202,409", "repeated transfers of PCIe, checksum errors of NVLink"),
+        ("nvidia-smi nvlink {gpu}-e", "errors of NVLink; between hosts: counters of the network card"),
+        ("dcgmi dmon {gpu}-e 202,409", "repeated transfers of PCIe, checksum errors of NVLink"),
     ],
     "data loader": [("iostat -x 1", "whether its disk or network file system is slower")],
     "host": [("mpstat -P ALL 1", "whether other programs take its CPU, or its cores' clocks are reduced")],
@@ -175,7 +176,7 @@ def advice(ranks: Ranks) -> Iterable[Block]:
             ),
         ]
     on = f"on {found.hosts[0]}: " if found.hosts else "there: "
-    gpu = found.devices[0] if found.devices else 0
+    gpu = f"-i {found.devices[0]} " if found.devices else ""
     items += [(command.format(gpu=gpu), on + shows) for command, shows in LOOK.get(found.cause or "", ())]
     if found.cause in OF_THE_HOST:
         for host in found.hosts[:1]:

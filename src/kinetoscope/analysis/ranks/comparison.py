@@ -159,6 +159,7 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     replay = _replay(warm, parts, longer)
     case = _Case(tuple(parts), warm, found, longer.without(cold), stages, cold, bool(missing), replay)
     verdict = case.verdict()
+    found = _by_link(found, verdict)
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.sort("waited_ns", "culprit", descending=[True, False])["culprit"].head(WORST).to_list()
     named = [verdict.rank] if verdict.rank is not None else []
@@ -283,6 +284,19 @@ def _explained(found: pl.DataFrame, table: pl.DataFrame, longer: Excess) -> pl.D
     return found.with_columns(pl.Series("cause", causes, pl.String), pl.Series("detail", details, pl.String))
 
 
+def _by_link(found: pl.DataFrame, verdict: RankVerdict) -> pl.DataFrame:
+    """What ranks behind a slow link came late into after their first collectives, they did for its sake."""
+    if verdict.status != LINK:
+        return found
+    of_link = pl.col("last").is_in(verdict.ranks) & pl.col("cause").ne_missing(START)
+    is_it = of_link & (pl.col("culprit").is_null() | pl.col("culprit").is_in(verdict.ranks))
+    return found.with_columns(
+        culprit=pl.when(is_it).then("last").otherwise("culprit"),
+        cause=pl.when(is_it).then(pl.lit(LINK)).otherwise("cause"),
+        detail=pl.when(is_it).then(pl.lit("")).otherwise("detail"),
+    )
+
+
 class _Case(NamedTuple):
     """Evidence that the verdict goes by."""
 
@@ -366,6 +380,9 @@ class _Case(NamedTuple):
         elif cause == LINK:
             detail = f"{1 / fmean(suspect.transfers.values()):.1f} times as long"
         devices = dict(self.table.group_by("rank").agg(pl.col("device").min()).iter_rows())
+        # Ranks that each see their own device alone call it 0: where it stands in the host is not known.
+        places = [(host, devices.get(rank)) for rank, host in self.hosts.items() if host]
+        is_place = len(set(places)) == len(places)
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         paths = {part.facts.rank: part.facts.path for part in self.parts}
         similar = [rank for rank in self.longer.similar(worst) if rank not in ranks]
@@ -378,7 +395,7 @@ class _Case(NamedTuple):
             listed=ranges(ranks),
             scope=self._scope(ranks, is_link=cause == LINK),
             hosts=hosts,
-            devices=[devices[rank] for rank in ranks],
+            devices=[devices[rank] for rank in ranks] if is_place else [],
             stage=self.stages.get(worst) if len({self.stages.get(rank) for rank in ranks}) == 1 else None,
             share_of_waiting=share,
             cause=cause,

@@ -77,7 +77,8 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     allocator; of a link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage |
     group. ``cost_us`` is how much longer that (of turns: the lateness of all) makes a step (or the recording,
     where ``steps`` is null), ``cost_share`` of the time after the first step. ``hosts`` and ``devices`` (each
-    rank's) are where they ran. ``why`` it is unknown, or even though ranks wait."""
+    rank's; empty where ranks of one host give theirs the same number) are where they ran. ``why`` it is
+    unknown, or even though ranks wait."""
 
     status: str
     rank: int | None = None
