@@ -285,7 +285,7 @@ def _explained(found: pl.DataFrame, table: pl.DataFrame, longer: Excess) -> pl.D
 
 
 def _by_link(found: pl.DataFrame, verdict: RankVerdict) -> pl.DataFrame:
-    """What ranks behind a slow link came late into after their first collectives, they did for its sake."""
+    """Attribute to a slow link that the ranks behind it came late, but for the recording's start."""
     if verdict.status != LINK:
         return found
     of_link = pl.col("last").is_in(verdict.ranks) & pl.col("cause").ne_missing(START)
