@@ -17,7 +17,7 @@ from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.comparability import INDUCTORS
 from kinetoscope.comparison.contributors import contributors, described, grown
-from kinetoscope.comparison.counts import COUNTED, Counts, counts
+from kinetoscope.comparison.counts import COUNTED, Counts, counted_rank, counts
 from kinetoscope.comparison.gates import (
     DEVICE_TIME,
     STEP_TIME,
@@ -133,6 +133,23 @@ def _of(run: LoadedRun) -> Baseline:
         command=[*manifest.command] if manifest else [],
         variables=environment.variables,
     )
+
+
+def of_counts(run: LoadedRun) -> Baseline:
+    """The baseline of a test: its counts, by whichever command and on whichever host it runs.
+
+    Raises:
+        InputError: as ``of``.
+    """
+    found = of(run)
+    return Baseline(
+        counts=found.counts, devices=found.devices, kernels=found.kernels, by=found.by, torch=found.torch
+    )
+
+
+def grown_counts(run: LoadedRun, baseline: Baseline) -> list[Judgement]:
+    """The gates of counts that a run fails by a baseline; those of time are not judged."""
+    return [one for one in checked(run, baseline, []) if one.failed and one.name not in TIMES]
 
 
 def _by(run: LoadedRun, name: str) -> dict[str, float]:
@@ -355,4 +372,6 @@ def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgemen
     if one is None or (known is None and not now) or (judgement.name in TIMES and not known):
         return judgement
     before = None if known is None else known.get(one.key, 0.0)
-    return msgspec.structs.replace(judgement, culprit=described(count, before, one), source=line_of(run, one))
+    trace = counted_rank(run)
+    words = described(count, before, one, of_steps=trace is not None and len(trace.steps) > 0)
+    return msgspec.structs.replace(judgement, culprit=words, source=line_of(run, one))

@@ -46,8 +46,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_bytes_at_most: bool = False
     """``saving_bytes`` is no estimate but a bound: what the allocator once needed is not known."""
     saving_is_enough: bool | None = None
-    """Whether the allocation that failed lacked no more than ``saving_bytes``; null where none failed, or what
-    it lacked is not known. It needs them in one piece."""
+    """Whether the allocation that failed lacked no more than ``saving_bytes``, in one piece; null where none
+    failed, or what it lacked is not known."""
     saving_basis: str
     evidence: list[Evidence]
     advice: str
