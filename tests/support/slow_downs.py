@@ -83,7 +83,7 @@ def repository(home: Path, name: str, work: int) -> Path:
 def compared(folder: Path, seconds: float) -> dict[str, object]:
     words = ["-m", "kinetoscope", "compare", "--base", "git:main", "--budget", str(seconds), "--json"]
     command = [sys.executable, *words, "--", "train.py"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}  # it may have been given relative to another folder
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}  # a relative one is of another folder
     done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, env=environment)
     return json.loads(done.stdout)
 

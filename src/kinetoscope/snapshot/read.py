@@ -75,7 +75,7 @@ State = Literal["active_allocated", "active_pending_free", "active_awaiting_free
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What ``unpickler.snapshot`` writes of a snapshot besides the columns of its history."""
+    """A snapshot but for the columns of its history, as ``unpickler.snapshot`` writes it."""
 
     segments: list[tuple[Device, Address, Size, int, int, bool, int]]
     blocks: list[list[tuple[Size, Size, State, int]]]  # of each segment
