@@ -26,8 +26,9 @@ MEASURED = """
 import resource, time
 began = time.perf_counter()
 {reader}
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1000)
+own, child = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+cpu = own.ru_utime + own.ru_stime + child.ru_utime + child.ru_stime
+print(time.perf_counter() - began, cpu, (own.ru_maxrss + child.ru_maxrss) / 1000)
 """
 
 

@@ -173,6 +173,40 @@ def test_an_allocation_leads_to_its_line_and_survives_a_reload(opened: Open, pea
     assert page.evaluate("location.hash").endswith(f"&line={(block.line or '').rpartition(':')[2]}")
 
 
+def test_who_had_the_memory_at_a_moment_that_is_chosen(opened: Open, peak: MemoryPeak) -> None:
+    page = opened(html.render(report(memory_peaks=[peak]), ["x"]))
+    at = len(peak.over_time) // 3
+    sample = peak.over_time[at]
+    go(page, f"memory&peak=0&at={at}")
+    assert plain(page.inner_text("figure h3")).endswith(f"{numbers.size(sum(sample.bytes))} allocated")
+    page.fill("[aria-label='filter owners at the chosen moment']", "parameter")
+    parameters = sample.bytes[peak.roles.index("parameter")]
+    rows = page.locator("[aria-label='owners at the chosen moment'] tbody tr td:first-child")
+    assert rows.count() > 1
+    drawn = [block for block in peak.blocks if block.role == "parameter" and block.start_us is None]
+    assert sum(block.bytes for block in drawn) <= parameters
+    page.focus(".instant input")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("location.hash") == f"#memory&peak=0&at={at + 1}"
+    page.click(".area", position={"x": 1, "y": 90})
+    assert page.evaluate("location.hash") == "#memory&peak=0&at=0"
+
+
+def test_allocations_are_searched_by_anything_on_their_stacks(opened: Open, peak: MemoryPeak) -> None:
+    page = opened(html.render(report(memory_peaks=[peak]), ["x"]))
+    go(page, "memory")
+    page.click("#allocations-by-time summary")
+    frame = next(frame for stack in peak.stacks for frame in reversed(stack) if "forward" in frame)
+    having = [one for one in peak.blocks if frame in peak.stacks[one.stack]]
+    page.fill("[aria-label='filter allocations']", frame)
+    rows = page.locator("[aria-label='allocations'] tbody tr")
+    if page.locator("#allocations-by-time .rest button").count():
+        page.click("#allocations-by-time .rest button")
+    assert 0 < rows.count() == len(having) < len(peak.blocks)
+    page.click("#allocations-by-time tbody button >> nth=0")
+    assert plain(page.inner_text(".owner")).count(frame.rpartition(" ")[2])
+
+
 def test_a_thousand_ranks_have_a_page_of_their_own(opened: Open, listing: RanksListing) -> None:
     page = opened(html.render_ranks(listing))
     assert page.locator(".top nav a").all_inner_texts() == ["Ranks"]

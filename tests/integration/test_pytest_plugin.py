@@ -96,6 +96,56 @@ def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPa
     done.stdout.no_fnmatch_line("*Error*")  # no failure is a traceback of the plugin's own
 
 
+AGAINST = """
+import os, pytest, torch
+
+@pytest.mark.kinetoscope(against="perf")
+@pytest.mark.parametrize("size", [3, 4])
+def test_step(size):
+    x = torch.ones(size)
+    if os.environ.get("MORE") and size == 4:
+        x.cos()
+    x.sin()
+
+def test_block(kinetoscope):
+    with kinetoscope(against="perf"):
+        torch.ones(3)
+
+if os.environ.get("MORE"):
+    @pytest.mark.kinetoscope(against="perf")
+    def test_new():
+        torch.ones(3)
+"""
+
+
+def test_each_test_has_a_baseline_of_its_own(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(test_it=AGAINST)
+    words = ("-p", "kinetoscope.integrations.pytest_plugin")
+    pytester.runpytest_subprocess(*words, "--kinetoscope-update", timeout=110).assert_outcomes(passed=3)
+    assert sorted(path.name for path in (pytester.path / "perf").iterdir()) == [
+        "test_it.py-test_block-1.json",
+        "test_it.py-test_step-3.json",
+        "test_it.py-test_step-4.json",
+    ]
+    monkeypatch.setenv("MORE", "1")
+    done = pytester.runpytest_subprocess(*words, "test_it.py", timeout=110)
+    done.assert_outcomes(passed=2, failed=2)
+    done.stdout.fnmatch_lines(
+        [
+            "kinetoscope: operators called: 4 → 5",
+            "    aten::cos, 0 → 1 in all (test_it.py:8)",
+            "if this is meant: pytest --kinetoscope-update 'test_it.py::test_step[[]4[]]'",
+            "kinetoscope: perf/test_it.py-test_new.json is no baseline yet; *",
+        ]
+    )
+
+
 def test_all_limits_may_be_turned_off(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

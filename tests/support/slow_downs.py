@@ -10,11 +10,13 @@ the same without a change, for how many were found that are not there.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+SOURCE = Path(__file__).resolve().parents[2] / "src"
 SECONDS, WORK, MORE = 120.0, 100, 110
 PROGRAM = """\
 import torch
@@ -81,7 +83,9 @@ def repository(home: Path, name: str, work: int) -> Path:
 def compared(folder: Path, seconds: float) -> dict[str, object]:
     words = ["-m", "kinetoscope", "compare", "--base", "git:main", "--budget", str(seconds), "--json"]
     command = [sys.executable, *words, "--", "train.py"]
-    return json.loads(subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE).stdout)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}  # a relative one is of another folder
+    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(done.stdout)
 
 
 def table(home: Path, seconds: float, names: list[str], work: int) -> None:

@@ -163,11 +163,11 @@ export interface FindingRow {
   saving_low_us: number; saving_high_us: number; affected_us: number; stands_below: string | null;
   also: string | null; subject: string; kernels: string[]; above: string[]; paced_by: number | null;
   of_ranks: boolean; of_the_profiler: boolean; saving_bytes: number; saving_bytes_at_most: boolean;
-  saving_basis: string; evidence: Evidence[]; advice: string; source: string | null; lines: string[];
-  saving_on_critical_path: boolean; share_of_step: number; snippet: string | null; proof: string | null;
-  proof_lacks: string | null; ranks: number[]; measured_saving_us: number | null;
-  measured_interval_us: [number, number] | null; measured_basis: string | null;
-  measured_verdict: string | null;
+  saving_is_enough: boolean | null; saving_basis: string; evidence: Evidence[]; advice: string;
+  source: string | null; lines: string[]; saving_on_critical_path: boolean; share_of_step: number;
+  snippet: string | null; proof: string | null; proof_lacks: string | null; ranks: number[];
+  measured_saving_us: number | null; measured_interval_us: [number, number] | null;
+  measured_basis: string | null; measured_verdict: string | null;
 }
 /** How many times the recorded batch fits. */
 export interface Fits {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { tick } from "../src/memory/area.ts";
+import { owners } from "../src/memory/instant.ts";
 import { addressed, blockAt, levelAt, life, piled, type Block } from "../src/memory/layout.ts";
 import { excess, fullest } from "../src/ranks/heat.ts";
 
@@ -52,6 +53,34 @@ test("piled blocks lie on each other without room between, and at most as high a
       most = Math.max(most, y);
     }
     assert.equal(height, most);
+  }
+});
+
+test("the owners at a moment have the bytes of the blocks that are there, each block once", () => {
+  for (let seed = 1; seed <= 40; seed++) {
+    const blocks = history(seed).map((block, at) => ({
+      ...block,
+      role: `role ${at % 2}`,
+      owner: `owner ${at % 3}`,
+      line: null,
+      name: null,
+      module: null,
+      op: null,
+      stack: 0,
+    }));
+    for (let time = 0; time < UNTIL; time++) {
+      const here = there(blocks, time),
+        found = owners(blocks, time, UNTIL);
+      assert.equal(
+        found.reduce((sum, one) => sum + one.bytes, 0),
+        here.reduce((sum, at) => sum + blocks[at]!.bytes, 0),
+      );
+      assert.equal(
+        found.reduce((sum, one) => sum + one.allocations, 0),
+        here.length,
+      );
+      assert.equal(new Set(found.map(({ block }) => block.role + block.owner)).size, found.length);
+    }
   }
 });
 

@@ -15,9 +15,9 @@ import polars as pl
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import Account, account
-from kinetoscope.comparison.comparability import INDUCTORS
+from kinetoscope.comparison.comparability import changed_variables
 from kinetoscope.comparison.contributors import contributors, described, grown
-from kinetoscope.comparison.counts import COUNTED, Counts, counts
+from kinetoscope.comparison.counts import COUNTED, Counts, counted_rank, counts
 from kinetoscope.comparison.gates import (
     DEVICE_TIME,
     STEP_TIME,
@@ -133,6 +133,23 @@ def _of(run: LoadedRun) -> Baseline:
         command=[*manifest.command] if manifest else [],
         variables=environment.variables,
     )
+
+
+def of_counts(run: LoadedRun) -> Baseline:
+    """The baseline of a test: its counts, by whichever command and on whichever host it runs.
+
+    Raises:
+        InputError: as ``of``.
+    """
+    found = of(run)
+    return Baseline(
+        counts=found.counts, devices=found.devices, kernels=found.kernels, by=found.by, torch=found.torch
+    )
+
+
+def grown_counts(run: LoadedRun, baseline: Baseline) -> list[Judgement]:
+    """The gates of counts that a run fails by a baseline; those of time are not judged."""
+    return [one for one in checked(run, baseline, []) if one.failed and one.name not in TIMES]
 
 
 def _by(run: LoadedRun, name: str) -> dict[str, float]:
@@ -252,7 +269,17 @@ def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judge
     judgements.sort(key=lambda one: one.name != STEP_TIME)
     if not gates and step is not None and step[1].high < 1 and not lost and not unlike and not apart:
         judgements = [_forgiven(one) for one in judgements]
-    return [_named(one, baseline, run) if one.failed and one.known else one for one in judgements]
+    variables = _other_variables(baseline, now)
+    return [
+        _named(_with(one, variables), baseline, run) if one.failed and one.known else one
+        for one in judgements
+    ]
+
+
+def _with(judgement: Judgement, variables: str) -> Judgement:
+    """A count that grew, with the environment variables that may be why."""
+    words = f"{judgement.words} ({variables})" if variables else judgement.words
+    return msgspec.structs.replace(judgement, words=words)
 
 
 def _not_judged(judgement: Judgement, timed: tuple[float, Ratio] | None, why: str) -> Judgement:
@@ -292,22 +319,19 @@ def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
 
 def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
     """Why their times cannot be compared."""
+    variables = _other_variables(baseline, now)
+    found = [f"other environment variables than for the baseline: {variables}"] if variables else []
     facts = {
         "processor": (baseline.cpu, now.cpu),
         "number of cores": (baseline.cores, now.cores),
         "torch": (baseline.torch, now.torch),
         "command": (shlex.join(baseline.command), shlex.join(now.command)),
     }
-    found = [
+    found += [
         f"the baseline's time is of another {what} ({kept}; here {own})"
         for what, (kept, own) in facts.items()
         if kept and own and kept != own
     ]
-    changed = {name for name, _ in baseline.variables.items() ^ now.variables.items()} - INDUCTORS
-    if baseline.command and changed:
-        found.append(
-            f"other environment variables are set than for the baseline: {', '.join(sorted(changed))}"
-        )
     for which, one in (("the baseline", baseline), ("this run", now)):
         if one.load is not None and one.cores and one.load > one.cores:
             busy = f"a load of {one.load:.1f} on {one.cores} cores"
@@ -315,6 +339,11 @@ def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
     if baseline.steps_us and now.steps_us and baseline.step_basis != now.step_basis:
         found.append(f"the baseline's steps were timed {baseline.step_basis}, these {now.step_basis}")
     return tuple(found)
+
+
+def _other_variables(baseline: Baseline, now: Baseline) -> str:
+    """The environment variables that differ; none where the baseline does not have them."""
+    return ", ".join(changed_variables(baseline.variables, now.variables)) if baseline.command else ""
 
 
 def _times(baseline: Baseline, now: Baseline) -> dict[str, tuple[float, Ratio] | None]:
@@ -355,4 +384,6 @@ def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgemen
     if one is None or (known is None and not now) or (judgement.name in TIMES and not known):
         return judgement
     before = None if known is None else known.get(one.key, 0.0)
-    return msgspec.structs.replace(judgement, culprit=described(count, before, one), source=line_of(run, one))
+    trace = counted_rank(run)
+    words = described(count, before, one, of_steps=trace is not None and len(trace.steps) > 0)
+    return msgspec.structs.replace(judgement, culprit=words, source=line_of(run, one))

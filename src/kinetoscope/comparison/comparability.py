@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,20 +113,23 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
             yield "a snapshot of memory names neither its device nor its software"
         yield from _differing(_of_trace(base), _of_trace(new))
         return
-    yield from _differing(
-        _of_environment(base.manifest.environment), _of_environment(new.manifest.environment)
-    )
-    yield from _busy(base.manifest.environment, new.manifest.environment)
     commands = [arguments(manifest.command) for manifest in (base.manifest, new.manifest)]
     if None not in commands and commands[0] != commands[1]:
         yield f"they were run with other arguments: {' and '.join(map(repr, commands))}"
-    variables = [manifest.environment.variables for manifest in (base.manifest, new.manifest)]
-    for name in sorted({*variables[0], *variables[1]}):
-        values = [found.get(name) for found in variables]
-        if values[0] != values[1] and not (name in INDUCTORS and None in values):
-            yield f"{name} is {_shown(values[0])} and {_shown(values[1])}"
+    own, other = base.manifest.environment, new.manifest.environment
+    yield from changed_variables(own.variables, other.variables)
+    yield from _differing(_of_environment(own), _of_environment(other))
+    yield from _busy(own, other)
     yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
     yield from _clocks(*([*_samples(run)] for run in (base, new)))
+
+
+def changed_variables(base: Mapping[str, str], new: Mapping[str, str]) -> Iterable[str]:
+    """The variables of the environment that have other values, each with both."""
+    for name in sorted({*base, *new}):
+        before, after = base.get(name), new.get(name)
+        if before != after and not (name in INDUCTORS and None in (before, after)):
+            yield f"{name} is {_shown(before)} and {_shown(after)}"
 
 
 def _shown(value: str | None) -> str:

@@ -38,6 +38,7 @@ from kinetoscope.findings.rules.layout_conversion import CONVERTS
 from kinetoscope.sources.run import LoadedRun
 
 LAYOUT = "layout"
+PRODUCT = re.compile(r"(?i)mm$|matmul|linear|conv|attention")
 BY_FORMAT = re.compile(rf"{CONVERTS}|(?i:channels_last|nhwc|nchw)")
 
 Belongs = Callable[[Change], bool]
@@ -200,9 +201,11 @@ def _around(
 
 
 def _other_shapes(base: Account, new: Account) -> str | None:
-    """A sentence where most ops that both call have tensors of other shapes, as with another batch."""
+    """A sentence where most ops that both call have tensors of other shapes, as with another batch: most
+    products, where there are any, since an optimizer's ops are of parameters."""
     before, now = (_shapes(one) for one in (base, new))
     both = [op for op in before if op in now]
+    both = [op for op in both if PRODUCT.search(op)] or both
     other = [op for op in both if not before[op] & now[op]]
     if not other or len(other) <= len(both) / 2:
         return None

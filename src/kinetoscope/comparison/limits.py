@@ -61,7 +61,7 @@ def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
     Raises:
         UsageError: there is no such limit, or its value is no amount.
     """
-    run, found = _whole(run), list[Broken]()
+    run, found = whole(run), list[Broken]()
     for limit, name, there in _counted(run, wanted):
         most = 0.0 if limit == PAGEABLE else amount(limit, wanted[limit])
         text = f"{limit}={wanted[limit]!r}"
@@ -76,7 +76,7 @@ def amounts(run: LoadedRun, wanted: Mapping[str, object]) -> list[str]:
     """Each amount that was counted, with its limit: ``launches 37 of 40``."""
     return [
         f"{name} {_amount(name, there)} of {0 if limit == PAGEABLE else wanted[limit]}"
-        for limit, name, there in _counted(_whole(run), wanted)
+        for limit, name, there in _counted(whole(run), wanted)
         if there is not None
     ]
 
@@ -91,7 +91,7 @@ def _counted(run: LoadedRun, wanted: Mapping[str, object]) -> Iterable[tuple[str
 
 
 @remembered
-def _whole(run: LoadedRun) -> LoadedRun:
+def whole(run: LoadedRun) -> LoadedRun:
     """The run without a lone step's mark: what stands before it is the test's as well."""
     if all(len(trace.steps) != 1 for trace in run.traces):
         return run

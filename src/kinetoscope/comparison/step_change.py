@@ -29,6 +29,8 @@ from kinetoscope.statistics.intervals import (
 A_RUN, A_RUN_OF_THE_HOST = 0.03, 0.27
 # Two runs that vary by a standard deviation differ by so many times that, 19 times in 20, at most.
 OF_TWO_RUNS = 1.96 * math.sqrt(2)
+# Of a step the host's part sets the pace where the device works for less of it.
+HALF = 0.5
 # Steps are the same where the whole interval is so near to 1; the allowance for the device's runs is added.
 SAME = 0.01
 
@@ -159,16 +161,18 @@ def _of_samples(
     if min(len(before), len(after)) < 2 or min(*before, *after) <= 0:
         return Ratio(ratio, 0.0, math.inf), 0.0, steps
     found, allowance = of_one_run_each(before, after, vary)
-    return (
-        found,
-        OF_TWO_RUNS * vary,
-        f"{steps}; runs may differ by {100 * math.expm1(allowance):.0f} % on their own",
-    )
+    on_their_own = f"runs may differ by {100 * math.expm1(allowance):.0f} % on their own"
+    if allowance == math.inf:
+        on_their_own = "the machine was busy, where runs of the host's work differ without a bound"
+    return found, OF_TWO_RUNS * vary, f"{steps}; {on_their_own}"
 
 
 def varies(device_share: float, crowding: float = 1.0) -> float:
     """By how much runs vary (a standard deviation of the logarithm) in whose steps the device works for such
-    a share: the rest is the host's, and takes up to ``crowding`` times as long where others use its cores."""
+    a share: the rest is the host's, and takes up to ``crowding`` times as long where others use its cores;
+    without a bound if it sets the pace, since the threads of an op wait for the one that has no core."""
+    if crowding > 1 and device_share < HALF:
+        return math.inf
     of_the_host = math.hypot(A_RUN_OF_THE_HOST, math.log(crowding) / OF_TWO_RUNS)
     return math.hypot(A_RUN * device_share, of_the_host * (1 - device_share))
 

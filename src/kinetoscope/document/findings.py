@@ -45,6 +45,9 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Of the device's memory at its peak, by itself: these do not add up."""
     saving_bytes_at_most: bool = False
     """``saving_bytes`` is no estimate but a bound: what the allocator once needed is not known."""
+    saving_is_enough: bool | None = None
+    """Whether the allocation that failed lacked no more than ``saving_bytes``, in one piece; null where none
+    failed, or what it lacked is not known."""
     saving_basis: str
     evidence: list[Evidence]
     advice: str

@@ -14,7 +14,7 @@ import msgspec
 from kinetoscope.analysis.collectives.logs import Issued
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
-from kinetoscope.snapshot.unpickle import PickleReader, load
+from kinetoscope.snapshot.unpickle import load
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)?$")
 LARGEST = 1 << 30  # bytes
@@ -54,9 +54,7 @@ def read(path: Path) -> tuple[int, list[Issued]]:
     """
     try:
         data = plain_file.content(path, LARGEST)
-        content: object = (
-            msgspec.json.decode(data) if data[:1] in (b"{", b"[") else load(data, str(path), PickleReader())
-        )
+        content: object = msgspec.json.decode(data) if data[:1] in (b"{", b"[") else load(data, str(path))
         dump = msgspec.convert(content, _Dump, strict=False)
     except InputError as error:
         raise InputError(f"it is no flight-recorder dump: {error.what}", where=str(path)) from error

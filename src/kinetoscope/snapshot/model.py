@@ -9,11 +9,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-# What torch calls its entries; an entry of any other action is counted and left out.
-ACTIONS = (
-    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-    "segment_unmap", "snapshot", "oom", "workspace_snapshot",
-)  # fmt: skip
+from kinetoscope.snapshot.unpickler import ACTIONS as ACTIONS
+
 ALLOC, FREE, FREED, SEGMENT, SEGMENT_FREE, MAP, UNMAP, SNAPSHOT, OOM = range(9)
 STATES = ("active_allocated", "active_pending_free", "inactive")
 

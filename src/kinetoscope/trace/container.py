@@ -139,7 +139,7 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
 
 
 def unpacked(path: Path, start: bytes, moved: Moved | None = None) -> Iterator[bytes] | None:
-    """What a file that begins with ``start`` unpacks to, in blocks; None where it is not packed.
+    """Unpack a file that begins with ``start``: its blocks, or None where it is not packed.
 
     Raises:
         InputError: it is packed with something else than gzip or zstd.

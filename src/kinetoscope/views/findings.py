@@ -226,7 +226,15 @@ def _is_rough(of: Report | FindingsListing) -> bool:
 def freed(row: FindingRow) -> str:
     """The memory of the device that a finding's advice frees."""
     about = "at most" if row.saving_bytes_at_most else "about"
-    return f"{about} {numbers.size(row.saving_bytes)} at the peak"
+    return f"{about} {numbers.size(row.saving_bytes)} at the peak{enough(row)}"
+
+
+def enough(row: FindingRow) -> str:
+    """Whether the allocation that failed would have had room; empty where none failed."""
+    if row.saving_is_enough is None:
+        return ""
+    what = "for the allocation that failed"
+    return f": enough {what}, if in one piece" if row.saving_is_enough else f": not enough alone {what}"
 
 
 def of_its_own(row: FindingRow) -> str:

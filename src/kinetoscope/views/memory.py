@@ -37,6 +37,7 @@ from kinetoscope.render.blocks import (
     stacked_bar,
     table,
 )
+from kinetoscope.views.findings import enough
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
 RANGES = 2  # the innermost that a headline names
@@ -222,7 +223,7 @@ def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable
 
 def _advice(row: FindingRow) -> Iterable[Line]:
     where = f" ({row.source})" if row.source else ""
-    yield line(names.safe(row.title))
+    yield line(names.safe(row.title) + enough(row))
     yield line(f"{names.safe(row.advice)}{where}", style="dim")
 
 

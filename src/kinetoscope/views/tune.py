@@ -174,7 +174,7 @@ def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Bl
     )
     pairs = f"{numbers.count(found.pairs, 'pair')} of runs in {numbers.time(found.seconds * 1e6)}"
     yield line(f"{pairs}; stopped: {found.stopped}", style="dim")
-    if found.calibration is not None:
+    if found.calibration is not None and found.pairs > 1:
         spread = numbers.percent(found.calibration.spread)
         yield line(
             f"runs of the same version differ by ± {spread} (the middle 80 % of the base's)", style="dim"

@@ -8,12 +8,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kinetoscope.analysis.memory.headroom import fits
+from kinetoscope import cli
+from kinetoscope.analysis.memory.headroom import fits, lacking
 from kinetoscope.analysis.memory.lifetimes import allocations
 from kinetoscope.analysis.memory.peak import devices, owner, split
+from kinetoscope.document.collect.memory import listing
 from kinetoscope.snapshot.read import read
+from kinetoscope.sources.run import load
 from snapshots import MAIN, MIB, OF_LAYER, OF_OPTIMIZER, SITE, Allocator, Frames, dump, frames
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200_memory"
 LINE = frames("train.py:7:forward")
 BUILT = (f"{SITE}nn/modules/module.py:9:_apply", *MAIN)
 
@@ -78,6 +82,24 @@ def test_a_batch_fits_into_what_a_bare_snapshot_says_there_was(tmp_path: Path, a
     limited = fits(replace(found, free_bytes=1 << 40), replace(found, free_bytes=1 << 40))
     assert limited is not None
     assert limited.room_bytes == found.reserved
+    assert lacking(found) == 30 * MIB - 12345
+    assert lacking(replace(found, free_bytes=1 << 40)) == 30 * MIB
+    assert lacking(replace(found, failed_bytes=0)) is None
+
+
+def test_what_frees_less_than_the_failed_allocation_lacked_is_not_enough(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """2.62 GB were requested where the allocator once had 0.7 GB more than then: 1.9 GB were lacking."""
+    path = FIXTURES / "full-failed.pickle.gz"
+    frees = listing(load(path)).frees
+    assert [(row.saving_bytes > 1.9e9, row.saving_is_enough) for row in frees] == [
+        (True, True), (True, True), (False, False),
+    ]  # fmt: skip
+    assert cli.main(["findings", str(path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "GB at the peak: enough for the allocation that failed, if in one piece" in shown
+    assert "1.80 GB at the peak: not enough alone for the allocation that failed" in shown
 
 
 def test_what_is_younger_than_a_step_where_the_history_ends_is_not_kept(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ def test_only_variables_known_to_matter_are_kept(monkeypatch: pytest.MonkeyPatch
         "CUDA_VISIBLE_DEVICES": "0",
         "NCCL_DEBUG": "INFO",
         "OMP_NUM_THREADS": "2",
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "VLLM_ATTENTION_BACKEND": "FLASHINFER",
     }
     secret = {
         "AWS_SECRET_ACCESS_KEY": "x",
@@ -25,6 +29,7 @@ def test_only_variables_known_to_matter_are_kept(monkeypatch: pytest.MonkeyPatch
         "HOME": "/home/ada",
         "PYTHONPATH": "/home/ada/secret-project",
         "CUDA_API_KEY": "x",
+        "VLLM_API_KEY": "x",
     }
     for name, value in {**kept, **secret}.items():
         monkeypatch.setenv(name, value)

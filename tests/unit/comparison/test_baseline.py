@@ -151,6 +151,7 @@ def test_times_of_another_kind_cannot_be_judged(
     [
         ({"load": 9.0, "cores": 2}, "the machine was busy when the baseline was recorded"),
         ({"cpu": "another"}, "another processor"),
+        ({"variables": {"NVIDIA_TF32_OVERRIDE": "0"}}, "NVIDIA_TF32_OVERRIDE is '0' and not set"),
         ({"torch": "1.0"}, "another torch"),
         ({"command": ["train.py", "--batch", "8"]}, "another command"),
     ],
@@ -167,6 +168,17 @@ def test_times_of_another_machine_are_not_judged(
     times = [row for row in rows if row.name in ("step_time", "device_time")]
     assert [row.failed for row in times] == [False, False]
     assert all(why in row.words for row in times)
+
+
+def test_a_count_that_grew_says_which_environment_variables_differ() -> None:
+    run = load(TRACE)
+    run = replace(run, manifest=Manifest(command=("train.py",), environment=Environment()))
+    kept = baselines.of(run)
+    kept = msgspec.structs.replace(
+        kept, counts={**kept.counts, "launches": 0.0}, variables={"CUDA_LAUNCH_BLOCKING": "1"}
+    )
+    (grown,) = (row for row in baselines.checked(run, kept, []) if row.failed)
+    assert "(CUDA_LAUNCH_BLOCKING is '1' and not set)" in grown.words
 
 
 def test_the_step_is_in_every_answer(

@@ -311,6 +311,10 @@ def test_other_shapes_are_said_first(tmp_path: Path) -> None:
     def of(batch: int, comma: str = ",") -> LoadedRun:
         events = [step(0, 1000, STEP), host("aten::mm", 1001, 4, **{"Input Dims": [[batch, 8], [8, 8]]})]
         events += [call("cudaLaunchKernel", 1002, 2, 1), kernel("a", 1010, 30, 1)]
+        for number, op in enumerate(("add_", "mul_", "sqrt_"), 2):  # an optimizer's: of parameters
+            at = 1000 + 10 * number
+            events += [host(f"aten::{op}", at, 4, **{"Input Dims": [[8, 8]]})]
+            events += [call("cudaLaunchKernel", at + 1, 2, number), kernel("b", 1040 + 5 * number, 3, number)]
         path = tmp_path / f"{batch}{len(comma)}.json"
         path.write_text(json.dumps({"traceEvents": events}, separators=(comma, ":")))
         return load(path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinetoscope.comparison.account import Account, account
@@ -18,7 +20,7 @@ from kinetoscope.comparison.step_change import (
     step_change,
     varies,
 )
-from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.intervals import stands
 from traces import call, host, kernel, step, trace
@@ -45,6 +47,25 @@ def test_the_host_s_part_of_a_step_varies_more_than_the_device_s() -> None:
     assert varies(1.0) == A_RUN
     assert varies(0.0) == A_RUN_OF_THE_HOST
     assert varies(1.0) < varies(0.9) < varies(0.5) < varies(0.0)
+
+
+def test_nothing_is_said_of_a_host_s_step_on_a_machine_that_was_busy() -> None:
+    """Threads of one op wait for each other, and one of them for a core: two recordings of one program had
+    steps of 308 ms and of 1.1 ms, at a load of 9 and of 11 on two cores."""
+
+    def busy(step_us: float) -> Account:
+        one = profiled(2 * step_us, 0.1 * step_us, unprofiled_us=step_us)
+        environment = Environment(cpu_count=2, load_average=9)
+        manifest = msgspec.structs.replace(one.run.manifest or Manifest(), environment=environment)
+        found = account(replace(one.run, manifest=manifest))
+        assert found is not None
+        return found
+
+    found = step_change([busy(308_000)], [busy(1_100)])
+    assert found.verdict == "cannot tell"
+    assert found.fraction < -0.99, "the estimate is shown all the same"
+    assert "the machine was busy" in found.basis
+    assert step_change([busy(300_000)] * 5, [busy(1_100)] * 5).verdict == "faster", "of several runs it is"
 
 
 def profiled(step_us: float, work_us: float, unprofiled_us: float | None = None) -> Account:

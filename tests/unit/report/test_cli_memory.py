@@ -101,7 +101,7 @@ def test_a_snapshot_that_is_damaged_is_said_so_and_the_rest_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder = recording(tmp_path)
-    (folder / "memory/rank0.oom.pickle").write_bytes(b"\x80\x04c")
+    (folder / "memory/rank0.oom.pickle").write_bytes(b"\x80\x04cos\nsystem\n.")
     assert main(["memory", str(folder), "--json"]) == 0
     listing = json.loads(capsys.readouterr().out)
     assert len(listing["peaks"]) == 1

@@ -1,8 +1,9 @@
 // What was held over time, by role, on top of each other; what was reserved as a line above.
 import type { App } from "../app.ts";
 import type { MemoryPeak } from "../document.ts";
-import { h, list, svg, swatch } from "../dom.ts";
+import { fill, h, list, svg, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
+import { instant } from "./instant.ts";
 
 const WIDE = 1000,
   TALL = 100;
@@ -13,7 +14,13 @@ export function tick(most: number): number {
   return [5, 2, 1].map((one) => one * power).find((one) => most / one >= 2) ?? power;
 }
 
-export function area(app: App, peak: MemoryPeak): HTMLElement {
+/** The curve; a click, or the slider below it, shows who had the memory at that moment. */
+export function area(
+  app: App,
+  peak: MemoryPeak,
+  chosen: number | null,
+  choose: (at: number) => void,
+): HTMLElement {
   const samples = peak.over_time;
   const hasReserved = peak.moment !== "timeline";
   const most = Math.max(...samples.map((one) => one.reserved_bytes), peak.reserved_bytes, 1);
@@ -38,12 +45,14 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
   const marks = Array.from({ length: Math.floor(most / step) }, (_, at) => (at + 1) * step);
   const at = Math.min((100 * peak.peak_us) / whole, 100);
   const hint = h("div", { class: "hint", hidden: true });
+  const mark = h("span", { class: "moment", hidden: true });
   const drawn = h(
     "div",
     {
       class: "area",
       onPointermove: (event: PointerEvent) => tell(event),
       onPointerleave: () => (hint.hidden = true),
+      onClick: (event: PointerEvent) => peak.blocks.length > 0 && show(sampleAt(event)),
     },
     svg(
       "svg",
@@ -76,13 +85,39 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
         `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`,
       ),
     ),
+    mark,
     hint,
   );
-  const tell = (event: PointerEvent): void => {
+  const panel = h("div", { "aria-live": "polite" });
+  const slider = h("input", {
+    type: "range",
+    "aria-label": "a moment of the history",
+    max: samples.length - 1,
+    value: Math.max(
+      0,
+      samples.findLastIndex((one) => one.time_us <= peak.peak_us),
+    ),
+    onInput: () => show(Number(slider.value)),
+  });
+  const show = (at: number): void => {
+    slider.value = String(at);
+    mark.hidden = false;
+    mark.style.left = `${(100 * samples[at]!.time_us) / whole}%`;
+    fill(panel, instant(app, peak, at));
+    choose(at);
+  };
+  const sampleAt = (event: PointerEvent): number => {
     const box = drawn.getBoundingClientRect();
     const time = ((event.clientX - box.left) / box.width) * whole;
-    const found = samples.findLastIndex((one) => one.time_us <= time);
-    const sample = samples[Math.max(found, 0)]!;
+    return Math.max(
+      0,
+      samples.findLastIndex((one) => one.time_us <= time),
+    );
+  };
+  if (chosen !== null && samples[chosen]) show(chosen);
+  const tell = (event: PointerEvent): void => {
+    const box = drawn.getBoundingClientRect();
+    const sample = samples[sampleAt(event)]!;
     const parts = peak.roles
       .map((role, place) => [role, sample.bytes[place]!] as const)
       .filter(([, bytes]) => bytes > 0)
@@ -110,5 +145,9 @@ export function area(app: App, peak: MemoryPeak): HTMLElement {
         .map((role) => [swatch(app.palette.memory(role)), role]),
       hasReserved && [h("span", { class: "dash" }), "reserved"],
     ]),
+    peak.blocks.length > 0 && [
+      h("label", { class: "instant" }, "Who had it at another moment: click, or ", slider),
+      panel,
+    ],
   );
 }

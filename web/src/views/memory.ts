@@ -5,6 +5,7 @@ import type { MemoryPeak } from "../document.ts";
 import { type Child, h, link, list, titled } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
+import { allocations } from "../memory/instant.ts";
 import * as numbers from "../numbers.ts";
 import { curve } from "../plot.ts";
 import { format, replace, type Route } from "../links.ts";
@@ -28,7 +29,7 @@ export function memory(app: App, { parameters }: Route): Child {
           ),
         ),
       ),
-    peaks.length > 0 && history(app, at, Number(parameters.get("block") ?? NaN)),
+    peaks.length > 0 && history(app, at, parameters),
     !memory.length &&
       !peaks.length &&
       h(
@@ -55,8 +56,12 @@ export function memory(app: App, { parameters }: Route): Child {
 }
 
 /** One device at its peak, by the allocator's history. */
-function history(app: App, at: number, block: number): Child {
+function history(app: App, at: number, parameters: Route["parameters"]): Child {
   const peak = app.report.memory_peaks[at]!;
+  const [block, moment] = ["block", "at"].map((name) => Number(parameters.get(name) ?? NaN)) as [
+    number,
+    number,
+  ];
   const drawn = blocks(app, peak, (place) => replace(format(["memory"], { peak: at, block: place })));
   if (peak.blocks[block]) requestAnimationFrame(() => drawn.select(block));
   return [
@@ -67,13 +72,29 @@ function history(app: App, at: number, block: number): Child {
       ),
     failure(app, peak),
     sections(app, app.sentences.blocks[`answer ${at}`]!),
-    peak.over_time.length > 1 && titled("Over time", "what tensors held, by role", area(app, peak)),
+    peak.over_time.length > 1 &&
+      titled(
+        "Over time",
+        "what tensors held, by role",
+        area(app, peak, Number.isNaN(moment) ? null : moment, (sample) =>
+          replace(format(["memory"], { peak: at, at: sample })),
+        ),
+      ),
     peak.blocks.length > 1 &&
       peak.history_us > 0 &&
       titled(
         "Allocations",
         `the ${numbers.count(peak.blocks.length)} largest, each as high as it is large; the line is the most that was held`,
         drawn.element,
+        h(
+          "details",
+          { id: "allocations-by-time" },
+          h("summary", {}, "All of them as a list, by time"),
+          allocations(app, peak, (place) => {
+            drawn.select(place);
+            drawn.element.scrollIntoView({ block: "start" });
+          }),
+        ),
       ),
     sections(app, app.sentences.blocks[`peak ${at}`]!),
   ];

@@ -81,6 +81,13 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
     )
 
 
+def lacking(history: DeviceHistory) -> int | None:
+    """The bytes that would have had to be given back for an allocation that failed; None where none did, or
+    the device's size is not known."""
+    room = _room(history, history) if history.failed_bytes else None
+    return None if room is None else max(0, history.failed_bytes - max(0, room - history.reserved))
+
+
 def _room(history: DeviceHistory, failure: DeviceHistory | None) -> int | None:
     """Bytes that the device has for the allocator; without the program's account, what the allocator had of
     it when an allocation failed, and what the driver had left that was less than it requested."""

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
+from kinetoscope.analysis.memory.headroom import lacking
+from kinetoscope.analysis.memory.peak import histories
 from kinetoscope.analysis.ranks.comparison import RankComparison
 from kinetoscope.analysis.time.window import window
 from kinetoscope.document import FindingRow, FindingsListing
@@ -104,6 +106,14 @@ def _lacks(run: LoadedRun, proof: Proof | None) -> str | None:
     return None if needed.exists() else str(needed)
 
 
+def _is_enough(run: LoadedRun, finding: Finding) -> bool | None:
+    """Whether an allocation of its rank that failed lacked no more than a finding frees."""
+    if not finding.saving_bytes:
+        return None
+    failed = (lacking(one.history) for one in histories(run).found if one.rank == finding.rank)
+    return next((finding.saving_bytes >= needed for needed in failed if needed is not None), None)
+
+
 def _finding(
     run: LoadedRun,
     finding: Finding,
@@ -119,6 +129,7 @@ def _finding(
         **asdict(finding.remaining),
         **{f"measured_{name}": value for name, value in known.items()},
         saving_alone_us=finding.saving.us,
+        saving_is_enough=_is_enough(run, finding),
         stands_below=stands_below,
         above=[finding.remaining.also] if finding.remaining.also else [],
         kernels=list(dict.fromkeys(name for name in shown if name)),
