@@ -149,7 +149,7 @@ def load_warning(*inputs: str | Path) -> LoadedRun:
 
 
 def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
-    from kinetoscope.compilation import sources
+    from kinetoscope.compilation.log.recognise import has_compile_log
 
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
@@ -195,9 +195,9 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                     lines.update((rank.rank, one) for one in of_rank)
                     unread += map(_left_out, why)
             unread += _not_tried(len(traced) - _most())
-            logs += [item] if sources.has_compile_log(item) else []
+            logs += [item] if has_compile_log(item) else []
         elif item.is_dir():
-            logs += [item] if sources.has_compile_log(item) else []
+            logs += [item] if has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             files = files or [Path(trace.url) for trace in find([item]).traces]  # a folder for each host
@@ -206,7 +206,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
-        elif item.is_file() and sources.has_compile_log(item):
+        elif item.is_file() and has_compile_log(item):
             logs.append(item)
         elif is_snapshot(item):
             memory.append(MemoryFiles(len(memory), item))
@@ -214,7 +214,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             timelines.append(item)
         else:
             traces.append(read(item))
-    compilation = sources.load(*logs) if logs else None
+    compilation = _compiled(logs) if logs else None
     if not traces and not recorded:
         if failures and not (compilation or memory or timelines or _was_killed(recordings.values())):
             raise failures[0]
@@ -246,6 +246,12 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         lines=lines,
         watched=watched,
     )
+
+
+def _compiled(logs: list[Path]) -> CompiledProgram:
+    from kinetoscope.compilation import sources  # with it comes what reads compile logs
+
+    return sources.load(*logs)
 
 
 def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
