@@ -343,7 +343,10 @@ def _unanswered(trace: Trace) -> list[Note]:
 def _ambiguous(trace: Trace) -> list[Note]:
     """Ids that join launches to device work, and do not tell the launches of one process apart."""
     host = trace.host_events
-    calls = host.filter((host["correlation"] != 0) & matching(host, "name", WORK_LAUNCH))
+    calls = host.select("lane", "correlation")
+    calls = calls.filter((host["correlation"] != 0) & matching(host, "name", WORK_LAUNCH))
+    if calls["correlation"].n_unique() == len(calls):
+        return []
     of_process = calls.join(trace.lanes.select("pid", lane="id"), on="lane")
     shared = int(of_process.select(pl.struct("pid", "correlation").is_duplicated()).to_series().sum())
     if not shared or trace.device_events.is_empty():
