@@ -163,7 +163,7 @@ class RankView:
         table = work(self.trace).drop(UNUSED)
         if len(self.trace.steps):
             # Work without a launch in the file, before any that has one, was launched before the recording.
-            first = table.filter(pl.col("launch").is_not_null())["start_ns"].min()
+            first = table["start_ns"].filter(table["launch"].is_not_null()).min()
             left_over = (
                 pl.col("launch").is_null() & (pl.col("start_ns") < first)
                 if first is not None

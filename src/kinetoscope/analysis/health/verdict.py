@@ -308,7 +308,7 @@ def _unlaunched(trace: Trace) -> list[Note]:
     )
     if rows.is_empty() or trace.host_events.is_empty():
         return []
-    first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
+    first = trace.device_events["start_ns"].filter(trace.device_events["launch"].is_not_null()).min()
     before = rows if first is None else rows.filter(pl.col("start_ns") < first)
     origin = "" if len(before) == len(rows) else f", {len(before):,} of them before recording began"
     share = share_of(trace, rows)
