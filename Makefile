@@ -27,7 +27,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Commands' CPU and memory, as ratios to floors of the same minutes; fails where one became slower.
+# Commands' CPU, as ratios to floors of the same minutes, and memory; fails where one became slower.
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/ratios.py $(ARGS)
 

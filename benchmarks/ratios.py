@@ -1,4 +1,4 @@
-"""Whether commands became slower: CPU and memory as ratios to floors of the same rounds, against those kept.
+"""Whether commands became slower: CPU as ratios to floors of the same rounds, and memory, against those kept.
 
     python benchmarks/ratios.py [--rounds 5] [--keep]
 
@@ -72,7 +72,7 @@ def main() -> int:
         found = ratios(rows(small, repeated(small, COPIES)), arguments.rounds, folder)
     kept = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
     slower = False
-    print(f"{'CPU and memory, as ratios':38} {'low':>7} {'median':>7} {'high':>7}   kept")
+    print(f"{'CPU, as ratios; memory':38} {'low':>7} {'median':>7} {'high':>7}   kept")
     for name, (low, middle, high) in found.items():
         before = kept.get(name)
         worse = before is not None and low > before[2]
@@ -90,14 +90,15 @@ def main() -> int:
 
 
 def ratios(rows: Sequence[Row], rounds: int, folder: str) -> dict[str, tuple[float, float, float]]:
-    """The smallest, median and largest ratio of each row's CPU time, and of its memory."""
+    """The smallest, median and largest ratio of each row's CPU time, and its memory in MB, which load does not
+    move."""
     each: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for row in rows:
             floor, own = cost(row.floor, folder, cold=True), cost(row.ours, folder, cold=row.cold)
             if number:  # before the first, bytecode and tables are kept
                 each.setdefault(row.name, []).append(own.cpu_s / floor.cpu_s)
-                each.setdefault(f"{row.name}, MB", []).append(own.rss_mb / floor.rss_mb)
+                each.setdefault(f"{row.name.partition(' / ')[0]}, MB", []).append(own.rss_mb)
     return {name: (min(found), median(found), max(found)) for name, found in each.items()}
 
 
