@@ -90,8 +90,7 @@ def main() -> int:
 
 
 def ratios(rows: Sequence[Row], rounds: int, folder: str) -> dict[str, tuple[float, float, float]]:
-    """The smallest, median and largest ratio of each row's CPU time, and its memory in MB, which load does not
-    move."""
+    """The smallest, median and largest ratio of each row's CPU time, and memory in MB: load does not move it."""
     each: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for row in rows:
