@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def ratios(rows: Sequence[Row], rounds: int, folder: str) -> dict[str, tuple[float, float, float]]:
-    """The smallest, median and largest ratio of each row's CPU time, and memory in MB: load does not move it."""
+    """The smallest, median and largest ratio of each row's CPU time, and its memory in MB."""
     each: dict[str, list[float]] = {}
     for number in range(rounds + 1):
         for row in rows:
