@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test check format release clean
+.PHONY: demo test check format bench release clean
 
 demo: $(VENV)/.demo
 	@sh examples/demo.sh $(BIN)
@@ -26,6 +26,10 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Commands' CPU, as ratios to floors of the same minutes, and memory; fails where one became slower.
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/ratios.py $(ARGS)
 
 # The wheel and sdist in dist/, tried in every Python that is here.
 release:

@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from command import ENVIRONMENT
+from kinetoscope.analysis.origins import sums
+from kinetoscope.cli import kernels
 
+TRACE = Path(__file__).parents[1] / "fixtures" / "h200_breaks" / "breaks.json.gz"
 HEAVY = (
     "polars",
     "rich",
@@ -41,6 +45,17 @@ def test_the_command_line_imports_nothing_heavy(module):
 
 def test_polars_is_loaded_while_a_trace_is_decoded_and_not_before():
     assert not {"polars", "numpy"} & set(loaded("import kinetoscope.progress, kinetoscope.trace.read"))
+    assert "polars" not in loaded("from kinetoscope.cli import parse; parse('kernels', ['trace.json'])")
+
+
+def test_a_command_can_sum_by_all_that_kernels_are_summed_by():
+    assert tuple(sums.BY) == kernels.BY
+
+
+def test_a_trace_alone_is_read_without_what_reads_compile_logs():
+    modules = loaded(f"from kinetoscope.sources.run import load; load({str(TRACE)!r})")
+    assert "kinetoscope.trace.read" in modules
+    assert "kinetoscope.compilation.build" not in modules
 
 
 @pytest.mark.parametrize("word", [[], ["overhead-bound"], ["aten::mm"]])

@@ -7,11 +7,13 @@ import argparse
 from kinetoscope.cli import _options
 
 ROWS, CHAINS = 30, 5
+# The keys of ``analysis.origins.sums.BY``: that loads Polars, which is for later, while a trace is decoded.
+BY = (
+    "kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module", "line", "grid",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from kinetoscope.analysis.origins.sums import BY
-
     _options.inputs(parser)
     parser.add_argument("--category", metavar="C", help="only this category: pointwise, matmul, …")
     shown = parser.add_mutually_exclusive_group()

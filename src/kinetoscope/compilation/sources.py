@@ -18,7 +18,8 @@ from kinetoscope.compilation.build import RecordedBytecode, Sidecar
 from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
-from kinetoscope.compilation.log.read import Log
+from kinetoscope.compilation.log.read import Log, looks_like_compile_log
+from kinetoscope.compilation.log.recognise import candidates, is_scheduler_text
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders
@@ -29,7 +30,6 @@ Line = TypeVar("Line")
 RANK = re.compile(r"rank[_-]?(\d+)")
 BYTECODE = msgspec.json.Decoder(RecordedBytecode)
 COUNTERS = msgspec.json.Decoder(dict[str, dict[str, int]])
-SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
 
 
 def load(*inputs: str | Path) -> CompiledProgram:
@@ -63,20 +63,11 @@ def load(*inputs: str | Path) -> CompiledProgram:
     return build.build(found)
 
 
-def has_compile_log(item: Path) -> bool:
-    """Whether ``load`` would find something, judged by names and the head of each file."""
-    if item.is_file():
-        return log.looks_like_compile_log(item) or _is_scheduler_text(item)
-    if manifests.is_recording(item):
-        return any(record.compile_log for record in folders.opened(item).ranks)
-    return is_debug_folder(item) or any(map(log.looks_like_compile_log, _candidates(item)))
-
-
 def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]]:
     if item.is_file():
-        if log.looks_like_compile_log(item):
+        if looks_like_compile_log(item):
             return [(log.read(item), _rank(item), _sidecar(item))], []
-        return [], [item] if _is_scheduler_text(item) else []
+        return [], [item] if is_scheduler_text(item) else []
     if manifests.is_recording(item):
         paths = [(item / r.compile_log, r.rank) for r in folders.opened(item).ranks if r.compile_log]
         return [(log.read(path), rank, _sidecar(path)) for path, rank in paths if path.is_file()], []
@@ -84,17 +75,11 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]
         logs = [log.read(path) for path in dedicated_logs(item)] or [debug_log(item)]
         sidecar = Sidecar(scheduler=fusion.of_debug_folder(item) if len(logs) == 1 else build.NO_SCHEDULER)
         return [(read, None, sidecar) for read in logs], []
-    candidates = list(_candidates(item))
-    logs = [path for path in candidates if log.looks_like_compile_log(path)]
+    all = list(candidates(item))
+    logs = [path for path in all if looks_like_compile_log(path)]
     own = {_next_to(path, "scheduler.log") for path in logs}
-    texts = [p for p in candidates if p not in logs and p not in own and _is_scheduler_text(p)]
+    texts = [p for p in all if p not in logs and p not in own and is_scheduler_text(p)]
     return [(log.read(path), _rank(path), _sidecar(path)) for path in logs], texts
-
-
-def _candidates(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and re.search(r"\.(?:log|txt)(?:\.gz)?$", path.name):
-            yield path
 
 
 def _sidecar(path: Path) -> Sidecar:
@@ -123,14 +108,6 @@ def _next_to(path: Path, name: str) -> Path:
 def _rank(path: Path) -> int | None:
     match = RANK.search(path.name)
     return int(match[1]) if match else None
-
-
-def _is_scheduler_text(path: Path) -> bool:
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            return SCHEDULER_TEXT.search(file.read(1 << 20)) is not None
-    except (OSError, EOFError, zlib.error):
-        return False
 
 
 def _lines(path: Path) -> Iterator[str]:

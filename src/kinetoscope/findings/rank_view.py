@@ -163,7 +163,7 @@ class RankView:
         table = work(self.trace).drop(UNUSED)
         if len(self.trace.steps):
             # Work without a launch in the file, before any that has one, was launched before the recording.
-            first = table.filter(pl.col("launch").is_not_null())["start_ns"].min()
+            first = table["start_ns"].filter(table["launch"].is_not_null()).min()
             left_over = (
                 pl.col("launch").is_null() & (pl.col("start_ns") < first)
                 if first is not None
@@ -308,8 +308,9 @@ class RankView:
         ``lane`` and start: rows of ``host_events`` with ``end_ns``."""
         host = self.trace.host_events
         lanes = host["lane"].gather(self.trace.device_events["launch"].drop_nulls()).unique()
-        own = host.filter(is_op(self.trace) & host["lane"].is_in(lanes.implode()))
-        return intervals.outermost(self.inside(own).with_columns(END), ["lane"])
+        own = host.select("id", "lane", "start_ns", END)
+        own = self.inside(own.filter(is_op(self.trace) & host["lane"].is_in(lanes.implode())))
+        return host[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
 
     @cached_property
     def compiler_events(self) -> pl.DataFrame:

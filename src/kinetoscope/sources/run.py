@@ -150,7 +150,7 @@ def load_warning(*inputs: str | Path) -> LoadedRun:
 
 
 def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
-    from kinetoscope.compilation import sources
+    from kinetoscope.compilation.log.recognise import has_compile_log
 
     def shown(path: Path) -> Callable[[int, int], None] | None:
         return None if progress is None else partial(progress, path)
@@ -211,9 +211,9 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                     lines.update((rank.rank, one) for one in of_rank)
                     unread += map(_left_out, why)
             unread += _not_tried(len(traced) - _most())
-            logs += [item] if sources.has_compile_log(item) else []
+            logs += [item] if has_compile_log(item) else []
         elif item.is_dir():
-            logs += [item] if sources.has_compile_log(item) else []
+            logs += [item] if has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             databases = [path for path in inside_it if EXPORT_FILE.search(path.name) and is_database(path)]
@@ -228,7 +228,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
-        elif item.is_file() and sources.has_compile_log(item):
+        elif item.is_file() and has_compile_log(item):
             logs.append(item)
         elif is_database(item):
             exported += export(item)
@@ -238,7 +238,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             timelines.append(item)
         else:
             traces.append(read(item))
-    compilation = sources.load(*logs) if logs else None
+    compilation = _compiled(logs) if logs else None
     if not traces and not recorded:
         traces, exported = exported, []
     if not traces and not recorded:
@@ -272,6 +272,12 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         lines=lines,
         watched=watched,
     )
+
+
+def _compiled(logs: list[Path]) -> CompiledProgram:
+    from kinetoscope.compilation import sources  # with it comes what reads compile logs
+
+    return sources.load(*logs)
 
 
 def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[list[Trace], list[str]]:

@@ -93,9 +93,8 @@ def _with_launch(
         )["launch"]
     device = device.with_columns(launch.alias("launch"))
     if launch.null_count() and len(flows):
-        device = device.with_columns(
-            pl.coalesce("launch", _launch_by_flow(device, host.filter(is_call), flows))
-        )
+        calls = host.select("id", "lane", "start_ns").filter(is_call)
+        device = device.with_columns(pl.coalesce("launch", _launch_by_flow(device, calls, flows)))
     return device
 
 
@@ -145,7 +144,7 @@ def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series) -> pl.D
     # Kineto of 2021 and before wrote a device event's correlation id there: it names no op.
     if op.null_count() == 0 or (ids["external_id"] == ids["correlation"]).all():
         return device
-    named = host.filter(is_op).select(op_named="id", external_id="external_id").drop_nulls()
+    named = host.select(op_named="id", external_id="external_id").filter(is_op).drop_nulls()
     named = named.filter((pl.col("external_id") != 0) & ~pl.col("external_id").is_duplicated())
     of_call = host["external_id"].gather(device["launch"])
     external = device.select(external_id=pl.coalesce(of_call, pl.col("external_id")))

@@ -41,7 +41,7 @@ def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
     Args:
         moments: ``lane`` and ``start_ns``.
     """
-    events = host.select("id", "lane", "start_ns").sort("start_ns", "id")
+    events = host.select("id", "lane", "start_ns")  # of each lane in order of start, as they have to be
     tree = host.select("id", "parent", END)
     wanted = moments.select("lane", "start_ns").with_row_index("row").sort("start_ns")
     found = wanted.join_asof(events, on="start_ns", by="lane", check_sortedness=False)

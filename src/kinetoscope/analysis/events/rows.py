@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import weakref
+from functools import reduce
+from operator import or_
 
 import polars as pl
 
 # When an event has ended, exclusive: the column that events do not have.
 END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
 
-# The distinct values of a column and their texts, found once a table: dozens of patterns are tried on a
-# trace's names. Tables are distinguished by identity, and forgotten when they go.
-_DISTINCT: dict[tuple[int, str], tuple[pl.Series, pl.Series]] = {}
+# The distinct values of a column, their texts, and those that fit a pattern, found once a table: dozens of
+# patterns are tried on a trace's names, some of them a dozen times. Tables are distinguished by identity, and
+# forgotten when they go.
+_KNOWN: dict[tuple[int, str], tuple[pl.Series, pl.Series, dict[str, pl.Series]]] = {}
+FEW = 4  # values: each is compared with all rows, which takes less than looking all rows up
 
 
 def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
     """Whether each text of a Categorical column contains the regular expression; false of null."""
-    values, texts = _distinct(table, column)
-    wanted = values.filter(texts.str.contains(pattern))
+    values, texts, found = _known(table, column)
+    if pattern not in found:
+        found[pattern] = values.filter(texts.str.contains(pattern))
+    rows, wanted = table[column], found[pattern]
     if wanted.is_empty():
-        return pl.repeat(False, len(table), dtype=pl.Boolean, eager=True)
-    return table[column].is_in(wanted.implode()).fill_null(False)
+        return pl.Series([False]).new_from_index(0, len(rows))
+    if len(wanted) > FEW or rows.null_count():
+        return rows.is_in(wanted.implode()).fill_null(False)
+    codes = rows.to_physical()
+    return reduce(or_, (codes == code for code in wanted.to_physical()))
 
 
 def rows(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
@@ -28,10 +37,10 @@ def rows(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
     return matching(table, column, pattern).arg_true()
 
 
-def _distinct(table: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series]:
+def _known(table: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series, dict[str, pl.Series]]:
     key = id(table), column
-    if key not in _DISTINCT:
+    if key not in _KNOWN:
         values = table[column].unique()
-        _DISTINCT[key] = values, values.cast(pl.String)
-        weakref.finalize(table, _DISTINCT.pop, key, None)
-    return _DISTINCT[key]
+        _KNOWN[key] = values, values.cast(pl.String), {}
+        weakref.finalize(table, _KNOWN.pop, key, None)
+    return _KNOWN[key]

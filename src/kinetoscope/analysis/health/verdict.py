@@ -308,7 +308,7 @@ def _unlaunched(trace: Trace) -> list[Note]:
     )
     if rows.is_empty() or trace.host_events.is_empty():
         return []
-    first = trace.device_events.filter(pl.col("launch").is_not_null())["start_ns"].min()
+    first = trace.device_events["start_ns"].filter(trace.device_events["launch"].is_not_null()).min()
     before = rows if first is None else rows.filter(pl.col("start_ns") < first)
     origin = "" if len(before) == len(rows) else f", {len(before):,} of them before recording began"
     share = share_of(trace, rows)
@@ -343,7 +343,10 @@ def _unanswered(trace: Trace) -> list[Note]:
 def _ambiguous(trace: Trace) -> list[Note]:
     """Ids that join launches to device work, and do not tell the launches of one process apart."""
     host = trace.host_events
-    calls = host.filter((host["correlation"] != 0) & matching(host, "name", WORK_LAUNCH))
+    calls = host.select("lane", "correlation")
+    calls = calls.filter((host["correlation"] != 0) & matching(host, "name", WORK_LAUNCH))
+    if calls["correlation"].n_unique() == len(calls):
+        return []
     of_process = calls.join(trace.lanes.select("pid", lane="id"), on="lane")
     shared = int(of_process.select(pl.struct("pid", "correlation").is_duplicated()).to_series().sum())
     if not shared or trace.device_events.is_empty():

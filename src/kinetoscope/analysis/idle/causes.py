@@ -38,15 +38,16 @@ def computing(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")
     launches = trace.device_events["launch"].drop_nulls().unique()
-    launching = host[nearest(host, is_op).fill_null(host["id"]).gather(launches).unique().sort()]
+    times = host.select("id", "lane", "start_ns", "duration_ns", "self_ns")
+    launching = times[nearest(host, is_op).fill_null(host["id"]).gather(launches).unique().sort()]
     if launching.is_empty():
         return host.clear().select("lane", "start_ns", end_ns="duration_ns", host_event="id")
-    calls = host.filter(matching(host, "category", CALL))
+    calls = times.filter(matching(host, "category", CALL))
     touches = pl.concat([calls, launching]).select("lane", touched="start_ns").sort("touched")
     named = is_op & matching(host, "name", OP) & ~matching(host, "name", COMPUTES_NOTHING)
     longer = pl.col("self_ns") > launching["duration_ns"].median()
     ops = (
-        host.filter(named & host["lane"].is_in(launching["lane"].unique().implode()), longer)
+        times.filter(named & host["lane"].is_in(launching["lane"].unique().implode()), longer)
         .select("lane", "start_ns", END, host_event="id")
         .sort("start_ns")
     )

@@ -83,7 +83,8 @@ def launches(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     answered = (
-        trace.device_events.filter(pl.col("launch").is_not_null())
+        trace.device_events.select("launch", "device", "start_ns", "duration_ns", "step")
+        .drop_nulls("launch")
         .group_by("launch", maintain_order=True)
         .agg(
             pl.col("device").first(),

@@ -74,6 +74,8 @@ def lines_by_stack(trace: Trace) -> pl.Series:
     host = trace.host_events
     own = matching(host, "category", "^python_function$") & matching(host, "name", FRAME)
     own &= ~matching(host, "name", LIBRARY_FRAME)
+    if not own.any():
+        return pl.Series([None], dtype=pl.String).new_from_index(0, len(host))
     return texts_of_frames(host["name"].gather(nearest(host, own)))
 
 

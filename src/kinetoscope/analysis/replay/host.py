@@ -71,7 +71,7 @@ def is_op(trace: Trace) -> pl.Series:
 def _busy(trace: Trace, lanes: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     own = is_op(trace) & host["lane"].is_in(lanes.implode())
-    spans = host.filter(own).select("lane", "start_ns", END)
+    spans = host.select("lane", "start_ns", END).filter(own)
     return intervals.union(spans, ["lane"])
 
 
@@ -143,7 +143,7 @@ def _calls(trace: Trace) -> pl.DataFrame:
         "room": delayed,
     }
     found = [
-        host.filter(wanted).select("lane", "start_ns", "duration_ns", call="id", of=pl.lit(of))
+        host.select("lane", "start_ns", "duration_ns", call="id", of=pl.lit(of)).filter(wanted)
         for of, wanted in sorts.items()
     ]
     calls = pl.concat(found).unique("call", keep="first", maintain_order=True)

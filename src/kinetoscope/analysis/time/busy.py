@@ -84,6 +84,8 @@ def unanswered_launches(trace: Trace) -> pl.DataFrame:
     calls = host.select("id", "lane").filter(is_call)
     answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
     calls = calls.join(answered, on="id", how="left", maintain_order="left")
+    if not calls["device"].null_count():
+        return host.clear().with_columns(calls["device"].clear(), rank=pl.lit(trace.rank, pl.Int32))
     elsewhere = device["device"].min() if len(device) else None
     guessed = pl.coalesce(
         pl.col("device").forward_fill().over("lane"),

@@ -95,8 +95,8 @@ def covered(merged: pl.DataFrame, bounds: pl.DataFrame, by: Sequence[str] = ()) 
 def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """The rows that do not begin inside another one of their key, by key and start."""
     reached = pl.col("end_ns").cum_max().shift(1).over(by)
-    table = table.sort(*by, "start_ns", -pl.col("end_ns"))
-    return table.filter((pl.col("start_ns") >= reached).fill_null(True))
+    ordered = table.select(*by, *BOUNDS).with_row_index("row").sort(*by, "start_ns", -pl.col("end_ns"))
+    return table[ordered.filter((pl.col("start_ns") >= reached).fill_null(True))["row"]]
 
 
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:

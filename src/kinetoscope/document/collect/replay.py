@@ -82,6 +82,7 @@ def _replay(run: LoadedRun, found: StepReplay, joint_saving_us: float | None) ->
 def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:
     tables = {part.table for part in path}
     events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
+    called = {rank: _called(run, rank) for rank in {part.rank for part in path if part.nexts}}
     elsewhere = any(part.rank != found.rank for part in path)
     return [
         document.PathRow(
@@ -89,24 +90,29 @@ def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[d
             us=part.us,
             events=[events[part.rank, part.table][row] for row in part.ids],
             count=part.count,
-            lines=_lines(run, part),
+            lines=_lines(called[part.rank], part) if part.nexts else None,
         )
         for part in path
     ]
 
 
-def _lines(run: LoadedRun, part: PathPart) -> list[document.PausedLine] | None:
-    """The lines in which a thread was between its ops: where most of a long pause passed, else the line that
-    called the next op."""
-    if not part.nexts:
-        return None
-    if (known := op_lines(run).get(part.rank)) is not None:
-        lines = pl.select(pl.coalesce(known.rows["before"], known.texts["line"])).to_series()
-    else:
-        lines = lines_by_stack(next(trace for trace in run.traces if trace.rank == part.rank))
+def _lines(called: pl.Series, part: PathPart) -> list[document.PausedLine]:
+    """The lines in which a thread was between its ops.
+
+    Args:
+        called: by host event, the line to name before it.
+    """
+    rows, times = zip(*part.nexts, strict=True)
     spent = defaultdict[str, float](float)
-    for row, us in part.nexts:
-        if (line := lines[row]) is not None:
+    for line, us in zip(called.gather(list(rows)).to_list(), times, strict=True):
+        if line is not None:
             spent[line] += us
     most = sorted(spent.items(), key=lambda one: -one[1])[:LINES]
     return [document.PausedLine(line=line, us=us) for line, us in most]
+
+
+def _called(run: LoadedRun, rank: int) -> pl.Series:
+    """By host event, where most of a long pause before it passed, else the line that called it."""
+    if (known := op_lines(run).get(rank)) is not None:
+        return pl.select(pl.coalesce(known.rows["before"], known.texts["line"])).to_series()
+    return lines_by_stack(next(trace for trace in run.traces if trace.rank == rank))

@@ -33,7 +33,7 @@ def find(view: RankView) -> Findings:
     if not answered:
         return
     # A kernel that runs while nothing has been launched yet belongs to what came before the recording.
-    first = device.filter(pl.col("launch").is_not_null())["start_ns"].min()
+    first = device["start_ns"].filter(device["launch"].is_not_null()).min()
     orphans = device.filter(
         pl.col("launch").is_null() & (pl.col("start_ns") > first) & ~matching(device, "name", DMA)
     )

@@ -1,0 +1,41 @@
+"""Whether there are compile logs in what is named, judged without what reads them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from kinetoscope.compilation.log.debug_folder import is_debug_folder
+from kinetoscope.compilation.log.read import looks_like_compile_log
+from kinetoscope.recording import folder as folders
+from kinetoscope.recording import manifest as manifests
+
+SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
+
+
+def has_compile_log(item: Path) -> bool:
+    """Whether there is a compile log to read in it, judged by names and the head of each file."""
+    if item.is_file():
+        return looks_like_compile_log(item) or is_scheduler_text(item)
+    if manifests.is_recording(item):
+        return any(record.compile_log for record in folders.opened(item).ranks)
+    return is_debug_folder(item) or any(map(looks_like_compile_log, candidates(item)))
+
+
+def candidates(folder: Path) -> Iterator[Path]:
+    """The files of a folder that may be logs, by their names."""
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and re.search(r"\.(?:log|txt)(?:\.gz)?$", path.name):
+            yield path
+
+
+def is_scheduler_text(path: Path) -> bool:
+    """Whether it is the text that ``TORCH_LOGS`` writes of Inductor's scheduler."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            return SCHEDULER_TEXT.search(file.read(1 << 20)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False
