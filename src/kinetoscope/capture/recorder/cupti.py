@@ -1,7 +1,7 @@
 """CUPTI, which torch's profiler leaves attached to the process once it has run.
 
 Its hooks in every call of the runtime make a step that the host sets the pace of 1.2 to 1.4 times as long
-(docs/everyday.md): steps timed after a recording were not the program's. The profiler attaches it again when
+(docs/evidence/everyday.md): steps timed after a recording were not the program's. The profiler attaches it again when
 it is needed next.
 
 NVIDIA allows ``cuptiFinalize`` only where no call of CUDA is in flight, and it crashes where one is. So it is
