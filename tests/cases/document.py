@@ -1,5 +1,5 @@
-"""Writes docs/reference/findings.md from the rules' docstrings, and docs/evidence/findings.md from the cases and the
-review: `PYTHONPATH=src:tests python -m cases.document`."""
+"""Writes docs/reference/findings.md from the rules' docstrings, and docs/evidence/findings.md from the cases
+and the review: `PYTHONPATH=src:tests python -m cases.document`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ INTRODUCTION = """\
 to change, ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
 
 A rule describes how its fix changes the recorded steps: device work that is shorter or gone with its
-launches, host time that goes away, waits that disappear. The saving is what [the replay](../guide/replay.md) of
-the steps gains, with the host as fast as it is without the profiler where the recording timed that. Each
-saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
+launches, host time that goes away, waits that disappear. The saving is what
+[the replay](../guide/replay.md) of the steps gains, with the host as fast as it is without the profiler
+where the recording timed that. Each saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
 save together, never more than the step; `saving_alone_us` is its saving without the others, and `also` names
 the finding above that has most of it. Causes are listed before their symptoms. Where steps wait for
 their data loader, it stands first, and what hides behind it saves nothing by itself. Advice that once slowed
@@ -54,13 +54,14 @@ step of what the finding is about; `stands_below` says why one stands below anot
 
 Where a command of kinetoscope can try the advice, the finding prints it. Its measurement is shown next to the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program
-instead ([how](../guide/bench.md#proving-a-finding)). [What each rule predicted, and what its fix saved](../evidence/findings.md).
+instead ([how](../guide/bench.md#proving-a-finding)). [What each rule predicted,
+and what its fix saved](../evidence/findings.md).
 """
 MEASURED = """\
 # What findings predicted, and what the fixes saved
 
-What the [rules](../reference/findings.md) say of programs that were made to show them, with their fixes, and of recordings
-that were not.
+What the [rules](../reference/findings.md) say of programs that were made to show them, with their fixes, and of
+recordings that were not.
 """
 
 

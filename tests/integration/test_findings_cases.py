@@ -103,7 +103,9 @@ def test_findings_are_whole(case: str) -> None:
 
 def test_the_page_in_docs_is_what_the_rules_say() -> None:
     written = pages()
-    assert {page: page.read_text() for page in written} == written, "run: PYTHONPATH=src:tests python -m cases.document"
+    assert {page: page.read_text() for page in written} == written, (
+        "run: PYTHONPATH=src:tests python -m cases.document"
+    )
 
 
 def test_recordings_are_small() -> None:
