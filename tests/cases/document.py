@@ -36,21 +36,22 @@ INTRODUCTION = """\
 to change, ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
 
 A rule describes how its fix changes the recorded steps: device work that is shorter or gone with its
-launches, host time that goes away, waits that disappear. The saving is what
-[the replay](../guide/replay.md) of the steps gains, with the host as fast as it is without the profiler
-where the recording timed that. Each saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
-save together, never more than the step; `saving_alone_us` is its saving without the others, and `also` names
-the finding above that has most of it. Causes are listed before their symptoms. Where steps wait for
-their data loader, it stands first, and what hides behind it saves nothing by itself. Advice that once slowed
-a program down is ranked below equally large advice. `saving_low_us` and `saving_high_us` are
-that saving times the least and the most that was measured of the rule's predictions
-(`findings/experience.py`), and up to all device time that the fix frees, which shows where the host turns
-out to be quicker than it seemed. Where a fix may as well save nothing, nothing is promised: the finding says
-that it is not predicted, and `saving_high_us` what it is at most. Severity is the share of the step that
-remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule that is less sure of its saving says no more
-than medium or low, and what a fix frees of memory, or of device time that the step does not wait for, is
-judged by the rule. What the profiler itself did, and what-ifs, are information. `affected_us` is the time per
-step of what the finding is about; `stands_below` says why one stands below another that saves less.
+launches, host time that goes away, waits that disappear. The saving is what [the
+replay](../guide/replay.md) of the steps gains, with the host as fast as it is without the profiler where
+the recording timed that. Each saving is counted once: `saving_us` is what a finding adds to those above
+it, so that they sum to what all save together, never more than the step; `saving_alone_us` is its saving
+without the others, and `also` names the finding above that has most of it. Causes are listed before
+their symptoms. Where steps wait for their data loader, it stands first, and what hides behind it saves
+nothing by itself. Advice that once slowed a program down is ranked below equally large advice.
+`saving_low_us` and `saving_high_us` are that saving times the least and the most that was measured of
+the rule's predictions (`findings/experience.py`), and up to all device time that the fix frees, which
+shows where the host turns out to be quicker than it seemed. Where a fix may as well save nothing,
+nothing is promised: the finding says that it is not predicted, and `saving_high_us` what it is at most.
+Severity is the share of the step that remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule
+that is less sure of its saving says no more than medium or low, and what a fix frees of memory, or of
+device time that the step does not wait for, is judged by the rule. What the profiler itself did, and
+what-ifs, are information. `affected_us` is the time per step of what the finding is about;
+`stands_below` says why one stands below another that saves less.
 
 Where a command of kinetoscope can try the advice, the finding prints it. Its measurement is shown next to the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program
@@ -60,8 +61,8 @@ and what its fix saved](../evidence/findings.md).
 MEASURED = """\
 # What findings predicted, and what the fixes saved
 
-What the [rules](../reference/findings.md) say of programs that were made to show them, with their fixes, and of
-recordings that were not.
+What the [rules](../reference/findings.md) say of programs that were made to show them, with their fixes,
+and of recordings that were not.
 """
 
 
