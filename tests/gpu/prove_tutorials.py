@@ -3,8 +3,8 @@
 PYTHONPATH=src python tests/gpu/prove_tutorials.py OUT [--only SECTION …]
 
 Each command's output stands in ``OUT/SECTION.txt`` under the command, as the pages show it;
-``OUT/recordings`` has the recordings, ``OUT/machine.txt`` the machine and the date. Sections begin in the order
-below while there is time left.
+``OUT/recordings`` has the recordings, ``OUT/machine.txt`` the machine and the date. Sections begin in the
+order below while there is time left.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SECONDS = 225.0
 LONGEST = 60.0  # a command
 LARGE_BYTES = 4_000_000  # recordings larger than that stay where they were made
 LLAMA = "examples/llama.py --dim 512 --layers 8 --heads 8 --batch 4 --length 256 --dtype bfloat16 --steps 200"
+SERVE = "examples/serve.py --requests 120"
 ATTENTION = "examples/attention.py --dim 4096 --length 1024 --steps 60"
 BACKENDS = "inductor,eager,aot_eager,cudagraphs"
 
@@ -60,8 +61,8 @@ SECTIONS: dict[str, list[str]] = {
     ],
     # Half the tokens per second.
     "tokens": [
-        "run --no-report --steps 60 -o serve -- examples/serve.py --requests 120 --no-graphs --result client.json",
-        "run --no-report --steps 60 -o serve-graphs -- examples/serve.py --requests 120 --result client-graphs.json",
+        f"run --no-report --steps 60 -o serve -- {SERVE} --no-graphs --result client.json",
+        f"run --no-report --steps 60 -o serve-graphs -- {SERVE} --result client-graphs.json",
         "steps serve --client client.json",
         "findings serve --limit 2",
         "steps serve-graphs --client client-graphs.json",
