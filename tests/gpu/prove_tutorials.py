@@ -43,7 +43,7 @@ SECTIONS: dict[str, list[str]] = {
             }.items()
         ),
         "report mm64",
-        "kernels mm64 --chain gemm",
+        "kernels mm64 --chain nvjet",
         "report mm4096",
         "diff mm64 mm64-compiled",
         "diff mm4096 mm4096-compiled",

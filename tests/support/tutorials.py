@@ -1,0 +1,107 @@
+"""Pages whose commands are run: those of a ```` ```console ```` block, each below it with what it printed.
+
+    PYTHONPATH=src:tests/support python -m tutorials      writes what the commands print into the pages
+
+They run in a folder with the recordings of tests/fixtures, their terminal 100 columns wide; what stands after a
+``|`` is the shell's. A ```` ```console live ```` block records on this machine: what it printed differs from run to
+run, so that the page shows some of its lines, with ``…`` for what differs. A ```` ```text ```` block is what was
+printed elsewhere, under a line that says where and when.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from command import ROOT, kinetoscope, process
+
+BLOCK = re.compile(r"^```console( live)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(
+    page
+    for page in (*ROOT.glob("docs/*/*.md"), ROOT / "docs" / "index.md", ROOT / "examples" / "README.md")
+    if page.exists() and BLOCK.search(page.read_text("utf-8"))
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    line: str
+    shown: list[str]  # the lines below it in the page
+    live: bool
+
+
+def commands(page: str) -> list[Command]:
+    """The commands of a page in order."""
+    found: list[Command] = []
+    for block in BLOCK.finditer(page):
+        for text in re.split(r"^\$ ", block[2], flags=re.MULTILINE)[1:]:
+            line, *shown = text.splitlines()
+            found.append(Command(line, shown, bool(block[1])))
+    return found
+
+
+def furnish(folder: Path) -> None:
+    """Put what the pages name into a folder: recordings, and programs to record."""
+    for path in (*(ROOT / "tests" / "fixtures").iterdir(), ROOT / "examples"):
+        (folder / path.name).symlink_to(path)
+
+
+def printed(command: Command, folder: Path) -> list[str]:
+    """Run a command, and give the lines that it printed, without those about what was saved where.
+
+    Raises:
+        AssertionError: it is not a command of ours, or failed without saying so in the page.
+    """
+    ours, _, filters = command.line.partition(" | ")
+    program, *words = shlex.split(ours.partition("  #")[0])
+    assert program == "kinetoscope", command.line
+    run = process if command.live else kinetoscope
+    done = run(*words, cwd=folder, COLUMNS="100")
+    assert done.returncode == 0 or f"exits with {done.returncode}" in command.line, done.stderr + done.stdout
+    text = done.stdout + (done.stderr if command.live else "")
+    if filters:
+        text = subprocess.run(
+            ["sh", "-c", filters], input=text, capture_output=True, text=True, check=True
+        ).stdout
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+def rewritten(page: str, folder: Path) -> str:
+    """A page with what its commands print now."""
+
+    def anew(block: re.Match[str]) -> str:
+        if block[1]:
+            return block[0]
+        parts: list[str] = []
+        for command in commands(block[0]):
+            parts.append("\n".join([f"$ {command.line}", *printed(command, folder)]))
+        return "```console\n" + "\n\n".join(parts) + "\n```"
+
+    return BLOCK.sub(anew, page)
+
+
+def missing(command: Command, lines: list[str]) -> Iterator[str]:
+    """Lines that the page shows of a live command and that it did not print, in their order."""
+    left = iter(lines)
+    for shown in filter(str.strip, command.shown):
+        pattern = re.compile(".*".join(map(re.escape, shown.strip().split("…"))))
+        if not any(pattern.search(line) for line in left):
+            yield shown
+
+
+def main() -> None:
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            furnish(Path(folder))
+            text = page.read_text("utf-8")
+            page.write_text(rewritten(text, Path(folder)), "utf-8")
+        print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
