@@ -2,10 +2,10 @@
 
     PYTHONPATH=src:tests/support python -m tutorials      writes what the commands print into the pages
 
-They run in a folder with the recordings of tests/fixtures, their terminal 100 columns wide; what stands after a
-``|`` is the shell's. A ```` ```console live ```` block records on this machine: what it printed differs from run to
-run, so that the page shows some of its lines, with ``…`` for what differs. A ```` ```text ```` block is what was
-printed elsewhere, under a line that says where and when.
+They run in a folder with the recordings of tests/fixtures, their terminal 100 columns wide; what stands after
+a ``|`` is the shell's. A ```` ```console live ```` block records on this machine: what it printed differs from
+run to run, so that the page shows some of its lines, with ``…`` for what differs. A ```` ```text ```` block is
+what was printed elsewhere, under a line that says where and when.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from command import ROOT, kinetoscope, process
@@ -51,17 +52,22 @@ def furnish(folder: Path) -> None:
         (folder / path.name).symlink_to(path)
 
 
+@cache
+def _ran(ours: str, folder: Path, live: bool) -> subprocess.CompletedProcess[str]:
+    """A page asks several things of one answer."""
+    program, *words = shlex.split(ours.partition("  #")[0])
+    assert program == "kinetoscope", ours
+    return (process if live else kinetoscope)(*words, cwd=folder, COLUMNS="100")
+
+
 def printed(command: Command, folder: Path) -> list[str]:
-    """Run a command, and give the lines that it printed, without those about what was saved where.
+    """Run a command, and give the lines that it printed.
 
     Raises:
         AssertionError: it is not a command of ours, or failed without saying so in the page.
     """
     ours, _, filters = command.line.partition(" | ")
-    program, *words = shlex.split(ours.partition("  #")[0])
-    assert program == "kinetoscope", command.line
-    run = process if command.live else kinetoscope
-    done = run(*words, cwd=folder, COLUMNS="100")
+    done = _ran(ours, folder, command.live)
     assert done.returncode == 0 or f"exits with {done.returncode}" in command.line, done.stderr + done.stdout
     text = done.stdout + (done.stderr if command.live else "")
     if filters:
