@@ -2,10 +2,10 @@
 
     python benchmarks/peers.py [--peers PY] [--rounds 3] [--write]
 
-PY is an interpreter that has them: `pip install HolisticTraceAnalysis tlparse`, in an environment of its own. A
-tool that is not there is left out, and said to be. Each row is a process of its own, the best of the rounds: the
-CPU time of it and its children, and the most memory that one process of them had. What is kept between runs is
-turned off. With --write the table goes into the page.
+PY is an interpreter that has them: `pip install HolisticTraceAnalysis tlparse`, in an environment of its own.
+A tool that is not there is left out, and said to be. Each row is a process of its own, the best of the
+rounds: the CPU time of it and its children, and the most memory that one process of them had. What is kept
+between runs is turned off. With --write the table goes into the page.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ from kinetoscope.views import page as html
 
 HERE = Path(__file__).resolve().parent
 PROVED = Path("tests/fixtures/h200_proved/narrow")
-RECORDING = Path("tests/fixtures/h200/mixnet_l_train_bs128_compile.json.gz")  # good: nothing weakens its numbers
+RECORDING = Path(
+    "tests/fixtures/h200/mixnet_l_train_bs128_compile.json.gz"
+)  # good: nothing weakens its numbers
 
 THEME = TerminalTheme(
     (22, 27, 36),

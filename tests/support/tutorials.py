@@ -3,9 +3,9 @@
     PYTHONPATH=src:tests/support python -m tutorials      writes what the commands print into the pages
 
 They run in a folder with the recordings of tests/fixtures, their terminal 100 columns wide; what stands after
-a ``|`` is the shell's. A ```` ```console live ```` block records on this machine: what it printed differs from
-run to run, so that the page shows some of its lines, with ``…`` for what differs. A ```` ```text ```` block is
-what was printed elsewhere, under a line that says where and when.
+a ``|`` is the shell's. A ```` ```console live ```` block records on this machine: what it printed differs,
+so that the page shows some of its lines, with ``…`` for what differs. A ```` ```text ```` block is what was printed
+elsewhere, under a line that says where and when.
 """
 
 from __future__ import annotations
