@@ -70,3 +70,24 @@ def test_a_standard_error_that_is_full_changes_no_status(programs: Programs):
     for closed in ("2>/dev/full", "2>&-", ">&-", ">/dev/full"):
         command = f"exec {sys.executable} -m kinetoscope run {script} {closed}"
         assert programs.execute(["/bin/sh", "-c", command]).status == 5
+
+
+def test_a_device_that_failed_while_it_was_recorded_leaves_the_program_its_status(programs: Programs):
+    script = programs.write(
+        TRAIN
+        + """
+import ctypes
+class Failed:
+    def query(self):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+train(2)
+torch.cuda.is_initialized, torch.cuda.current_stream = lambda: True, Failed
+libc = ctypes.CDLL(None)  # as Kineto does, whose destructors crash once the device has failed
+libc.__cxa_atexit(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+print("last", end="")
+sys.exit(3)
+"""
+    )
+    run = programs.record(str(script))
+    assert (run.status, run.out) == (3, "last"), run.err
+    assert run.marks()

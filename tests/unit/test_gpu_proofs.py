@@ -61,7 +61,9 @@ PLANNED = {
 
 
 @pytest.mark.parametrize(
-    "folder", [UNSEEN, UNSEEN / "blind", UNSEEN / "third"], ids=["first", "blind", "third"]
+    "folder",
+    [UNSEEN, UNSEEN / "blind", UNSEEN / "third", UNSEEN / "fourth"],
+    ids=["first", "blind", "third", "fourth"],
 )
 def test_answers_are_of_programs_and_name_their_fixes_and_rules_that_exist(folder: Path) -> None:
     answers: dict[str, Any] = json.loads((folder / "expected.json").read_text())

@@ -2,7 +2,7 @@
 
 import torch
 
-RECORD = {"schedule": False, "active": 4, "measure": "none"}
+RECORD = {"schedule": False, "active": 4, "measure": "recorded"}
 PROMPT, CHUNK = 8192, 512
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-SAMPLES, BATCH, WIDTH = 4096, 1024, 1024
+SAMPLES, BATCH, WIDTH = 32_768, 8192, 1024
 
 
 def layers(number, width):

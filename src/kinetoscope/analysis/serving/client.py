@@ -71,7 +71,8 @@ def tokens(trace: Trace) -> pl.DataFrame:
             requests=pl.col("requests").filter(generates).first(),
         )
     )
-    return found.filter(pl.col("whole_ns") <= NO_REQUESTS * pl.col("whole_ns").median())
+    nothing_runs = pl.col("whole_ns") - pl.col("work_ns") - pl.col("other_ns")
+    return found.filter(nothing_runs <= NO_REQUESTS * pl.col("whole_ns").median())
 
 
 def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:

@@ -132,6 +132,8 @@ class _Ending:
             else:
                 self.recording.end("ok")
         self._restore_signal()
+        if _device_failed():
+            _leave_kineto_alone()
 
     def _writing_first(self, name: str, leave: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function of ``os`` that leaves without Python's own end; exec becomes another program."""
@@ -175,11 +177,24 @@ def _undisturbed() -> Generator[None, None, None]:
             signal.signal(number, handler)
 
 
-def _leave_kineto_alone() -> None:
-    """Have this fork end without C++ destructors: Kineto's abort or hang where its threads were not forked.
+def _device_failed() -> bool:
+    """Whether the device answers no call any more, as after an assertion in a kernel."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.current_stream().query()
+    except RuntimeError:
+        return True
+    return False
 
-    What a plain program's fork does at its end it does all the same, but for those destructors: Python is
-    shut down, C's streams are flushed, and the exit status is the one it was given.
+
+def _leave_kineto_alone() -> None:
+    """Have this process end without C++ destructors.
+
+    Kineto's abort or hang in a fork, where its threads were not forked, and crash where the device failed
+    while it recorded. All else happens as in a plain program: Python is shut down, C's streams are flushed,
+    and the exit status is the one that was given.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):  # glibc's atexit that is given the status; runs the latest registered first

@@ -13,7 +13,8 @@ How it decides
     Busy time (the union of all device work, less what collectives only waited for another recorded rank) is
     below half of the steps' time, and at least half of the idle time is ``launch-bound``: the work that
     ended each gap was launched after the device had run out of work, with nothing else (a synchronisation,
-    data loading, the allocator) holding up the thread.
+    data loading, the allocator) holding up the thread. Where graphs are replayed, launches are few: above
+    100 µs of such idle time for each of them, the host does something else, and this is silent.
 
 What to do
     Give the device more work per launch: a larger batch (in training; in serving it makes a single answer
@@ -31,6 +32,8 @@ from kinetoscope.findings.rule import *
 BUSY = 0.5
 # Of the idle time: the rest may have other causes, which have rules of their own.
 LAUNCH_BOUND = 0.5
+# Device activities a launch, from which on graphs do most of the work; and what launching one takes at most.
+REPLAYED, A_REPLAY_US = 2, 100.0
 
 ROLE = "symptom"
 
@@ -40,6 +43,9 @@ def find(view: RankView) -> Findings:
     late = view.gaps.filter(pl.col("cause") == "launch-bound")
     waiting = view.us_of(late, "idle_ns")
     if view.work.is_empty() or view.working_share >= BUSY or waiting < LAUNCH_BOUND * idle:
+        return
+    launches = view.per_step(view.work["launch"].n_unique())
+    if len(view.work) >= REPLAYED * view.work["launch"].n_unique() and waiting > A_REPLAY_US * launches:
         return
     kernels = view.work.filter(pl.col("kind") == "kernel")
     kernels, what = (kernels, "kernels") if len(kernels) else (view.work, "copies and memsets")
