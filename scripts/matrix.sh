@@ -30,7 +30,7 @@ for version in ${PYTHONS:-3.10 3.11 3.12 3.13 3.14}; do
         fi
         "$room/bin/pip" -q install numpy pytest pytest-timeout hypothesis psutil zstandard isal zlib-ng -e . >"$work/log" 2>&1
         # shellcheck disable=SC2086
-        "$room/bin/python" -m pytest -q -p no:cacheprovider $tests >"$work/log" 2>&1
+        "$room/bin/python" -m pytest -p no:cacheprovider $tests >"$work/log" 2>&1
         status=$?
         say "$version" "$torch" "$(tail -1 "$work/log" | sed 's/ in .*//; s/=//g; s/^ *//')$([ $status -eq 0 ] || echo ' (failed)')"
         [ $status -eq 0 ] || grep '^FAILED\|^ERROR' "$work/log" >&2

@@ -1,11 +1,12 @@
 """Pages whose commands are run: those of a ```` ```console ```` block, each below it with what it printed.
 
-    PYTHONPATH=src:tests/support python -m tutorials      writes what the commands print into the pages
+    PYTHONPATH=src:tests/support python -m tutorials          writes what the commands print into the pages
+    PYTHONPATH=src:tests/support python -m tutorials FOLDER   and what tests/gpu/prove_tutorials.py left there
 
 They run in a folder with the recordings of tests/fixtures, their terminal 100 columns wide; what stands after
 a ``|`` is the shell's. A ```` ```console live ```` block records on this machine: what it printed differs,
-so that the page shows some of its lines, with ``…`` for what differs. A ```` ```text ```` block is what was printed
-elsewhere, under a line that says where and when.
+so that the page shows some of its lines, with ``…`` for what differs. What needs a GPU stands between two
+comments, in a ```` ```text ```` block under a line that says where and when it was printed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ BLOCK = re.compile(r"^```console( live)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = sorted(
     page
     for page in (*ROOT.glob("docs/*/*.md"), ROOT / "docs" / "index.md", ROOT / "examples" / "README.md")
-    if page.exists() and BLOCK.search(page.read_text("utf-8"))
+    if page.exists() and re.search("^```console|<!-- h200:", page.read_text("utf-8"), re.MULTILINE)
 )
 
 
@@ -100,11 +102,28 @@ def missing(command: Command, lines: list[str]) -> Iterator[str]:
             yield shown
 
 
+def of_a_gpu(page: str, folder: Path) -> str:
+    """A page with the sections that were recorded on a GPU between its comments."""
+    machine = (folder / "machine.txt").read_text("utf-8").strip()
+
+    def filled(place: re.Match[str]) -> str:
+        path = folder / f"{place[1]}.txt"
+        if not path.exists():
+            return place[0]
+        said = "\n".join(line for line in path.read_text("utf-8").splitlines() if not line.startswith("# "))
+        seen = f"Seen with `tests/gpu/prove_tutorials.py` ({machine}):\n\n```text\n{said.strip()}\n```\n"
+        return f"<!-- h200:{place[1]} -->\n{seen}<!-- end -->"
+
+    return re.sub(r"<!-- h200:(\w+) -->\n.*?<!-- end -->", filled, page, flags=re.DOTALL)
+
+
 def main() -> None:
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
             furnish(Path(folder))
             text = page.read_text("utf-8")
+            if sys.argv[1:]:
+                text = of_a_gpu(text, Path(sys.argv[1]))
             page.write_text(rewritten(text, Path(folder)), "utf-8")
         print(page.relative_to(ROOT))
 
