@@ -40,6 +40,7 @@ VERBS: dict[str, str] = {
     "check": "compare a recording with a committed baseline; fails on regressions",
     "history": "what the step took over many recordings, and where it changed",
     "query": "SQL over the tables of a trace",
+    "mcp": "small answers for agents: a server of the Model Context Protocol, or one answer at a time",
     "export": "write the tables as Parquet or a trace for Perfetto",
     "explain": "what a rule, op, kernel name or runtime call means",
     "completion": "the script that completes these verbs and options in bash, zsh or fish",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(
         parser,
-        "a recording, a trace (.json, .json.gz, …), a compile log, or a folder of them; "
+        "a recording, a trace (.json, .json.gz, …, .sqlite of nsys), a compile log, or a folder of them; "
         "several are one run's ranks; of many ranks also folders of folders, "
         "patterns, buckets (s3://…, gs://…), the parts that --parts keeps, NCCL flight-recorder dumps "
         "and Inspector logs",

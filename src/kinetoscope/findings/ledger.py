@@ -32,6 +32,8 @@ YIELDING = ("symptom", "rounds")
 OWNED = 0.5
 # Gains that differ by less are equal: sums are rounded.
 EQUAL_US = 0.01
+# What may save more than so many times as much as another of its severity surely saves stands above that.
+MAY_SAVE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +307,12 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
     )  # fmt: skip
     for finding in [one for one in rest if one.saving.most_us > 0 and experience.helps(one.rule)]:
         # What may save much, and is more serious for that than what surely saves little, stands above it.
-        less = [SEVERITIES.index(one.severity) > SEVERITIES.index(finding.severity) for one in saves]
+        most_us = finding.saving.most_us
+        less = [
+            (SEVERITIES.index(one.severity), most_us)
+            > (SEVERITIES.index(finding.severity), MAY_SAVE * one.remaining.saving_us)
+            for one in saves
+        ]
         if any(less):
             rest.remove(finding)
             saves.insert(less.index(True), finding)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
@@ -24,9 +24,10 @@ from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import distinct, latest_window, natural
-from kinetoscope.sources.paths import TRACE_FILE, find, is_remote, recordings_in, standard_input
+from kinetoscope.sources.paths import EXPORT_FILE, TRACE_FILE, find, is_remote, recordings_in, standard_input
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
+from kinetoscope.trace.recognise import is_database
 
 if TYPE_CHECKING:
     from kinetoscope.compilation.model import CompiledProgram
@@ -151,12 +152,27 @@ def load_warning(*inputs: str | Path) -> LoadedRun:
 def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     from kinetoscope.compilation import sources
 
+    def shown(path: Path) -> Callable[[int, int], None] | None:
+        return None if progress is None else partial(progress, path)
+
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
 
-        return read(path, rank=rank, progress=None if progress is None else partial(progress, path))
+        return read(path, rank=rank, progress=shown(path))
+
+    def export(path: Path) -> tuple[Trace, ...]:
+        try:
+            from kinetoscope.trace.nsys import read
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError(
+                f"this Python was built without SQLite: {error}",
+                where=str(path),
+                hint="use one that `python -c 'import sqlite3'` works in",
+            ) from error
+        return read(path, shown(path), _most())
 
     traces: list[Trace] = []
+    exported: list[Trace] = []
     recorded: list[Trace] = []
     logs: list[Path] = []
     light: list[Trace] = []
@@ -200,14 +216,22 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             logs += [item] if sources.has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
+            databases = [path for path in inside_it if EXPORT_FILE.search(path.name) and is_database(path)]
+            for found, why in (_attempted(partial(export, path)) for path in databases):
+                exported += chain.from_iterable(found)
+                unread += map(_left_out, why)
             files = files or [Path(trace.url) for trace in find([item]).traces]  # a folder for each host
-            inside, not_tried, others = _those_that_are_traces(files or ([] if logs else [item]), read)
+            inside, not_tried, others = _those_that_are_traces(
+                files or ([] if logs or exported else [item]), read
+            )
             traces += inside
             of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and sources.has_compile_log(item):
             logs.append(item)
+        elif is_database(item):
+            exported += export(item)
         elif is_snapshot(item):
             memory.append(MemoryFiles(len(memory), item))
         elif is_timeline(item):
@@ -215,6 +239,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         else:
             traces.append(read(item))
     compilation = sources.load(*logs) if logs else None
+    if not traces and not recorded:
+        traces, exported = exported, []
     if not traces and not recorded:
         if failures and not (compilation or memory or timelines or _was_killed(recordings.values())):
             raise failures[0]
@@ -227,7 +253,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     traces, front_ends = _without_front_ends(traces)
     traces, repeated = _without_copies(traces)
     traces, earlier = _latest(traces)
-    ranks = distinct([*recorded, *traces], recorded)
+    ranks, apart = _with_exports(distinct([*recorded, *traces], recorded), exported)
     return LoadedRun(
         tuple(
             sorted(
@@ -238,7 +264,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier),
+        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier, *apart),
         tuple(light),
         tuple(memory),
         tuple(timelines),
@@ -246,6 +272,30 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         lines=lines,
         watched=watched,
     )
+
+
+def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces, each joined with the process of Nsight Systems that ran the same, the one in its place
+    first; and a sentence on each that was not joined."""
+    if not exports:
+        return list(traces), []
+    from kinetoscope.trace.joined import ENOUGH, aligned, with_export
+
+    left, joined = list(exports), list[Trace]()
+    for place, trace in enumerate(traces):
+        for export in sorted(left, key=lambda one: exports.index(one) != place):
+            found = aligned(trace, export)
+            if found.compared and found.share >= ENOUGH:
+                left.remove(export)
+                joined.append(with_export(trace, export, found))
+                break
+        else:
+            joined.append(trace)
+    said = [
+        f"{export.source.path} was not joined: its device work is not that of a trace, in the same order"
+        for export in left
+    ]
+    return joined, list(dict.fromkeys(said))
 
 
 def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:

@@ -55,9 +55,9 @@ class _Facts(msgspec.Struct, frozen=True):
     files: dict[str, tuple[int, int]] = {}  # of each table, its rows and the bytes of its file
 
 
-def recall(path: Path) -> Trace | None:
-    """The trace of this file, if its tables were kept."""
-    folder = _entry(path)
+def recall(path: Path, part: int | None = None) -> Trace | None:
+    """The trace of this file (the one of that number, where it holds several), if its tables were kept."""
+    folder = _entry(path, part)
     if folder is None or not folder.is_dir():
         return None
     import polars as pl
@@ -85,9 +85,9 @@ def recall(path: Path) -> Trace | None:
     )
 
 
-def keep(path: Path, trace: Trace) -> None:
+def keep(path: Path, trace: Trace, part: int | None = None) -> None:
     """Keep the tables for the next time; a folder that cannot be written to is no error."""
-    folder = _entry(path)
+    folder = _entry(path, part)
     if folder is None or trace.source.events < WORTH_KEEPING or folder.is_dir():
         return
     import polars as pl
@@ -130,14 +130,14 @@ def user_folder() -> Path:
     return Path.home() / ".cache" / "kinetoscope"
 
 
-def _entry(path: Path) -> Path | None:
+def _entry(path: Path, part: int | None) -> Path | None:
     if os.environ.get("KINETOSCOPE_CACHE") == "0" or not path.is_file():  # opening a pipe would wait
         return None
     try:
         key = _key(path)
     except OSError:
         return None
-    return _home(path) / f"{key}-{__version__}-{_code()}"
+    return _home(path) / f"{key}{'' if part is None else f'-{part}'}-{__version__}-{_code()}"
 
 
 @functools.cache

@@ -15,6 +15,15 @@ DAMAGES: dict[str, tuple[str, bool]] = {
         "the file holds several traces, one after the other ({n} after the first); they are read as one",
         True,
     ),
+    "cut-database": ("the file is shorter than it says: what stood behind is missing", True),
+    "unreadable-table": (
+        "{n} of its tables could not be read to their end: the rest of them is missing",
+        True,
+    ),
+    "more-processes": (
+        "{n} more processes used a device and are left out (KINETOSCOPE_RANKS=N shows N)",
+        True,
+    ),
     "missing-time": ("{n} events have no time and are left out", True),
     "impossible-time": ("{n} events lie days away from all others and are left out", True),
     "impossible-duration": ("{n} events have an impossible duration; it is taken as zero", False),
@@ -27,6 +36,11 @@ DAMAGES: dict[str, tuple[str, bool]] = {
     "stray-comma": ("{n} events had a comma too many", False),
     "unescaped-quote": ("{n} events had quotes inside their name", False),
     "unreadable-metadata": ("what the file says about itself ({n} bytes) could not be read", False),
+    "whole-graphs": (
+        "{n} replays of CUDA graphs were recorded as one piece each: which kernels ran in them, and when "
+        "none did, is not known (`nsys profile --cuda-graph-trace=node` records them)",
+        False,
+    ),
     "trailing-junk": ("{n} bytes after the end of the trace are ignored", False),
 }
 

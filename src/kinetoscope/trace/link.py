@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -20,18 +20,21 @@ _OPS = ["cpu_op", "user_annotation"]
 _NO_ROW = pl.lit(None, pl.UInt32)
 
 
-def link(trace: Trace) -> Trace:
+def link(trace: Trace, recurring: Collection[str] = ()) -> Trace:
     """The trace with ``steps``, and with ``launch``, ``op`` and ``step`` of its device events filled in.
 
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
     comes from. ``op``: the innermost op or annotation around the launch, but for steps; where there is none,
     the op that the launch or the device event names by External id, unless those are correlation ids
     throughout. ``step``: by the time of the launch, or of the event itself.
+
+    Args:
+        recurring: names of annotations that are the steps where neither the profiler nor an engine marks any.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)
-    steps = _steps(host, is_op)
-    is_op &= ~_named_as_steps(host)  # a step is the op of nothing
+    steps = _steps(host, is_op, recurring)
+    is_op &= ~_named_as_steps(host, recurring)  # a step is the op of nothing
     is_call = _in_category(host, LAUNCHING)
     device = _with_launch(trace.device_events.drop("launch", "op", "step"), host, is_call, trace.flows)
     device = _with_op(device, host, is_op)
@@ -48,11 +51,11 @@ def _in_category(host: pl.DataFrame, categories: list[str]) -> pl.Series:
     return host["category"].is_in(seen.filter(seen.cast(pl.String).is_in(categories)).implode())
 
 
-def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
-    """The profiler's steps; where there are none, those that a serving engine marks."""
+def _steps(host: pl.DataFrame, is_op: pl.Series, recurring: Collection[str]) -> pl.DataFrame:
+    """The profiler's steps; where there are none, those that an engine marks, else those that recur."""
     names = host["name"].filter(is_op).unique()
     texts = names.cast(pl.String)
-    named = next((names.filter(of) for of in _families(texts) if of.any()), names.head(0))
+    named = next((names.filter(of) for of in _families(texts, recurring) if of.any()), names.head(0))
     rows = host.filter(is_op & host["name"].is_in(named.implode())) if len(named) else host.head(0)
     return (
         rows.sort("start_ns")
@@ -61,20 +64,21 @@ def _steps(host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
     )
 
 
-def _named_as_steps(host: pl.DataFrame) -> pl.Series:
+def _named_as_steps(host: pl.DataFrame, recurring: Collection[str]) -> pl.Series:
     names = host["name"].unique()
-    wanted = [of for of in _families(names.cast(pl.String)) if of.any()]
+    wanted = [of for of in _families(names.cast(pl.String), recurring) if of.any()]
     if not wanted:
         return pl.repeat(False, len(host), dtype=pl.Boolean, eager=True)
     return host["name"].is_in(names.filter(reduce(or_, wanted)).implode())
 
 
-def _families(names: pl.Series) -> Iterator[pl.Series]:
+def _families(names: pl.Series, recurring: Collection[str]) -> Iterator[pl.Series]:
     """Which of the names are steps, by each of the ways in which programs mark them."""
     yield names.str.contains(STEP)
     for family in FAMILIES:
         wanted = [name for name in names.filter(names.str.contains(family)) if engine_step(name)]
         yield names.is_in(wanted)
+    yield names.is_in(list(recurring))
 
 
 def _with_launch(

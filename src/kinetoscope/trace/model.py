@@ -5,10 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+# The key of a trace's metadata under which stands what recorded it, where that was not torch's profiler.
+RECORDER = "recorder"
+JOINED = "joined"  # and under this what was joined to it: a ``JoinedExport``
+
+
+class JoinedExport(NamedTuple):
+    """An account of what a recording of Nsight Systems added to a trace.
+
+    Attributes:
+        path: the name of its file.
+        compared: pieces of device work that should have been the same; ``matched`` those that were.
+        graph_nodes: of them those whose node of a graph it tells.
+        ranges: NVTX ranges that it added.
+        apart_ns: median distance of the same work on both clocks, once these are fitted.
+    """
+
+    path: str
+    compared: int
+    matched: int
+    graph_nodes: int
+    ranges: int
+    apart_ns: int
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache
@@ -19,6 +19,9 @@ from kinetoscope.trace.decoding.spans import Span, decode_span
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.workers import Workers, cores
+
+if TYPE_CHECKING:
+    from kinetoscope.trace.tables import Assembly
 
 Progress = Callable[[int, int], None]
 _HINT = "was it changed or copied badly? Record it again, or copy it again"
@@ -55,7 +58,6 @@ def _read(path: Path, progress: Progress | None) -> Trace:
         cutter = Cutter(supply)
         with _decoding(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1) as batches:
             # Polars is loaded while the first spans are decoded.
-            from kinetoscope.trace import schema
             from kinetoscope.trace.link import link
             from kinetoscope.trace.tables import Assembly
 
@@ -70,11 +72,31 @@ def _read(path: Path, progress: Progress | None) -> Trace:
         _refuse_empty(path, start, metadata)
     if moved is not None:
         moved(size)
+    return link(assembled(assembly, str(path), size, cutter.damages, metadata, unpacked))
+
+
+def assembled(
+    assembly: Assembly,
+    path: str,
+    size: int,
+    damages: Mapping[str, int],
+    metadata: Mapping[str, object],
+    unpacked: int = 0,
+) -> Trace:
+    """The trace of what was decoded; nothing in it is joined.
+
+    Args:
+        size: of the file, in bytes.
+        damages: of the file; those of its events are the assembly's.
+        unpacked: the file's bytes when unpacked.
+    """
+    from kinetoscope.trace import schema
+
     tables = assembly.tables()
-    damages = {**cutter.damages, **assembly.damages}
+    damages = {**damages, **assembly.damages}
     lost_share = damages.get(UNREADABLE_BYTES, 0) / max(unpacked, 1)
     source = Source(
-        str(path),
+        path,
         size,
         assembly.events,
         _rank(metadata),
@@ -84,14 +106,12 @@ def _read(path: Path, progress: Progress | None) -> Trace:
         lost_share,
         assembly.lost_ns,
     )
-    return link(
-        Trace(
-            source=source,
-            steps=schema.empty(schema.STEPS),
-            **tables._asdict(),
-            devices=_devices(metadata),
-            metadata=MappingProxyType(metadata),
-        )
+    return Trace(
+        source=source,
+        steps=schema.empty(schema.STEPS),
+        **tables._asdict(),
+        devices=_devices(metadata),
+        metadata=MappingProxyType(dict(metadata)),
     )
 
 

@@ -24,12 +24,13 @@ _SNAPSHOT = (
 )
 _NSYS = (
     "a report of Nsight Systems",
-    "open it with nsys-ui; kinetoscope reads what PyTorch's profiler writes: " + _EXPORT,
+    "export it, and name what that writes: nsys export --type sqlite REPORT.nsys-rep",
 )
 _NCU = ("a report of Nsight Compute", "open it with ncu-ui; " + _EXPORT)
 _PERFETTO = (
     "a Perfetto protobuf trace",
-    "convert it with Perfetto's `traceconv json IN OUT`, or export Chrome JSON from the profiler",
+    "write JSON in its place: torch.profiler's export_chrome_trace to a name that ends in .json; a trace "
+    "that there is converts with Perfetto's `traceconv json IN OUT`",
 )
 _BY_SUFFIX = {
     ".nsys-rep": _NSYS,
@@ -38,6 +39,7 @@ _BY_SUFFIX = {
     ".pftrace": _PERFETTO,
     ".perfetto-trace": _PERFETTO,
 }
+_SQLITE = b"SQLite format 3\0"
 _BY_MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89PNG", "a PNG picture", _EXPORT),
     (b"\xff\xd8\xff", "a JPEG picture", _EXPORT),
@@ -48,7 +50,11 @@ _BY_MAGIC: tuple[tuple[bytes, str, str], ...] = (
         "a zip archive (torch.save writes such)",
         "unpack it and name the trace inside; or " + _EXPORT,
     ),
-    (b"SQLite format 3\0", "an SQLite database (Nsight Systems exports such)", _NSYS[1]),
+    (
+        _SQLITE,
+        "an SQLite database",
+        "an export of Nsight Systems is read as a plain file: unpack it, and name it or its folder",
+    ),
     (b"PAR1", "a Parquet file", "query it with Polars or DuckDB"),
     (b"ARROW1", "an Arrow file", "query it with Polars or DuckDB"),
     (b"\x89HDF", "an HDF5 file", _EXPORT),
@@ -58,6 +64,17 @@ _BY_MAGIC: tuple[tuple[bytes, str, str], ...] = (
 )
 _COMPILE_LOG = re.compile(rb"\s*[VDIWEC]\d{4} \d\d:\d\d:\d\d")
 _JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
+
+
+def is_database(path: Path) -> bool:
+    """Whether it is an SQLite database, as its first bytes say."""
+    try:
+        if not path.is_file():  # opening a pipe would wait
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
 
 
 def refuse_name(path: Path, start: bytes) -> None:

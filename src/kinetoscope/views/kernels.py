@@ -24,7 +24,13 @@ from kinetoscope.render.blocks import (
 )
 
 CATEGORY = 13  # characters
-NOTED = ("line", "module")  # known where lines were noted
+_NO_LINES = "No lines of the program were recorded: `kinetoscope run` notes them unless --no-lines."
+NOT_NOTED = {  # by what kernels were to be summed: what is said where none of it was recorded
+    "line": _NO_LINES,
+    "module": _NO_LINES,
+    "op": "No ops were recorded: torch.profiler records them (ProfilerActivity.CPU), and so does nsys inside "
+    "of torch.autograd.profiler.emit_nvtx().",
+}
 KINDS = {
     "cpu_op": "op",
     "user_annotation": "annotation",
@@ -69,8 +75,8 @@ def listing(shown: KernelListing, limit: int) -> Iterable[Block]:
         field("waves", "number", _waves) if shown.by == "grid" else None,
         most=limit,
     )
-    if shown.by in NOTED and not shown.is_noted:
-        yield line("No lines of the program were recorded: `kinetoscope run` notes them unless --no-lines.")
+    if shown.by in NOT_NOTED and not shown.is_noted:
+        yield line(NOT_NOTED[shown.by])
     if shown.by != "kernel":
         return
     yield Line()

@@ -49,9 +49,14 @@ def test_a_matrix_that_is_built_anew_is_not_transposed() -> None:
 
 
 def distillation(
-    width: int = 264, teacher_trains: bool = False, average: bool = False, products: int = 12
+    width: int = 264,
+    teacher_trains: bool = False,
+    average: bool = False,
+    products: int = 12,
+    adapters: int = 0,
 ) -> Eager:
-    """A student's step with the answers of a teacher of another ``width``."""
+    """A student's step with the answers of a teacher of another ``width``; with ``adapters``, of the student
+    without these."""
     program = Eager()
     for _ in range(STEPS):
         for _ in range(products):
@@ -60,7 +65,9 @@ def distillation(
             program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=132, sequence=number)
         if teacher_trains:
             program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=width, sequence=4)
-        for number in reversed(range(4 + teacher_trains)):
+        for number in range(adapters):
+            program.run("aten::linear", "aten::mm", kernel=GEMM, us=5, grid=1, sequence=4 + number)
+        for number in reversed(range(4 + teacher_trains + adapters)):
             program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=50, sequence=number)
         program.optimizer()
         if average:
@@ -75,6 +82,12 @@ def test_answers_of_a_frozen_net_may_be_kept() -> None:
     assert finding.saving.us == 0  # no trace shows whether the samples come again
     assert finding.saving.most_us == pytest.approx(12 * 50, rel=0.1)
     assert "If its inputs come again in every epoch" in finding.advice
+
+
+def test_a_net_without_its_adapters_is_another_one() -> None:
+    (finding,) = repeated_work.find(distillation(width=132, adapters=12).view())
+    assert finding.saving.most_us == pytest.approx(12 * 50, rel=0.2)
+    assert not list(repeated_work.find(distillation(width=132, adapters=2).view()))
 
 
 @pytest.mark.parametrize(

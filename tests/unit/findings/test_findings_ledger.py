@@ -163,6 +163,8 @@ def test_what_may_save_much_stands_above_what_surely_saves_little() -> None:
         finding("sure", savings.idle(view, view.gaps[4:], "")),
     ]
     assert [one.rule for one in settle(run, found)] == ["sure", "likely", "little"]
+    found[1] = replace(found[1], at_least="medium", at_most="medium")  # as serious, and still much less
+    assert [one.rule for one in settle(run, found)] == ["sure", "likely", "little"]
 
 
 def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() -> None:

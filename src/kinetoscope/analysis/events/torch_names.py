@@ -41,6 +41,8 @@ ALLOCATION = (
 
 # Overhead that is the driver's, not the profiler's: it comes without a profiler as well.
 CODE_LOADING = r"^(Lazy Function|Runtime Triggered Module) Loading$"
+# And a launch that waits because the device has too much before it.
+NOT_OF_THE_PROFILER = rf"{CODE_LOADING}|^Command Buffer Full$"
 
 # A loader's __next__, as torch annotates it and as a recording of Python's stack shows it.
 DATA_LOADER = r"^enumerate\(DataLoader\)#"

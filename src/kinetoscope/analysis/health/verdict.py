@@ -32,7 +32,7 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.damage import UNREADABLE_BYTES, counts_bytes, is_loss
-from kinetoscope.trace.model import Damage, Trace
+from kinetoscope.trace.model import JOINED, RECORDER, Damage, JoinedExport, Trace
 from kinetoscope.trace.schema import whole
 
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
@@ -442,7 +442,7 @@ def _profiler_overhead(trace: Trace) -> list[Note]:
     within = window(trace)
     host = trace.host_events
     events = host.select("name", "start_ns", END).filter(
-        matching(host, "category", "^overhead$") & ~matching(host, "name", torch_names.CODE_LOADING)
+        matching(host, "category", "^overhead$") & ~matching(host, "name", torch_names.NOT_OF_THE_PROFILER)
     )
     inside = intervals.clip(events, within.start_ns, within.end_ns)
     if inside.is_empty() or within.length_ns == 0:
@@ -519,6 +519,42 @@ def _no_steps(trace: Trace) -> list[Note]:
     ]
 
 
+def _of_nsys(trace: Trace) -> list[Note]:
+    """Which process of an export of Nsight Systems it is, and what torch's profiler would add."""
+    match trace.metadata.get(RECORDER):
+        case {"name": str(name), "pid": int(pid), "processes": int(processes)}:
+            pass
+        case _:
+            return []
+    ops = "" if matching(trace.host_events, "category", "^cpu_op$").any() else "ops, "
+    of = (
+        f", one of {processes} that used a device: ranks are numbered by their devices"
+        if processes > 1
+        else ""
+    )
+    text = (
+        f"recorded by {name} (process {pid}{of}): a trace of torch.profiler of the same program, "
+        f"named in addition, adds {ops}modules, lines, the allocator's memory and FLOPs"
+    )
+    return [Note("recorded-by-nsys", INFO, text)]
+
+
+def _joined(trace: Trace) -> list[Note]:
+    """How far what was recorded by Nsight Systems is of the same work."""
+    match trace.metadata.get(JOINED):
+        case JoinedExport() as found:
+            pass
+        case _:
+            return []
+    text = (
+        f"joined with {found.path}: {found.matched:,} of {found.compared:,} pieces of device work "
+        f"({found.matched / found.compared:.1%}) are the same in the same order, and their starts agree to "
+        f"{numbers.time(found.apart_ns / 1000)} (median) once the clocks are fitted; it adds "
+        f"{found.graph_nodes:,} nodes of graphs and {found.ranges:,} NVTX ranges"
+    )
+    return [Note("joined-with-nsys", INFO, text)]
+
+
 def _of_a_capture(trace: Trace) -> list[Note]:
     if not is_capture(trace):
         return []
@@ -530,6 +566,8 @@ def _of_a_capture(trace: Trace) -> list[Note]:
 
 
 CHECKS: tuple[Callable[[Trace], list[Note]], ...] = (
+    _of_nsys,
+    _joined,
     _of_a_capture,
     _damages,
     _nothing_on_device,

@@ -78,7 +78,7 @@ def marks(trace: Trace) -> Marks:
         return Marks(table, "annotation")
     attention = _attention(trace)
     trains = matching(host, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any()
-    if trains or len(attention) < LAYERS or matching(attention, "name", BACKWARD).any():
+    if trains or len(attention) < LAYERS or matching(trace.device_events, "name", BACKWARD).any():
         return Marks(table, "")
     found_by, bounds = "calls", _called(trace, attention)
     if bounds.is_empty():

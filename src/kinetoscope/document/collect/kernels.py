@@ -91,6 +91,6 @@ def listing(run: LoadedRun, by: str, category: str | None) -> document.KernelLis
         rows=rows(
             table, document.ListingRow, name=names, short_name=short_names(names) if by == "kernel" else names
         ),
-        is_noted=not set(names) <= {OUTSIDE.get(by), UNATTRIBUTED},
+        is_noted=category is not None or not set(names) <= {OUTSIDE.get(sums.BY[by]), UNATTRIBUTED},
         shares=dict(shares.select("category", "share_of_device_time").iter_rows()),
     )

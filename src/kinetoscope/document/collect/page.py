@@ -13,6 +13,7 @@ from kinetoscope.bench.request import BenchResult
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
 from kinetoscope.document.collect.rows import row
+from kinetoscope.document.collect.sources import program
 from kinetoscope.document.collect.timeline import timeline
 from kinetoscope.document.page import (
     BenchedKernel,
@@ -22,12 +23,10 @@ from kinetoscope.document.page import (
     KernelPlace,
     Page,
     Roof,
-    SourceFile,
 )
 from kinetoscope.findings.glossary import explanation as terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
-from kinetoscope.recording.manifest import UNREADABLE, Program
 from kinetoscope.sources.run import LoadedRun
 
 NO_GRAPHS = ("guards", "error", "runnable")
@@ -37,7 +36,7 @@ def with_page(run: LoadedRun, report: Report) -> Report:
     """The report with all events, what was generated, and what the devices can do."""
     page = Page(
         timeline=timeline(run, _pointed_at(report)),
-        program=_program(run),
+        program=program(run),
         clocks=_clocks(run),
         modules=_modules(run),
         frame_texts=_frame_texts(run),
@@ -107,17 +106,6 @@ def _benches(folder: Path) -> list[BenchedKernel]:
             for kernel in result.kernels
         }
     return list(found.values())
-
-
-def _program(run: LoadedRun) -> list[SourceFile]:
-    kept = next((rank.program for rank in run.records if rank.program), None)
-    if kept is None or run.folder is None:
-        return []
-    try:
-        program = msgspec.json.decode(plain_file.content(run.folder / kept), type=Program)
-    except (OSError, *UNREADABLE):
-        return []
-    return [SourceFile(path=path, text=text) for path, text in program.files.items()]
 
 
 def _clocks(run: LoadedRun) -> list[DeviceClock]:

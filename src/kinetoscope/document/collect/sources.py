@@ -7,6 +7,9 @@ import msgspec
 from kinetoscope.analysis.health import verdict
 from kinetoscope.document import EnvironmentRow, Health, SourceRow
 from kinetoscope.document.collect.rows import row
+from kinetoscope.document.page import SourceFile
+from kinetoscope.recording import plain_file
+from kinetoscope.recording.manifest import UNREADABLE, Program
 from kinetoscope.sources.run import LoadedRun
 
 _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver_version"}
@@ -35,3 +38,15 @@ def environment(run: LoadedRun) -> EnvironmentRow:
 def health(run: LoadedRun) -> Health:
     """The verdict on the recording, with its notes."""
     return verdict.health(run)
+
+
+def program(run: LoadedRun) -> list[SourceFile]:
+    """The program's own files as the recording keeps them; none of a bare trace."""
+    kept = next((rank.program for rank in run.records if rank.program), None)
+    if kept is None or run.folder is None:
+        return []
+    try:
+        found = msgspec.json.decode(plain_file.content(run.folder / kept), type=Program)
+    except (OSError, *UNREADABLE):
+        return []
+    return [SourceFile(path=path, text=text) for path, text in found.files.items()]

@@ -12,7 +12,8 @@ How it decides
     Products and convolutions outside of backward passes, checkpointing and the optimizer, of which
     autograd records nothing, or a graph that no backward pass follows: ten of them a step and more, and a
     tenth of the device's work. Left out are nets that are trained themselves
-    (the same kernels on the same grids also run with gradients), averages of the trained net (weights are
+    (the same kernels on the same grids also run with gradients, and no ten products more: those would be
+    adapters, without which a net is its own reference), averages of the trained net (weights are
     changed outside of the optimizer), and programs that act before they train, whose inputs are new ones.
     Whether inputs come again shows in no trace: nothing is promised, and at most the whole of it is saved.
 
@@ -24,7 +25,7 @@ Source
     Diffusion trainers that precompute latents and text embeddings (huggingface/diffusers, examples).
 """
 
-from kinetoscope.analysis.events.backward import without_gradients
+from kinetoscope.analysis.events.backward import in_backward, without_gradients
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import OPTIMIZER
 from kinetoscope.findings.rule import *
@@ -50,8 +51,11 @@ def find(view: RankView) -> Findings:
     ops = products["op"].n_unique()
     if ops < MANY * view.steps or (matching(host, "name", AVERAGES) & alone).any():
         return
-    trained = work.filter(~mine & is_product).select("name", "grid").unique()
-    if len(products.join(trained, on=["name", "grid"], how="semi")) > SAME * len(products):
+    trained = work.filter(~mine & is_product)
+    same = products.join(trained, on=["name", "grid"], how="semi")
+    adapters = trained.filter(~in_backward(view.trace).gather(trained["launch"]))
+    adapters = adapters.join(products, on=["name", "grid"], how="anti")
+    if len(same) > SAME * len(products) and adapters["op"].n_unique() < MANY * view.steps:
         return
     if view.us_of(products) < WORTH * view.busy_us:
         return

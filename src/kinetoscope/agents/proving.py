@@ -1,0 +1,299 @@
+"""A finding's advice tried: a copy of the program with it runs in turn with a copy as it is."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.agents.answers import CannotAnswer, FullAnswer, Row
+from kinetoscope.bench.tune.settings import Setting
+from kinetoscope.bench.versions import campaign
+from kinetoscope.bench.versions.campaign import AS_WRITTEN, RunVersion, VersionsCompared
+from kinetoscope.bench.versions.worktree import Version
+from kinetoscope.errors import UsageError
+from kinetoscope.findings import registry
+from kinetoscope.findings.commands import program
+from kinetoscope.findings.model import Finding
+from kinetoscope.recording.manifest import FILE
+from kinetoscope.sources import identity
+from kinetoscope.sources.run import LoadedRun
+
+MOST_FILES = 20_000
+LARGE = 1 << 20  # bytes: larger files are data, which the copies have links to
+OF_BUDGET = 0.1  # that the first pair's timed seconds may take: of a smaller budget, all runs are short
+LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__")
+# Modules whose calls may be put at a program's start, as they are: a snippet with other names is of its code.
+AT_THE_START = ("torch", "gc")
+VERDICTS = {"faster": "proved", "slower": "refuted", "same": "refuted", "cannot tell": "cannot tell"}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The change that is tried: a patch, new first lines of the script, or a setting to run it under."""
+
+    by: str
+    patch: str = ""
+    first_lines: str = ""
+    setting: Setting = AS_WRITTEN
+
+
+def prove(
+    run: LoadedRun,
+    place: int,
+    roots: Sequence[Path],
+    *,
+    patch: str = "",
+    budget_s: float = 120.0,
+    launch: RunVersion = campaign.run_version,
+) -> FullAnswer:
+    """Run the program as it is and with the advice of one finding in turn, and compare their steps.
+
+    Args:
+        place: of the finding among all of the run.
+        roots: the folders that may be copied from.
+        patch: a unified diff, seen from the working folder; empty: the finding's own setting or snippet.
+        launch: makes one run (tests give their own).
+
+    Raises:
+        UsageError: the patch does not apply, or the program is not among what the user gave.
+        ProgramError: a version of the program fails.
+    """
+    finding = registry.find(run)[place]
+    words = program(run.manifest) if run.manifest else None
+    if words is None:
+        return _cannot("the recording does not say which Python program made it", "kinetoscope run SCRIPT")
+    trial = Trial("patch", patch=patch) if patch else _own(finding)
+    if trial is None:
+        names = "there is none" if not finding.snippet else "it names things of the program's own"
+        return _cannot(
+            f"the finding's snippet cannot be applied as it is: {names}", "give `patch`, a unified diff"
+        )
+    here = Path.cwd().resolve()
+    if not identity.inside(here, roots):
+        raise UsageError("the working folder is not among those that the user gave", where=str(here))
+    module = words[0] == "-m"
+    words = (_module(here, *words[1:2]), *words[2:]) if module else (_seen_from(here, words[0]), *words[1:])
+    with _copies(here) as (base, new):
+        changed = _apply(trial, new.folder, None if module else words[0])
+
+        def run_one(version: Version, order: campaign.TrialRequest, said: Sequence[str]):
+            setting = trial.setting if version is new else AS_WRITTEN
+            return launch(version, msgspec.structs.replace(order, setting=setting), said)
+
+        found = campaign.compare_versions(
+            base,
+            new,
+            words,
+            module=module,
+            seconds=campaign.LEAST_SECONDS if OF_BUDGET * budget_s < 2 * campaign.SECONDS else None,
+            budget_s=budget_s,
+            launch=run_one,
+        )
+    more = CannotAnswer(
+        reason=f"the interval of {found.pairs} pairs of runs contains a step that is as long as before",
+        what_to_record=f"a larger budget_s than {budget_s:g}, with nothing else running on the machine",
+    )
+    is_open = found.verdict == "cannot tell"
+    return FullAnswer(
+        rows=[_row(finding, trial, changed, found)],
+        shares_of={"share_of_step_saved": {"step_before_us": found.base.step_s * 1e6}},
+        cannot_answer=more if is_open else None,
+    )
+
+
+def _row(finding: Finding, trial: Trial, changed: Sequence[str], found: VersionsCompared) -> Row:
+    before_us = found.base.step_s * 1e6
+    saved, low, high = (before_us * (1 - ratio) for ratio in (found.ratio, found.high, found.low))
+    predicted = finding.saving.us
+    return {
+        "about": "proof",
+        "verdict": VERDICTS[found.verdict],
+        "step_before_us": before_us,
+        "step_after_us": found.new.step_s * 1e6,
+        "saving_us": saved,
+        "saving_interval_us": (low, high) if math.isfinite(low) and math.isfinite(high) else None,
+        "interval": "95 %, from pairs of runs",
+        "share_of_step_saved": 1 - found.ratio,
+        "predicted_saving_us": predicted,
+        "prediction_in_interval": low <= predicted <= high,
+        "predicted_over_measured": predicted / saved if saved > 0 else None,
+        "pairs": found.pairs,
+        "stopped": found.stopped,
+        "device": found.device,
+        "seconds": found.seconds,
+        "changed_by": trial.by,
+        "changed_files": changed,
+        "not_checked": "whether the program's results are still right",
+    }
+
+
+def _own(finding: Finding) -> Trial | None:
+    """The finding's own change, where it needs no edit of the program's code."""
+    proof = finding.proof
+    if proof is not None and proof.kernel is None and (proof.mode or proof.matmul_precision):
+        setting = Setting(
+            mode=proof.mode, as_written=proof.mode is None, matmul_precision=proof.matmul_precision
+        )
+        return Trial(f"setting: {setting.name}", setting=setting)
+    if finding.snippet and _stands_alone(finding.snippet):
+        return Trial("snippet at the script's start", first_lines=finding.snippet)
+    return None
+
+
+def _stands_alone(snippet: str) -> bool:
+    """Whether it is calls and assignments of torch's own settings, which need nothing of the program."""
+    try:
+        tree = ast.parse(snippet)
+    except SyntaxError:
+        return False
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    settings = all(
+        (isinstance(line, ast.Expr) and isinstance(line.value, ast.Call))
+        or (isinstance(line, ast.Assign) and all(isinstance(to, ast.Attribute) for to in line.targets))
+        for line in tree.body
+    )
+    return bool(tree.body) and settings and names <= set(AT_THE_START)
+
+
+def _apply(trial: Trial, folder: Path, script: str | None) -> list[str]:
+    """Change the copy; the files that differ then.
+
+    Raises:
+        UsageError: the patch does not apply, or changes nothing.
+    """
+    if trial.patch:
+        return _patched(trial.patch, folder)
+    if trial.first_lines:
+        if script is None:
+            raise UsageError("a module has no first lines that a snippet could stand in", hint="give a patch")
+        path = folder / script
+        path.write_text(with_first_lines(path.read_text("utf-8"), trial.first_lines), "utf-8")
+        return [script]
+    return []
+
+
+def with_first_lines(source: str, snippet: str) -> str:
+    """The program with a snippet behind its docstring and what it imports from the future."""
+    last = 0
+    for line in ast.parse(source).body:
+        is_text = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+        if not is_text and not (isinstance(line, ast.ImportFrom) and line.module == "__future__"):
+            break
+        last = line.end_lineno or last
+    lines = source.splitlines()
+    imports = f"import {', '.join(AT_THE_START)}"
+    return "\n".join([*lines[:last], imports, *snippet.splitlines(), *lines[last:], ""])
+
+
+def _patched(patch: str, folder: Path) -> list[str]:
+    """Apply a unified diff; git refuses paths that lead out of the folder."""
+    text = (patch if patch.endswith("\n") else patch + "\n").encode()
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
+
+    def git(*words: str) -> subprocess.CompletedProcess[bytes]:
+        # Patches that are written by hand count their lines wrongly, and have no lines around them.
+        tolerant = ("--whitespace=nowarn", "--recount", "--unidiff-zero")
+        command = ("git", "apply", *tolerant, *words, "-")
+        return subprocess.run(
+            command, input=text, capture_output=True, cwd=folder, env=environment, check=False
+        )
+
+    try:
+        listed, done = git("--numstat"), git()
+    except FileNotFoundError as error:
+        raise UsageError("a patch needs git, which is not installed here") from error
+    changed = [line.split("\t")[-1] for line in listed.stdout.decode("utf-8", "replace").splitlines()]
+    if done.returncode or not changed:
+        why = (done.stderr or listed.stderr).decode("utf-8", "replace").strip()[:300]
+        raise UsageError(
+            f"the patch does not apply: {why or 'it changes nothing'}",
+            hint="a unified diff with paths as seen from the working folder: --- a/train.py, +++ b/train.py",
+        )
+    return changed
+
+
+@contextmanager
+def _copies(here: Path) -> Generator[tuple[Version, Version]]:
+    """The working folder twice: what a program writes goes into the copies."""
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-prove-") as home:
+        folders = [Path(home).resolve() / name / here.name for name in ("as-it-is", "changed")]
+        for folder in folders:
+            _copy(here, folder)
+        base, new = (
+            Version(label, folder, folder, here)
+            for label, folder in zip(("as it is", "changed"), folders, strict=True)
+        )
+        yield base, new
+
+
+def _copy(here: Path, target: Path) -> None:
+    """Copy a folder; large files, and what links lead to, are linked."""
+    count = 0
+    for folder, inside, files in os.walk(here):
+        inside[:] = [
+            name
+            for name in inside
+            if name not in LEFT_OUT and not (Path(folder) / name / FILE).is_file()  # recordings
+        ]
+        to = target / Path(folder).relative_to(here)
+        to.mkdir(parents=True, exist_ok=True)
+        for name in [*files, *(name for name in inside if (Path(folder) / name).is_symlink())]:
+            path, count = Path(folder) / name, count + 1
+            if count > MOST_FILES:
+                raise UsageError(
+                    f"the working folder has more than {MOST_FILES:,} files, which is too many to copy",
+                    where=str(here),
+                    hint="start kinetoscope mcp in the program's own folder",
+                )
+            if path.is_symlink() or (path.is_file() and path.stat().st_size > LARGE):
+                (to / name).symlink_to(path.resolve())
+            elif path.is_file():
+                shutil.copy2(path, to / name)
+
+
+def _seen_from(here: Path, script: str) -> str:
+    """The script as seen from the working folder, which has its copy.
+
+    Raises:
+        UsageError: it lies elsewhere, or is not here.
+    """
+    path = (here / script).resolve()
+    if not path.is_relative_to(here) or not path.is_file():
+        raise UsageError(
+            "the recorded script is not in the working folder",
+            where=script,
+            hint="start kinetoscope mcp in the folder of the program",
+        )
+    return str(path.relative_to(here))
+
+
+def _module(here: Path, name: str = "") -> str:
+    """A module of the working folder: a recording may name any, as one that runs its arguments.
+
+    Raises:
+        UsageError: it lies elsewhere.
+    """
+    path = here.joinpath(*name.split("."))
+    if not name.replace(".", "_").isidentifier() or not any(
+        place.is_file() for place in (path.with_suffix(".py"), path / "__main__.py")
+    ):
+        raise UsageError(
+            "the recorded module is not in the working folder",
+            where=name,
+            hint="start kinetoscope mcp in the folder of the program",
+        )
+    return name
+
+
+def _cannot(reason: str, how: str) -> FullAnswer:
+    return FullAnswer(cannot_answer=CannotAnswer(reason=reason, what_to_record=how))

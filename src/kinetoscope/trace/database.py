@@ -1,0 +1,136 @@
+"""SQLite databases of other tools, read so that nothing in them runs and nothing near them is written.
+
+A database is opened read-only and immutable, and only stored columns of plain tables are read, whatever
+views, triggers, indices, generated columns or virtual tables it holds. A table can hold no more rows and
+texts than the file has room for, so that reading it ends, whatever the file claims.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.errors import InputError, NotATraceError
+
+_LEAST_ROW = 4  # bytes that a row takes in the file: those that say where and how long it is
+_LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
+# Instructions of SQLite's machine between two looks at the budget, and the budget: a row takes some hundred.
+_LOOK, _LEAST_BUDGET, _BUDGET_OF_A_BYTE = 1 << 20, 1 << 28, 64
+_SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
+_PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
+
+
+class Database:
+    """An open database: its plain tables, each with the names of its stored columns, and their rows.
+
+    ``damages`` counts what could not be read, by the codes of ``kinetoscope.trace.damage``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it.
+
+        Raises:
+            InputError: it cannot be opened.
+            NotATraceError: it says of itself that it is an SQLite database, and is none that can be read.
+        """
+        self.path = path
+        self.size = path.stat().st_size
+        self.damages: Counter[str] = Counter()
+        try:
+            self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        except sqlite3.Error as error:
+            raise InputError(f"cannot open the database: {error}", where=str(path)) from error
+        self._database.text_factory = _text
+        self._budget = _LEAST_BUDGET + _BUDGET_OF_A_BYTE * self.size
+        self._database.set_progress_handler(self._spent, _LOOK)
+        try:
+            for setting in _SETTINGS:
+                self._database.execute(f"PRAGMA {setting}")
+            self.tables = {name: self._columns(name) for name in self._plain_tables()}
+        except sqlite3.Error as error:
+            self.close()
+            raise NotATraceError(
+                f"the file is an SQLite database that is damaged: {error}",
+                where=str(path),
+                hint="was it copied whole? Copy it again, or export it again",
+            ) from error
+
+    def _spent(self) -> bool:
+        """Whether to end the query: pages that lead to each other hold more rows than can be counted."""
+        self._budget -= _LOOK
+        return self._budget < 0
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _plain_tables(self) -> list[str]:
+        """Neither views nor virtual tables."""
+        try:
+            return [name for (name,) in self._database.execute(_PLAIN)]
+        except sqlite3.DatabaseError:
+            # Its first page says that there is more of it: the file was cut. With this setting SQLite reads
+            # what there is (and writes nothing: the file is opened read-only).
+            self._database.execute("PRAGMA writable_schema = ON")
+            names = [name for (name,) in self._database.execute(_PLAIN)]
+            self.damages["cut-database"] = 1
+            return names
+
+    def _columns(self, table: str) -> frozenset[str]:
+        """The names of a table's columns but for generated ones."""
+        return frozenset(
+            str(row[1]) for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")
+        )
+
+    def rows(self, table: str, integers: str, texts: str = "", blobs: str = "") -> Iterator[tuple[Any, ...]]:
+        """The rows of a table, as far as they can be read; none of a table that is not there.
+
+        Args:
+            integers: names of columns of integers, with spaces between; so are ``texts`` of columns of texts,
+                which come behind, and last ``blobs`` of columns of bytes. A value is None where the file
+                lacks the column or holds something else.
+        """
+        stored = self.tables.get(table)
+        if stored is None:
+            return
+        columns = [
+            *(_typed(name, stored, "integer", _quoted(name)) for name in integers.split()),
+            *(
+                _typed(name, stored, "text", f"substr({_quoted(name)}, 1, {_LONGEST_TEXT})")
+                for name in texts.split()
+            ),
+            *(
+                _typed(name, stored, "blob", f"substr({_quoted(name)}, 1, {_LONGEST_BLOB})")
+                for name in blobs.split()
+            ),
+        ]
+        first_text = len(integers.split())
+        room, room_for_texts = self.size // _LEAST_ROW, self.size
+        query = f"SELECT {', '.join(columns)} FROM {_quoted(table)} NOT INDEXED"
+        try:
+            for row in self._database.execute(query):
+                room -= 1
+                if first_text < len(columns):
+                    room_for_texts -= sum(map(len, filter(None, row[first_text:])))
+                if room < 0 or room_for_texts < 0:
+                    break
+                yield row
+            else:
+                return
+        except (sqlite3.Error, OverflowError):
+            pass
+        self.damages["unreadable-table"] += 1
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _typed(name: str, stored: frozenset[str], kind: str, value: str) -> str:
+    return f"CASE typeof({_quoted(name)}) WHEN '{kind}' THEN {value} END" if name in stored else "NULL"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,203 @@
+"""A trace of torch's profiler, joined with one of Nsight Systems of the same program: graph nodes and NVTX
+ranges of the one come to the ops, modules and lines of the other.
+
+Both record the same device work in the same order of launches: the i-th of the one is the i-th of the other
+from some place on, which is where most names agree. Times of host threads are carried over through the
+launches of that work: what lay between two launches lies between the same two again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.trace import schema
+from kinetoscope.trace.link import link
+from kinetoscope.trace.model import JOINED, JoinedExport, Trace
+from kinetoscope.trace.schema import whole
+from kinetoscope.trace.tree import nested, sorted_by_lane
+
+ENOUGH = 0.95  # of the device work of the shorter recording that agrees: else they are of different programs
+_RAREST, _MOST_SHIFTS = 8, 512  # names that alignments are looked for by; alignments that are tried
+_RANGES = ("user_annotation", "nvtx")
+
+
+class Alignment(NamedTuple):
+    """Rows of ``device_events`` that are the same work in two traces.
+
+    Attributes:
+        rows: of the one trace; ``others`` of the other.
+        compared: pairs that should have been the same: the work of the shorter recording.
+    """
+
+    rows: pl.Series
+    others: pl.Series
+    compared: int
+
+    @property
+    def share(self) -> float:
+        return len(self.rows) / self.compared if self.compared else 0.0
+
+
+def aligned(trace: Trace, export: Trace) -> Alignment:
+    """The device work that both hold, by the names in the order of launches."""
+    ours, theirs = _in_order(trace), _in_order(export)
+    best = (0, 0.0, 0)
+    for shift in _shifts(ours["name"], theirs["name"]):
+        mine, other = _overlap(ours, theirs, shift)
+        same = mine["name"] == other["name"]
+        apart = (mine["duration_ns"] - other["duration_ns"]).filter(same).abs().sum()
+        best = max(best, (int(same.sum()), -float(apart), shift))
+    mine, other = _overlap(ours, theirs, best[2])
+    same = mine["name"] == other["name"]
+    return Alignment(mine["id"].filter(same), other["id"].filter(same), min(len(ours), len(theirs)))
+
+
+def with_export(trace: Trace, export: Trace, found: Alignment) -> Trace:
+    """The trace with the graph nodes and ranges of the export, and an account of the join in its metadata."""
+    events = export.device_events[found.others]
+    nodes = pl.DataFrame({"id": found.rows, "node": events["graph_node"], "of": events["graph"]})
+    device = trace.device_events.join(nodes, on="id", how="left", maintain_order="left")
+    device = device.with_columns(
+        graph_node=pl.coalesce("graph_node", "node"), graph=pl.coalesce("graph", "of")
+    ).drop("node", "of")
+    host, ranges = _with_ranges(trace, export, found)
+    account = JoinedExport(
+        Path(export.source.path).name,
+        found.compared,
+        len(found.rows),
+        int(events["graph_node"].is_not_null().sum()),
+        ranges,
+        _apart_ns(trace, export, found),
+    )
+    return link(
+        replace(
+            trace,
+            host_events=host,
+            device_events=schema.conform(device, schema.DEVICE_EVENTS),
+            metadata=MappingProxyType({**trace.metadata, JOINED: account}),
+        )
+    )
+
+
+def _in_order(trace: Trace) -> pl.DataFrame:
+    """(id, name, duration_ns) of the launched device work in the order of launches; of a graph, as it ran."""
+    table = trace.device_events.select("id", "name", "launch", "start_ns", "duration_ns")
+    table = table.filter(pl.col("launch").is_not_null())
+    launched = trace.host_events["start_ns"].gather(table["launch"])
+    return (
+        table.with_columns(launched.alias("launched"), _plain(table["name"]))
+        .sort("launched", "start_ns")
+        .select("id", "name", "duration_ns")
+    )
+
+
+def _plain(names: pl.Series) -> pl.Series:
+    """Names of kernels without what tools write differently: parameters, of templates and functions."""
+    distinct = names.unique()
+    texts = distinct.cast(pl.String).str.replace_all(r"<unnamed>|\(anonymous namespace\)", "")
+    short = texts.str.replace(r"(?s)^void ", "").str.replace(r"(?s)[<(].*$", "").str.replace(r"^.*::", "")
+    return names.replace_strict(distinct, short, return_dtype=pl.String).alias("name")
+
+
+def _shifts(ours: pl.Series, theirs: pl.Series) -> list[int]:
+    """How far one sequence may lie from the other: as the first places of the rarest names say."""
+    counts = theirs.value_counts(name="n").join(ours.unique().to_frame(), on="name", how="semi")
+    first = ours.to_frame().with_row_index("at").group_by("name").agg(pl.col("at").min())
+    rare = counts.sort("n", "name").head(_RAREST).join(first, on="name")
+    places = theirs.to_frame().with_row_index("there").join(rare, on="name")
+    shifts = places.select(pl.col("there").cast(pl.Int64) - pl.col("at").cast(pl.Int64)).to_series()
+    return shifts.value_counts(sort=True).head(_MOST_SHIFTS)[shifts.name].to_list()
+
+
+def _overlap(ours: pl.DataFrame, theirs: pl.DataFrame, shift: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The parts of both that lie side by side when the second is moved forward by so many."""
+    mine, other = max(0, -shift), max(0, shift)
+    length = max(0, min(len(ours) - mine, len(theirs) - other))
+    return ours.slice(mine, length), theirs.slice(other, length)
+
+
+def _apart_ns(trace: Trace, export: Trace, found: Alignment) -> int:
+    """How far device times are apart once the one clock is moved onto the other: the median. Two recordings
+    of one run agree to the microsecond, two runs do not."""
+    moved = trace.device_events["start_ns"].gather(found.rows) - export.device_events["start_ns"].gather(
+        found.others
+    )
+    return whole((moved - whole(moved.median())).abs().median())
+
+
+def _with_ranges(trace: Trace, export: Trace, found: Alignment) -> tuple[pl.DataFrame, int]:
+    """``host_events`` with the export's ranges that the trace lacks, and how many these are."""
+    host, known = trace.host_events, trace.host_events["name"].unique().cast(pl.String)
+    there = export.host_events.filter(
+        export.host_events["category"].cast(pl.String).is_in([*_RANGES])
+    ).with_columns(pl.col("name").cast(pl.String))
+    there = there.filter(~pl.col("name").is_in(known.implode()))
+    launches = pl.DataFrame(
+        {
+            "here": trace.device_events["launch"].gather(found.rows),
+            "there": export.device_events["launch"].gather(found.others),
+        }
+    ).unique("there")
+    launches = launches.select(
+        lane=host["lane"].gather(launches["here"]),
+        of=export.host_events["lane"].gather(launches["there"]),
+        here=host["start_ns"].gather(launches["here"]),
+        there=export.host_events["start_ns"].gather(launches["there"]),
+    )
+    moved: list[pl.DataFrame] = []
+    for (lane,), ranges in there.group_by("lane"):
+        points = launches.filter(of=lane)
+        if len(points):
+            to = points["lane"].mode().sort()[0]
+            moved.append(
+                _moved(ranges, points.filter(lane=to)).with_columns(pl.lit(to, pl.UInt32).alias("lane"))
+            )
+    if not moved:
+        return host, 0
+    added = pl.concat(moved)
+    place = whole(host["event"].max()) + 1
+    added = added.with_columns(
+        pl.int_range(place, place + len(added), dtype=pl.UInt32).alias("event"),
+        pl.col("name").cast(schema.NAME),
+    )
+    both = pl.concat([host, schema.conform(added.drop("correlation"), schema.HOST_EVENTS)])
+    tree = nested(sorted_by_lane(both))
+    rest = both.drop(*(name for name in tree.columns if name != "row" and name in both.columns))[tree["row"]]
+    return schema.conform(pl.concat([tree.drop("row"), rest], how="horizontal"), schema.HOST_EVENTS), len(
+        added
+    )
+
+
+def _moved(ranges: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Ranges of one thread on the other trace's clock.
+
+    Args:
+        points: times of the same launches on both clocks, ``here`` and ``there``.
+    """
+    points = points.sort("there").filter(
+        pl.col("here") > pl.col("here").cum_max().shift(1, fill_value=-(1 << 62))
+    )
+    points = points.unique("there", keep="first", maintain_order=True)
+    start = _carried(ranges["start_ns"], points)
+    end = _carried(ranges["start_ns"] + ranges["duration_ns"], points)
+    return ranges.with_columns(start.alias("start_ns"), (end - start).clip(0).alias("duration_ns"))
+
+
+def _carried(times: pl.Series, points: pl.DataFrame) -> pl.Series:
+    """Times between two launches stay between these, in proportion; others are as far from the nearest."""
+    there, here = points["there"], points["here"]
+    row = (there.search_sorted(times, side="right").cast(pl.Int64) - 1).clip(0, len(points) - 1)
+    following = (row + 1).clip(0, len(points) - 1)
+    since = times - there.gather(row)
+    gap = (there.gather(following) - there.gather(row)).to_list()
+    length = (here.gather(following) - here.gather(row)).to_list()
+    parts = [
+        at + (passed * ours // theirs if theirs and passed > 0 else passed)
+        for at, passed, ours, theirs in zip(here.gather(row), since, length, gap, strict=True)
+    ]
+    return pl.Series(parts, dtype=pl.Int64)
