@@ -59,7 +59,7 @@ def _ran(ours: str, folder: Path, live: bool) -> subprocess.CompletedProcess[str
     """A page asks several things of one answer."""
     program, *words = shlex.split(ours.partition("  #")[0])
     assert program == "kinetoscope", ours
-    return (process if live else kinetoscope)(*words, cwd=folder, COLUMNS="100")
+    return (process if live else kinetoscope)(*words, cwd=folder, COLUMNS="100", KINETOSCOPE_CACHE="0")
 
 
 def printed(command: Command, folder: Path) -> list[str]:
