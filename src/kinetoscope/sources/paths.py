@@ -19,7 +19,7 @@ from kinetoscope.recording import manifest as manifests
 from kinetoscope.sources.numbering import natural, rank_in
 
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
-EXPORT_FILE = re.compile(r"\.(?:sqlite3?|db)$")  # of Nsight Systems
+EXPORT_FILE = re.compile(r"\.(?:sqlite3?|db)(?:\.gz|\.zst)?$")  # of Nsight Systems
 PART = ".part"
 DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$")
 LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector

@@ -129,17 +129,30 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
         raise NotATraceError(
             "the file is empty", where=str(path), hint="was the profiler stopped before it was exported?"
         )
-    packed = next((name for name, start in COMPRESSED.items() if magic.startswith(start)), None)
-    if packed is None:
+    if (blocks := unpacked(path, magic, moved)) is None:
         refuse_name(path, magic)
         refuse_content(path, magic)
         return FileSupply(path, moved)
+    supply = StreamSupply(blocks)
+    refuse_content(path, supply.window(0, 4096))
+    return supply
+
+
+def unpacked(path: Path, start: bytes, moved: Moved | None = None) -> Iterator[bytes] | None:
+    """What a file that begins with ``start`` unpacks to, in blocks; None where it is not packed.
+
+    Raises:
+        InputError: it is packed with something else than gzip or zstd.
+        MissingDependencyError: it is zstd, and nothing here unpacks that.
+        TooLargeError: while reading, when it unpacks past the limit.
+    """
+    packed = next((name for name, magic in COMPRESSED.items() if start.startswith(magic)), None)
+    if packed is None:
+        return None
     unpack = {"gzip": _gunzip, "zstd": _unzstd}.get(packed)
     if unpack is None:
         raise InputError(f"the file is packed with {packed}", where=str(path), hint="unpack it first")
-    supply = StreamSupply(_limited(path, unpack, moved))
-    refuse_content(path, supply.window(0, 4096))
-    return supply
+    return _limited(path, unpack, moved)
 
 
 def refuse_no_file(path: Path) -> None:

@@ -2,18 +2,22 @@
 
 A database is opened read-only and immutable, and only stored columns of plain tables are read, whatever
 views, triggers, indices, generated columns or virtual tables it holds. A table can hold no more rows and
-texts than the file has room for, so that reading it ends, whatever the file claims.
+texts than the file has room for, so that reading it ends, whatever the file claims. A packed one is unpacked
+to a temporary file.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.trace.container import unpacked
+from kinetoscope.trace.recognise import COMPRESSED, SQLITE
 
 _LEAST_ROW = 4  # bytes that a row takes in the file: those that say where and how long it is
 _LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
@@ -21,6 +25,20 @@ _LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
 _LOOK, _LEAST_BUDGET, _BUDGET_OF_A_BYTE = 1 << 20, 1 << 28, 64
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
 _PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
+
+
+def is_database(path: Path) -> bool:
+    """Whether it is an SQLite database, packed or not, as its first bytes say."""
+    try:
+        if not path.is_file():  # opening a pipe would wait
+            return False
+        with path.open("rb") as file:
+            start = file.read(len(SQLITE))
+        if start.startswith(tuple(COMPRESSED.values())):
+            start = next(unpacked(path, start) or iter(()), b"")
+        return start.startswith(SQLITE)
+    except (OSError, InputError):
+        return False
 
 
 class Database:
@@ -33,14 +51,21 @@ class Database:
         """Open it.
 
         Raises:
-            InputError: it cannot be opened.
+            InputError: it cannot be opened, or there is no room to unpack it.
+            TooLargeError: it unpacks to more than a file of its size may.
             NotATraceError: it says of itself that it is an SQLite database, and is none that can be read.
         """
         self.path = path
-        self.size = path.stat().st_size
         self.damages: Counter[str] = Counter()
+        self._unpacked = tempfile.TemporaryDirectory(prefix="kinetoscope-")
         try:
-            self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+            stored = self._plain(path)
+        except BaseException:
+            self._unpacked.cleanup()
+            raise
+        self.size = stored.stat().st_size
+        try:
+            self._database = sqlite3.connect(f"{stored.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         except sqlite3.Error as error:
             raise InputError(f"cannot open the database: {error}", where=str(path)) from error
         self._database.text_factory = _text
@@ -63,8 +88,24 @@ class Database:
         self._budget -= _LOOK
         return self._budget < 0
 
+    def _plain(self, path: Path) -> Path:
+        """The file itself, or what it unpacks to."""
+        with path.open("rb") as file:
+            blocks = unpacked(path, file.read(len(SQLITE)))
+        if blocks is None:
+            return path
+        plain = Path(self._unpacked.name) / "export.sqlite"
+        try:
+            with plain.open("wb") as file:
+                file.writelines(blocks)
+        except OSError as error:
+            why = f"cannot unpack the database: {error.strerror or error}"
+            raise InputError(why, where=str(path), hint="unpack it elsewhere, and name that file") from error
+        return plain
+
     def close(self) -> None:
         self._database.close()
+        self._unpacked.cleanup()
 
     def _plain_tables(self) -> list[str]:
         """Neither views nor virtual tables."""

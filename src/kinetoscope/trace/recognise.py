@@ -39,7 +39,7 @@ _BY_SUFFIX = {
     ".pftrace": _PERFETTO,
     ".perfetto-trace": _PERFETTO,
 }
-_SQLITE = b"SQLite format 3\0"
+SQLITE = b"SQLite format 3\0"
 _BY_MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89PNG", "a PNG picture", _EXPORT),
     (b"\xff\xd8\xff", "a JPEG picture", _EXPORT),
@@ -50,11 +50,7 @@ _BY_MAGIC: tuple[tuple[bytes, str, str], ...] = (
         "a zip archive (torch.save writes such)",
         "unpack it and name the trace inside; or " + _EXPORT,
     ),
-    (
-        _SQLITE,
-        "an SQLite database",
-        "an export of Nsight Systems is read as a plain file: unpack it, and name it or its folder",
-    ),
+    (SQLITE, "an SQLite database", "an export of Nsight Systems is read: name it, or its folder"),
     (b"PAR1", "a Parquet file", "query it with Polars or DuckDB"),
     (b"ARROW1", "an Arrow file", "query it with Polars or DuckDB"),
     (b"\x89HDF", "an HDF5 file", _EXPORT),
@@ -64,17 +60,6 @@ _BY_MAGIC: tuple[tuple[bytes, str, str], ...] = (
 )
 _COMPILE_LOG = re.compile(rb"\s*[VDIWEC]\d{4} \d\d:\d\d:\d\d")
 _JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*[\[{]")
-
-
-def is_database(path: Path) -> bool:
-    """Whether it is an SQLite database, as its first bytes say."""
-    try:
-        if not path.is_file():  # opening a pipe would wait
-            return False
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
 
 
 def refuse_name(path: Path, start: bytes) -> None:

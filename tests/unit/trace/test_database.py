@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sqlite3
 import struct
@@ -10,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.errors import InputError, NotATraceError
+from kinetoscope.errors import InputError, NotATraceError, TooLargeError
 from kinetoscope.sources.run import load
-from kinetoscope.trace.database import Database
+from kinetoscope.trace.database import Database, is_database
 from kinetoscope.trace.nsys import read
-from kinetoscope.trace.recognise import is_database
 
 PAGE = 4096
 
@@ -158,3 +158,18 @@ def test_what_only_begins_as_a_database_is_refused(tmp_path: Path) -> None:
     assert not is_database(tmp_path / "none")
     with pytest.raises(NotATraceError):
         Database(path)
+
+
+def test_a_packed_export_is_unpacked_and_nothing_of_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    path = tmp_path / "x.sqlite.gz"
+    path.write_bytes(gzip.compress(made(tmp_path / "x.sqlite", kernels=7).read_bytes()))
+    assert is_database(path)
+    assert kernels(path) == 7
+    monkeypatch.setenv("KINETOSCOPE_MAX_UNPACKED", "1000")
+    with pytest.raises(TooLargeError, match="unpacks to more"):
+        Database(path)
+    assert not list((tmp_path / "temporary").iterdir())
