@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links that leave docs lead to files that the site does not have: their text stays."""
     return re.sub(
-        r"\[([^\]]*)\]\((?:\.\./)+(?:README|CONTRIBUTING|CHANGELOG|SECURITY|examples/)[^)]*\)",
+        r"\[([^\]]*)\]\((?:\.\./)+(?:README|CONTRIBUTING|CHANGELOG|SECURITY|examples/|skills/)[^)]*\)",
         r"\1",
         markdown,
     )
