@@ -19,16 +19,17 @@ from pathlib import Path
 WORDS = 8000
 
 
-def ask(port: int, number: int, prompt: int, tokens: int) -> tuple[float, float, int]:
-    """Seconds until the first token and until the last one, and the number of tokens."""
+def ask(port: int, number: int, prompt: int, tokens: int) -> tuple[float, float, float, int]:
+    """When it was asked (Unix time), seconds until the first token and until the last one, and the number of
+    tokens."""
     words = [(number * 7 + n) % WORDS for n in range(prompt)]
     body = json.dumps({"prompt": words, "tokens": tokens}).encode()
-    began = time.perf_counter()
+    asked, began = time.time(), time.perf_counter()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/", body) as answer:
         answer.readline()
         first = time.perf_counter() - began
         made = len(json.loads(answer.readline()))
-    return first, time.perf_counter() - began, made
+    return asked, first, time.perf_counter() - began, made
 
 
 def main() -> None:
@@ -59,18 +60,23 @@ def main() -> None:
     for thread in threads:
         thread.join()
     took = time.perf_counter() - began
-    made = sum(tokens for _, _, tokens in seen)
-    each = [1e3 * (last - first) / max(1, tokens - 1) for first, last, tokens in seen]
+    asked, first, last, tokens = zip(*sorted(seen), strict=True)
+    made = sum(tokens)
+    each = [1e3 * (b - a) / max(1, n - 1) for a, b, n in zip(first, last, tokens, strict=True)]
     said = {
         "completed": len(seen),
         "duration": took,
         "max_concurrency": arguments.at_once,
         "total_output_tokens": made,
         "output_throughput": made / took,
-        "mean_ttft_ms": 1e3 * statistics.mean(first for first, _, _ in seen),
+        "mean_ttft_ms": 1e3 * statistics.mean(first),
         "mean_tpot_ms": statistics.mean(each),
         "median_tpot_ms": statistics.median(each),
-        "max_e2el_ms": 1e3 * max(last for _, last, _ in seen),
+        "max_e2el_ms": 1e3 * max(last),
+        "start_times": asked,
+        "ttfts": first,
+        "e2els": last,
+        "output_lens": tokens,
     }
     text = json.dumps(said)
     if arguments.result is None:

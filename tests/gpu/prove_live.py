@@ -24,6 +24,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import proving
 
@@ -90,7 +91,8 @@ def proved(name: str, out: Path, rounds: int, steps: int, *, small: bool) -> dic
         recordings = result["recordings"] = []
         for kind in ("recorded", "torn down"):
             for _ in range(2):
-                recording = while_asked(kinds[kind], asking, requests, steps)
+                recording = while_asked(kinds[kind], asking, steps)
+                del recording["client"]
                 print(f"  {kind}: {recording['said']}")
                 print(
                     f"    by the client {recording['tpot_ms']:.3f} ms meanwhile, its longest request "
@@ -131,9 +133,14 @@ def running(kind: str, words: Sequence[str], folder: Path, *, plain: bool) -> Ge
 
 def asked(server: Server, asking: Sequence[str], requests: int) -> float:
     """Milliseconds a token, the median of requests."""
+    return answered(server, asking, requests)["median_tpot_ms"]
+
+
+def answered(server: Server, asking: Sequence[str], requests: int) -> dict[str, Any]:
+    """What the client says."""
     done = proving.python(ASK, "--port", server.port, "--requests", str(requests), *asking, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)["median_tpot_ms"]
+    return json.loads(done.stdout)
 
 
 def in_turn(
@@ -164,7 +171,7 @@ def interval(values: Sequence[float], draws: int = 2000) -> tuple[float, float]:
     return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
-def while_asked(server: Server, asking: Sequence[str], requests: int, steps: int) -> dict[str, object]:
+def while_asked(server: Server, asking: Sequence[str], steps: int) -> dict[str, Any]:
     """Record a server that is asked all the while."""
     words = ["--port", server.port, "--requests", "1000000", "--until-stdin-ends", *asking]
     client = subprocess.Popen(
@@ -180,6 +187,7 @@ def while_asked(server: Server, asking: Sequence[str], requests: int, steps: int
     said = [line for line in done.stderr.splitlines() if " steps, " in line or "after the last" in line]
     written = re.search(r"written ([\d.]+) s after", done.stderr)
     return {
+        "client": printed,
         "said": said[-1].removeprefix("kinetoscope: ") if said else done.stderr,
         "stop_s": float(written[1]) if written else None,
         "seconds": seconds,

@@ -522,7 +522,7 @@ export interface Sentences {
 }
 /** The steps of a server (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``, ``transformers``, ``unknown``). */
 export interface Serving {
-  engine: string; steps: ServingRow[]; found_by: string; client: ServingClient | null;
+  engine: string; steps: ServingRow[]; found_by: string; phases_by: string; client: ServingClient | null;
 }
 /** A client's times, and what of them the recorded steps are; ``parts`` sum to the client's time. */
 export interface ServingClient {

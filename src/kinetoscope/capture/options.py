@@ -40,9 +40,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ] = True
     graphs: Annotated[
         bool,
-        "record how CUDA graphs are captured, with stacks, each capture in a session of its own (captures in "
-        "the first steps are in their recording anyway)",
-    ] = False
+        "record how CUDA graphs are captured, each once, so that the kernels of their replays have ops and "
+        "lines",
+    ] = True
     memory: Annotated[
         bool, "record allocations, and what the device's memory holds at its peak and when it runs out"
     ] = False

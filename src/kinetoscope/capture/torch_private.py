@@ -40,9 +40,12 @@ TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
 # In torch._C, for observers of allocations that fail.
 OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
-# In libtorch_cpu.so, checked on 2.13: what returns Kineto's one object, and what ends a session of the
-# profiler, writes its result to a path, and destroys it.
+# In libtorch_cpu.so, checked on 2.13: what returns Kineto's one object; the session of all threads, and what
+# has it hear of no operator that begins from then on; what ends it, writes its result to a path, and destroys
+# that.
 KINETO = "_ZN9libkineto3apiEv"
+PROFILER_STATE = "_ZN5torch8profiler4impl17ProfilerStateBase3getEb"
+REMOVE_CALLBACK = "_ZN5torch8profiler4impl17ProfilerStateBase14removeCallbackEv"
 DISABLE_PROFILER = "_ZN5torch8autograd8profiler15disableProfilerEv"
 SAVE_RESULT = (
     "_ZN5torch8autograd8profiler14ProfilerResult4saveERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"

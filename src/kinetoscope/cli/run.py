@@ -70,7 +70,7 @@ KINDS: dict[str, tuple[Callable[[str], object], str]] = {
 
 
 # Options that --on-request heeds; the others are about a recording from the program's start.
-HEEDED = ("on_request", "step", "shapes", "flops", "ranks", "budget_mb")
+HEEDED = ("on_request", "step", "shapes", "flops", "graphs", "ranks", "budget_mb")
 
 
 def _check_on_request(options: Options, *, stop: bool) -> None:
@@ -85,7 +85,8 @@ def _check_on_request(options: Options, *, stop: bool) -> None:
         if name not in HEEDED:
             raise UsageError(
                 f"--{name.replace('_', '-')} has no meaning with --on-request",
-                hint="it heeds --shapes, --flops, --step, --ranks and --budget; `record` takes the steps",
+                hint="it heeds --shapes, --flops, --no-graphs, --step, --ranks and --budget; `record` takes "
+                "the steps",
             )
     if not sys.platform.startswith("linux"):
         raise UsageError("--on-request needs Linux", hint="record a block: kinetoscope.profile()")

@@ -39,6 +39,11 @@ FOUND_BY = {
     "kernels": "Nothing marks these steps: they are found by the launches of kernels that recur, and begin "
     "where the host pauses longest between two of them.",
 }
+PHASES_BY = {
+    "annotation": "",
+    "shapes": "What they are, prefill or decode, the shapes of what they compute tell.",
+    "": "Whether they are prefill or decode is unknown: no shapes were recorded (--shapes) that tell.",
+}
 PARTS = {
     "moe": "experts and routing",
     "matmul": "matrix products",
@@ -85,7 +90,7 @@ def section(found: Serving | None, most: int, *, whole: bool = True) -> Iterable
     leave = tuple(titles.index(title) for title in first_to_go if title in titles)
     yield table(rows, *known, most=most, noun="kind of step", leave=leave)
     if found.found_by in FOUND_BY:
-        yield Prose(FOUND_BY[found.found_by], "dim")
+        yield Prose(f"{FOUND_BY[found.found_by]} {PHASES_BY[found.phases_by]}", "dim")
     yield Prose(" ".join(map(sentence, shown)))
     if found.client is not None:
         yield from client(found.client)

@@ -5,7 +5,10 @@ examples/ask.py measures it.
 
 from __future__ import annotations
 
+import itertools
 import sys
+import threading
+from concurrent.futures import Future
 
 import transformers
 from llama import llama
@@ -18,16 +21,24 @@ manager = model.init_continuous_batching(
     )
 )
 manager.start()
+numbers, answers = itertools.count(), dict[str, Future[list[int]]]()
+
+
+def deliver() -> None:
+    """Hand each request its tokens: one thread takes the results, for which many would wait in turn."""
+    for output in manager:
+        if output.is_finished():
+            answers.pop(output.request_id).set_result(list(output.generated_tokens))
 
 
 def answer(prompt: list[int], tokens: int) -> list[int]:
-    request = manager.add_request(prompt, max_new_tokens=tokens)
-    for output in manager.request_id_iter(request):
-        if output.is_finished():
-            return list(output.generated_tokens)
-    raise RuntimeError("the manager has stopped")
+    name = f"request-{next(numbers)}"
+    future = answers[name] = Future[list[int]]()
+    manager.add_request(prompt, request_id=name, max_new_tokens=tokens)
+    return future.result()
 
 
+threading.Thread(target=deliver, daemon=True).start()
 answer([1, 2, 3], 8)
 serve(int(sys.argv[1]), answer)
 manager.stop(block=True)

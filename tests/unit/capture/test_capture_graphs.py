@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import graphs as graph_captures
 from kinetoscope.capture.recorder.graphs import GraphCaptures
-from kinetoscope.capture.recorder.profiler import Captures, Replay, annotate
+from kinetoscope.capture.recorder.profiler import Captures, Replay, TorchDevice, annotate
 
 
 class Graph:
@@ -40,6 +42,13 @@ class Session:
 
     def export(self, path: Path) -> None:
         path.write_text('{"traceEvents": []}')
+
+
+class Noted:
+    """A session of another's, whose steps are written with it."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
 
 
 class Device:
@@ -94,6 +103,10 @@ def test_replays_are_noted_by_the_number_of_their_capture(device: Device, tmp_pa
     assert [replay.number for replay in device.captures.replays_seen()] == [1, 0, 1]
     first.replay()
     assert len(device.captures.replays) == 3
+    device.captures.replaying = lambda: second  # its replay is what begins the recorded steps
+    device.captures.watch_replays()
+    first.replay()
+    assert [replay.number for replay in device.captures.replays_seen()] == [1, 0]
 
 
 def test_a_graph_that_is_gone_is_forgotten(device: Device, tmp_path: Path) -> None:
@@ -108,7 +121,13 @@ def test_captures_of_the_first_steps_are_kept_with_them(device: Device, tmp_path
     recorded = made(device, tmp_path)
     graphs = [Graph(), Graph()]
     for graph in graphs:
-        recorded.seen(graph)
+        session = Noted()
+        recorded.seen(graph, session)
+        assert sys.gettrace() is not None
+        work = len("what is captured")
+        assert recorded.end(graph) is False
+        assert sys.gettrace() is None
+        assert any("test_capture_graphs.py(" in step.part for step in session.steps), work
     recorded.trace.write_text("first steps")
     recorded.keep_first()
     recorded.trace.write_text("steady steps")
@@ -128,9 +147,65 @@ def test_no_more_than_a_bounded_time_is_spent_on_captures(
     assert recorded.notes() == ["1 captures of CUDA graphs were not recorded: their kernels have no op"]
 
 
+def test_captures_that_come_again_and_again_are_left_alone(device: Device, tmp_path: Path) -> None:
+    replays = 0
+    recorded = GraphCaptures(cast(Any, device), tmp_path / "rank0.json", lambda: replays)
+    wanted = [recorded.wanted() for _ in range(40)]
+    assert all(wanted)
+    for _ in range(40):
+        replays += 1
+        wanted.append(recorded.wanted())
+    assert wanted[40:] == [True] * graph_captures.ANEW + [False] * (40 - graph_captures.ANEW)
+
+
 def test_replays_are_events_of_the_trace(tmp_path: Path) -> None:
     exported, trace = tmp_path / "exported.json", tmp_path / "trace.json"
     exported.write_text('{"baseTimeNanoseconds": 1000, "traceEvents": [\n {"ph": "X"}]}')
     annotate(exported, [Replay(3, 6000, 11, 12)], trace)
     event = json.loads(trace.read_text())["traceEvents"][0]
     assert (event["cat"], event["name"], event["ts"]) == ("graph_replay", "capture 3", 5.0)
+
+
+def layer(x: Any) -> Any:
+    return x @ x + 1
+
+
+def test_a_capture_is_recorded_with_shapes_and_lines(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    session = TorchDevice(Options()).session(kind="capture", any_thread=False)
+    x = torch.ones(3, 3)
+    session.prepare()
+    session.start()
+    layer(x)
+    session.stop()
+    assert sys.gettrace() is None
+    session.export(tmp_path / "capture.json")
+    events = json.loads((tmp_path / "capture.json").read_text())["traceEvents"]
+    (product,) = [one for one in events if one.get("name") == "aten::matmul"]
+    assert product["args"]["Input Dims"] == [[3, 3], [3, 3]]
+    around = [
+        one["name"]
+        for one in events
+        if one.get("cat") == "python_function"
+        and one["ts"] <= product["ts"] < one["ts"] + one["dur"]
+        and "test_capture_graphs.py(" in one["name"]
+    ]
+    assert [name.rpartition(" ")[2] for name in around] == ["layer"]
+
+
+def test_replayed_captures_lie_with_the_recording_and_number_its_replays(
+    device: Device, tmp_path: Path
+) -> None:
+    recorded = made(device, tmp_path)
+    for number in range(3):
+        recorded.begin(graph := Graph())
+        recorded.end(graph)
+        recorded.paths[number].write_text(str(number))
+    session: Any = Noted()
+    session.replays = [Replay(number, 0, 1, 1) for number in (2, 0, 2)]
+    (tmp_path / "001").mkdir()
+    kept = recorded.kept_with(session, tmp_path / "001" / "rank0.json")
+    recorded.removed()
+    assert [path.read_text() for path in kept] == ["0", "2"]
+    assert [replay.number for replay in session.replays] == [1, 0, 1]
+    assert not any(path.exists() for path in recorded.paths)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
+from kinetoscope.capture.live import listener as live_listener
 from kinetoscope.capture.live.channel import Greeting, LiveRequest
 from kinetoscope.capture.live.listener import Listener
+from kinetoscope.capture.live.recording import LiveRecording, ServedSession
+from kinetoscope.capture.live.unlocked import unlocked
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.profiler import TorchDevice
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
@@ -102,3 +112,142 @@ def test_who_waits_no_more_is_not_listed(listener: Listener, tmp_path: Path) -> 
     place(tmp_path)
     listener.end("ok")
     assert channel.mark(tmp_path) not in {one.mark for one in channel.listening()}
+
+
+class Graph:
+    """A graph as torch's class looks to who watches it."""
+
+    def capture_begin(self) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> None: ...
+
+
+def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
+    waiting = Listener(tmp_path, Options(on_request=True))
+    waiting.watch_captures()
+    model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
+    unused, graph = Graph(), Graph()
+    for one in (unused, graph):
+        one.capture_begin()
+        model(x)
+        one.capture_end()
+    assert len(waiting.graphs.paths) == 2
+    (tmp_path / "001").mkdir()
+    recording = LiveRecording(
+        tmp_path / "001",
+        LiveRequest(record=1, steps=5, seconds=30),
+        waiting.options,
+        waiting.graphs,
+        lambda text, *, steps=False: None,
+        lambda: True,
+        threading.get_ident(),
+    )
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(recording.run)
+        while not done.done():
+            model(x)
+            graph.replay()
+            time.sleep(0.001)
+    waiting.end("ok")
+    waiting.device.captures.remove()
+    record = done.result()
+    assert record is not None
+    assert record.captures == ("trace/rank0.capture0.json",)
+    capture, trace = (
+        json.loads((tmp_path / "001" / path).read_text())["traceEvents"]
+        for path in (*record.captures, record.trace or "")
+    )
+    assert "aten::linear" in {event.get("name") for event in capture}
+    assert {event["name"] for event in trace if event.get("cat") == "graph_replay"} == {"capture 0"}
+    assert not (tmp_path / "captures").exists()
+
+
+class Serving:
+    """A thread that calls a model again and again, and one that may keep a range open."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.over, self.left = model, threading.Event(), threading.Event()
+
+    def serve(self) -> None:
+        import torch
+
+        while not self.over.is_set():
+            self.model(torch.ones(64, 64))
+
+    def stay(self) -> None:
+        import torch
+
+        with torch.profiler.record_function("a long range"):
+            self.left.wait(30)
+
+
+def live_session() -> ServedSession:
+    device = TorchDevice(Options())
+    session = device.session(kind="full", any_thread=True, of=ServedSession)
+    assert isinstance(session, ServedSession)
+    session.prepare()
+    return session
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_what_ends_soon_is_waited_for_and_what_does_not_is_known(tmp_path: Path, *, stays: bool) -> None:
+    torch = pytest.importorskip("torch")
+    if unlocked() is None:
+        pytest.skip("this torch's functions are others")
+    serving = Serving(torch.nn.Linear(64, 64))
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(serving.serve)
+        try:
+            session = live_session()
+            session.start()
+            if stays:
+                pool.submit(serving.stay)
+            time.sleep(0.05)
+            session.begin_no_more()
+            time.sleep(0.2)
+            session.stop()
+            assert session.unfinished  # nothing is known yet
+            session.export(tmp_path / "trace.json")
+        finally:
+            serving.left.set()
+            serving.over.set()
+    assert session.unfinished == (("a long range",) if stays else ())
+    names = {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    assert "aten::linear" in names
+
+
+def test_no_recording_follows_one_that_has_left_a_range_open(listener: Listener, tmp_path: Path) -> None:
+    listener.unfinished = ("a long range",)
+    (tmp_path / "001").mkdir()
+    request = LiveRequest(record=1, steps=1, seconds=1)
+    said = answer(tmp_path, msgspec.json.encode(request) + b"\n")
+    progress = msgspec.json.decode(said, type=channel.Progress)
+    assert (progress.over, progress.recorded) == (True, False)
+    assert progress.text.startswith("a long range began in the last recording")
+    assert not list((tmp_path / "001").iterdir())
+
+
+def test_cupti_is_detached_once_the_server_rests(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rests, tried = iter([False, False, True]), threading.Event()
+
+    def release() -> bool:
+        found = next(rests)
+        if found:
+            tried.set()
+        return found
+
+    monkeypatch.setattr(live_listener, "AGAIN_S", (0.0,) * 7)
+    monkeypatch.setattr(listener.device, "release", release)
+    graph = Graph()
+    listener.graphs.trace.parent.mkdir()
+    listener.graphs.begin(graph)
+    listener._capture_ended(graph)
+    assert tried.wait(10)
+    assert len(listener.graphs.paths) == 1
+    assert next(rests, None) is None

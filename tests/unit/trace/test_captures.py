@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinetoscope.analysis.origins.attribution import attribution, lines_of_work
 from kinetoscope.trace.captures import captures, is_capture, with_captures
 from kinetoscope.trace.model import Trace
 from traces import Event, call, event, host, kernel, trace
@@ -20,6 +21,8 @@ def capture_of(*ops: str, batch: int = 4, at: float = 0.0) -> list[Event]:
         start = at + 10 + 10 * place
         events += [
             event("python_function", "nn.Module: Block_0", start, 9),
+            event("python_function", f"engine/layers.py({place + 3}): forward", start + 0.2, 8.6),
+            event("python_function", "torch/nn/functional.py(99): relu", start + 0.4, 8),
             host(op, start + 1, 7, **{"Input Dims": [[batch, 8]]}),
             call("cudaLaunchKernel", start + 2, 1, 5000 + place),
         ]
@@ -51,8 +54,8 @@ def test_the_i_th_launch_of_a_capture_is_the_i_th_event_of_each_replay() -> None
     assert ops_of(joined) == ["aten::mm", "aten::relu"] * 2
     host_events, device = joined.host_events, joined.device_events
     assert set(host_events["input_dims"].gather(device["op"])) == {"[[4, 8]]"}
-    parents = host_events["parent"].gather(device["op"])
-    assert set(host_events["name"].cast(str).gather(parents)) == {"nn.Module: Block_0"}
+    assert set(attribution(joined)["module_name"]) == {"Block_0"}
+    assert lines_of_work(joined, None)["line"].to_list() == ["layers.py:3 forward", "layers.py:4 forward"] * 2
     assert host_events["id"].to_list() == list(range(len(host_events)))
     assert device["launch"].equals(run.device_events["launch"])
 

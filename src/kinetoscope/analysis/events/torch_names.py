@@ -88,10 +88,16 @@ COMPILATION = (
 NOT_AN_ANNOTATION = "|".join((STEP, CALL, *FAMILIES))
 MODULE = "nn.Module: "  # how a recorded call of a module begins
 CLOCK = "kinetoscope: clock"  # events that Python's clock and the profiler's both timed
+STANDARD_FRAME = rf"^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
 # Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts
 # the folders of sys.path off, site-packages among them: what is well known is known by its name.
 LIBRARY_FRAME = (
     r"^<|^nn\.Module: |(^|/)(torch|torchvision|torchaudio|transformers|triton|kinetoscope/capture)/"
     r"|(site|dist)-packages/|^/usr/lib|/lib/python3[^/]*/"
-    rf"|^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
+    rf"|{STANDARD_FRAME}"
+)
+# Of what was captured the lines of an engine or a library of models are known as well as the program's.
+TORCH_FRAME = (
+    r"^<|^nn\.Module: |(^|/)(torch|triton|kinetoscope/capture)/|/lib/python3[^/]*/[^/]*\.py\("
+    rf"|{STANDARD_FRAME}"
 )

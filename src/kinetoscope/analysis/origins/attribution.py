@@ -7,10 +7,10 @@ import polars as pl
 from kinetoscope.analysis.compiled.regions import graph_of_work
 from kinetoscope.analysis.events.enclosing import caller, nearest, running
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION, TORCH_FRAME
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.lines import OpLines, op_lines
+from kinetoscope.analysis.origins.lines import FRAME, OpLines, op_lines, texts_of_frames
 from kinetoscope.analysis.time.phases import phase_of_work
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -129,8 +129,17 @@ def belonging(run: LoadedRun) -> pl.DataFrame:
 
 def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
     """``line``, ``module`` and ``modules`` (Categorical) of each row of ``device_events``: of backward work,
-    those of its forward op; null where they are not known."""
-    return _first_known(lines, attribution(trace)["forward_op"], caller(trace.device_events))
+    those of its forward op; in a replayed graph, the line that put it there; null where not known."""
+    known = _first_known(lines, attribution(trace)["forward_op"], caller(trace.device_events))
+    host, op = trace.host_events, trace.device_events["op"]
+    is_line = matching(host, "category", "^captured_frame$") & matching(host, "name", FRAME)
+    is_line &= ~matching(host, "name", TORCH_FRAME)
+    if not is_line.any():
+        return known
+    captured = matching(host, "category", CAPTURED).gather(op).fill_null(False)
+    put_there = texts_of_frames(host["name"].gather(nearest(host, is_line).gather(op)))
+    line = put_there.cast(pl.Categorical).zip_with(captured, known["line"])
+    return known.with_columns(line.alias("line"))
 
 
 def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:

@@ -74,7 +74,12 @@ def lines_by_stack(trace: Trace) -> pl.Series:
     host = trace.host_events
     own = matching(host, "category", "^python_function$") & matching(host, "name", FRAME)
     own &= ~matching(host, "name", LIBRARY_FRAME)
-    frame = host["name"].cast(pl.String).gather(nearest(host, own)).str.extract_groups(FRAME).struct
+    return texts_of_frames(host["name"].gather(nearest(host, own)))
+
+
+def texts_of_frames(names: pl.Series) -> pl.Series:
+    """``train.py:12 step`` of frames ``src/train.py(12): step``."""
+    frame = names.cast(pl.String).str.extract_groups(FRAME).struct
     file = frame.field("1").str.split("/").list.last()
     return pl.select(pl.format("{}:{} {}", file, frame.field("2"), frame.field("3"))).to_series()
 

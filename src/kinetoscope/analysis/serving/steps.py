@@ -3,7 +3,6 @@ model recur, else as the launches do."""
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,8 +20,9 @@ from kinetoscope.analysis.events.torch_names import (
 )
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.serving.shapes import Shape, shapes
 from kinetoscope.analysis.time import intervals
-from kinetoscope.trace.engines import FAMILIES, EngineStep, engine_step
+from kinetoscope.trace.engines import FAMILIES, EngineStep, Phase, engine_step
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -62,11 +62,13 @@ class Marks(NamedTuple):
     """Steps by the host's clock: ``step`` (its number), ``start_ns``, ``end_ns``, the columns of ``SAID``.
 
     ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
-    launches recur; empty where there are no steps.
+    launches recur; empty where there are no steps. ``phases_by``: ``annotation`` or ``shapes`` of what they
+    compute; empty where nothing tells their phases.
     """
 
     table: pl.DataFrame
     found_by: str
+    phases_by: str = ""
 
 
 @remembered
@@ -75,7 +77,7 @@ def marks(trace: Trace) -> Marks:
     host = trace.host_events
     table = _annotated(trace)
     if len(table):
-        return Marks(table, "annotation")
+        return Marks(table, "annotation", "annotation")
     attention = _attention(trace)
     trains = matching(host, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any()
     if trains or len(attention) < LAYERS or matching(trace.device_events, "name", BACKWARD).any():
@@ -83,10 +85,15 @@ def marks(trace: Trace) -> Marks:
     found_by, bounds = "calls", _called(trace, attention)
     if bounds.is_empty():
         found_by, bounds = _launched(trace, attention)
-    # As many as the program's own: these are the steps, and have views of their own.
-    if bounds.is_empty() or len(bounds) <= len(trace.steps):
+    # As many as the program's own: these are the steps, which have views of their own, but for a server's.
+    of_program = len(bounds) <= len(trace.steps)
+    if of_program:
+        found_by, bounds = "calls", trace.steps.sort("start_ns").select("start_ns", end_ns=END)
+    found = _shaped(trace, bounds.with_row_index("step"))
+    known = set(found["phase"]) - {UNKNOWN}
+    if of_program and "decode" not in known:
         return Marks(table, "")
-    return Marks(_shaped(trace, bounds.with_row_index("step")), found_by)
+    return Marks(found, found_by, "shapes" if known else "")
 
 
 def _annotated(trace: Trace) -> pl.DataFrame:
@@ -290,41 +297,25 @@ def _stray(calls: pl.DataFrame) -> pl.Series:
 
 
 def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
-    """The steps with what the shape of the tokens that each looks up tells: requests by one token are
-    decoded, of one request several are read."""
-    host = trace.host_events
-    looked_up = host.filter(matching(host, "name", "^aten::embedding$")).sort("start_ns")
-    first = (
-        looked_up.select("start_ns", dims=pl.col("input_dims").cast(pl.String))
-        .join_asof(bounds.select("step", "start_ns", "end_ns"), on="start_ns", check_sortedness=False)
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
-        .unique("step", keep="first")
-    )
-    shapes = {step: _tokens(dims or "") for step, dims in first.select("step", "dims").iter_rows()}
-    engine = "transformers" if matching(host, "name", TRANSFORMERS).any() else UNKNOWN
-    said = [_of_shape(engine, shapes.get(step)) for step in bounds["step"]]
+    """The steps with what shapes tell of them: requests by one token are decoded, of one request several
+    are read."""
+    engine = "transformers" if matching(trace.host_events, "name", TRANSFORMERS).any() else UNKNOWN
+    known = shapes(trace, bounds)
+    said = [_of_shape(engine, known.get(step)) for step in bounds["step"]]
     return bounds.hstack(pl.DataFrame(said, SAID, orient="row"))
 
 
-def _tokens(dims: str) -> tuple[int, int] | None:
-    """Requests and tokens of each, by the shapes of ``embedding``'s table and indices; None: not said."""
-    match = re.match(r"\[\[\d+, ?\d+\], ?\[(\d{1,9}), ?(\d{1,9})\]", dims)
-    return None if match is None else (int(match[1]), int(match[2]))
-
-
-def _of_shape(engine: str, shape: tuple[int, int] | None) -> tuple[str | int | None, ...]:
+def _of_shape(engine: str, shape: Shape | None) -> tuple[str | int | None, ...]:
     if shape is None:
         return (engine, UNKNOWN, *[None] * len(COUNTS))
-    requests, each = shape
+    requests, each, captured = shape
     decodes = each == 1
-    step = EngineStep(
-        engine,
-        "decode" if decodes else "prefill",
-        0 if decodes else requests,
-        requests if decodes else 0,
-        requests * each,
+    phase: Phase = "decode" if decodes else "prefill"
+    if captured:
+        return _said(EngineStep(engine, phase, padded=requests if decodes else None))
+    return _said(
+        EngineStep(engine, phase, 0 if decodes else requests, requests if decodes else 0, requests * each)
     )
-    return _said(step)
 
 
 # What ran in them.
@@ -378,7 +369,7 @@ def steps(trace: Trace) -> pl.DataFrame:
     requests = pl.sum_horizontal("context_requests", "generation_requests")
     known = pl.any_horizontal(pl.col("context_requests", "generation_requests").is_not_null())
     of_requests = pl.col("phase").is_in(["decode", "verify", "diffusion"])
-    size = pl.when(of_requests).then("requests").otherwise("query_tokens")
+    size = pl.when(of_requests).then(pl.coalesce("requests", "padded")).otherwise("query_tokens")
     return (
         marks(trace)
         .table.drop("start_ns", "end_ns")

@@ -115,12 +115,14 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     ``unknown``).
 
     ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
-    launches recur. ``client``: what a client measured, where that was given.
+    launches recur. ``phases_by``: ``annotation``, or ``shapes`` of what steps compute; empty where nothing
+    tells their phases. ``client``: what a client measured, where that was given.
     """
 
     engine: str
     steps: list[ServingRow]
     found_by: str = "annotation"
+    phases_by: str = "annotation"
     client: ServingClient | None = None
 
 
@@ -148,8 +150,10 @@ def serving(run: LoadedRun) -> Serving | None:
     """The table of a server's steps, the phase with most time first; None where there are none."""
     rows = [row for trace in run.traces for row in _rows(run, trace)]
     rows.sort(key=lambda row: (row.rank, -row.n * (row.period_us.median if row.period_us else row.span_us)))
-    found_by = next((found for trace in run.traces if (found := marks(trace).found_by)), "")
-    return Serving(engine=rows[0].engine, steps=rows, found_by=found_by) if rows else None
+    if not rows:
+        return None
+    found = next(found for trace in run.traces if (found := marks(trace)).found_by)
+    return Serving(engine=rows[0].engine, steps=rows, found_by=found.found_by, phases_by=found.phases_by)
 
 
 def with_client(run: LoadedRun, measured: ClientTimes) -> Serving | None:

@@ -1,7 +1,9 @@
 """A thread that waits for requests: it sleeps in the system until one comes.
 
-No source of steps is watched and no profiler is there while it waits. It is a thread that `threading` does
-not list, with all signals blocked; it is not there while the process forks, and a fork has one of its own.
+No source of steps is watched and no profiler is there while it waits, but for captures of CUDA graphs: each
+is recorded once, whenever it comes, since the ops of its replays are known from nothing else. It is a thread
+that `threading` does not list, with all signals blocked; it is not there while the process forks, and a fork
+has one of its own.
 """
 
 from __future__ import annotations
@@ -13,20 +15,27 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
 from kinetoscope.capture.live.channel import Greeting, LiveRequest, Progress
-from kinetoscope.capture.live.recording import LiveRecording
+from kinetoscope.capture.live.recording import LiveRecording, unfinished
+from kinetoscope.capture.live.unlocked import first_used_here
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.graphs import GraphCaptures
+from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.recording import folder as folders
 
 # An end of the program waits so long for what is being recorded to be written.
 WRITTEN_WITHIN_S = 60.0
+# Until CUPTI is tried to be detached again: that is safe while a server has nothing to do.
+AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 class Listener:
@@ -40,8 +49,17 @@ class Listener:
         self.gone = threading.Event()  # the thread is
         self.current: LiveRecording | None = None
         self.done = threading.Event()  # what was current is
-        self.has_recorded = self.ended = False
+        self.left_open = (
+            False  # an operator that began in a capture did not end with it: no other is recorded
+        )
+        self.unfinished: tuple[str, ...] = ()  # operators and ranges that a session has left open
+        self.has_recorded = self.ended = self.releasing = False
         self.imported_torch = threading.get_ident()
+        self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
+        self.graphs = self._no_graphs()
+
+    def _no_graphs(self) -> GraphCaptures:
+        return GraphCaptures(self.device, self.folder / "captures" / f"{os.getpid()}.json")
 
     def begin(self) -> None:
         """Wait from now on.
@@ -51,6 +69,56 @@ class Listener:
         """
         self._resume()
         os.register_at_fork(before=self._pause, after_in_parent=self._resume)
+        self.watch_captures()
+
+    def watch_captures(self) -> None:
+        captures = self.device.captures
+        captures.before, captures.after = self._capture_begins, self._capture_ended
+        captures.install()
+
+    def _capture_begins(self, graph: Any) -> None:
+        """A graph is about to be captured in this thread, and no other is."""
+        if self.ended or self.current is not None or not self.options.graphs or self.left_open:
+            return
+        if torch_private.profiler_runs() or torch_private.in_backward() or not self.graphs.wanted():
+            return
+        self.graphs.trace.parent.mkdir(mode=0o700, exist_ok=True)
+        self.has_recorded = True
+        # A recording on request is of all threads, a capture of its own alone: an operator that is open when
+        # either ends is none of the other's.
+        self.device.all_threads = True
+        with first_used_here(self.imported_torch):
+            self.graphs.begin(graph)
+
+    def _capture_ended(self, graph: Any) -> None:
+        with self.device.captures.lock:
+            recorded = self.graphs.end(graph)
+        if recorded and self.graphs.paths and unfinished(self.graphs.paths[-1]):
+            self.left_open = True
+        if recorded and not self._released():
+            self._release_soon()
+
+    def _released(self) -> bool:
+        """Detach CUPTI, where that is safe; False: it stays attached."""
+        with self.device.captures.lock:
+            busy = self.current is not None or self.graphs.session is not None
+            return not (busy or self.ended) and self.device.release()
+
+    def _release_soon(self) -> None:
+        """Have a thread of its own do so as soon as the server rests."""
+        if self.releasing:
+            return
+        self.releasing = True
+        _thread.start_new_thread(self._release, ())
+
+    def _release(self) -> None:
+        with suppress(Exception):
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            for seconds in AGAIN_S:
+                time.sleep(seconds)
+                if self.ended or self._released():
+                    break
+        self.releasing = False
 
     def _resume(self) -> None:
         if self.ended or self.socket is not None:
@@ -71,8 +139,10 @@ class Listener:
         """This process is a fork of the one that waited: whether it waits for requests of its own."""
         if self.has_recorded:
             self.ended, self.current = True, None
+            self.device.captures.remove()
             torch_private.leave_recording_to_parent()
             return False
+        self.graphs = self._no_graphs()
         with suppress(OSError):
             self._resume()
         return True
@@ -85,6 +155,7 @@ class Listener:
             current.cut(f"the program ended ({exit})")
             self.done.wait(WRITTEN_WITHIN_S)
         self._pause()
+        self.graphs.removed()
 
     def _wait(self, listener: socket.socket, gone: threading.Event) -> None:
         with suppress(Exception):
@@ -111,12 +182,24 @@ class Listener:
             folder = os.fsencode(self.folder)
             channel.send(connection, Greeting(os.getpid(), folder, self.command, device, busy))
             connection.close()
-        elif self.current is not None:
-            text = "it is being recorded already"
-            channel.send(connection, Progress(text, over=True, hint="try again when that is over"))
+        elif refused := self._refused():
+            text, hint = refused
+            channel.send(connection, Progress(text, over=True, hint=hint))
             connection.close()
         else:
             self._begin(connection, request)
+
+    def _refused(self) -> tuple[str, str] | None:
+        """Why no other recording can be made now, and what helps; None where one can."""
+        if self.current is not None:
+            return "it is being recorded already", "try again when that is over"
+        if self.unfinished:
+            return (
+                f"{', '.join(self.unfinished[:3])} began in the last recording and had not ended when that "
+                "did: torch could crash the server if it ends in another",
+                "start the server anew; put no range around many steps",
+            )
+        return None
 
     def _begin(self, connection: socket.socket, request: LiveRequest) -> None:
         folder = self.folder / f"{request.record:03}"
@@ -127,7 +210,13 @@ class Listener:
         self.done.clear()
         self.has_recorded = True
         self.current = LiveRecording(
-            folder, request, self.options, requester.tell, requester.stands, self.imported_torch
+            folder,
+            request,
+            self.options,
+            self.graphs,
+            requester.tell,
+            requester.stands,
+            self.imported_torch,
         )
         _thread.start_new_thread(self._record, (self.current, requester))
 
@@ -142,9 +231,12 @@ class Listener:
         finally:
             if not recorded:
                 folders.unclaim(recording.folder, recording.request.rank)
+            self.unfinished = recording.unfinished
             self.current = None
             self.done.set()
             requester.over(text, recorded=recorded)
+        if not self._released():
+            self._release_soon()
 
 
 class _Requester:

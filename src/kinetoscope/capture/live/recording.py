@@ -23,7 +23,8 @@ from kinetoscope.capture.live.channel import LiveRequest
 from kinetoscope.capture.live.unlocked import first_used_here, unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
-from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession, TorchDevice
+from kinetoscope.capture.recorder.graphs import GraphCaptures
+from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession
 from kinetoscope.capture.recorder.provisional import resident_bytes
 from kinetoscope.capture.steps.detector import Boundary, Signal, StepDetector
 from kinetoscope.capture.steps.sources import Sources
@@ -40,21 +41,38 @@ ENGINE_STEP = re.compile(
 PASSED, UNSEEN_S = 3, 10.0
 # Between two looks at the process's memory, and at whether the request still stands, in seconds.
 LOOK_S = 0.1
-# Work of the last step may still be running on a device when the step after it has begun.
-DRAINS_S = 0.1
+# The last step may still be running, on a device and in other threads, when the step after it has begun.
+DRAINS_S, MOST_DRAINS_S = 0.1, 1.0
 # A process without steps of a known kind is recorded for so long.
 WHOLE_S = 2.0
 # Kineto's events take so many times the memory, once a session is ended, that they took while it ran (144 MB
 # became 850 MB: 140,000 operators, torch 2.13 on a CPU).
 SWELLS = 6
+# What Kineto writes of an operator that had not ended, so many bytes after its name at most.
+UNFINISHED, NAME, EVENT = re.compile(rb'"finished": *false'), re.compile(rb'"name": *"([^"]{1,200})'), 1 << 12
 
 
 class ServedSession(KinetoSession):
-    """A session that any thread may end, and that ends and is written without Python's lock."""
+    """A session that any thread may end, and that ends and is written without Python's lock.
+
+    An operator or range that is open when a session ends writes its end into that session's memory if the
+    next session runs by then (PyTorch 2.13). So the session first hears of none that begins, and of those
+    that are open until they end.
+
+    Attributes:
+        unfinished: names of those that were open for longer: no other session may follow.
+    """
 
     result: int | None = None
+    unfinished: tuple[str, ...] = ()
+
+    def begin_no_more(self) -> None:
+        """Hear of no operator that begins from now on, and go on with those that are open."""
+        if (functions := unlocked()) is not None:
+            functions.begin_no_more()
 
     def stop(self) -> None:
+        self.unfinished = ("an operator",)  # until what was recorded says more
         functions = unlocked()
         if functions is None:
             super().stop()
@@ -74,6 +92,24 @@ class ServedSession(KinetoSession):
             functions.save(result, os.fsencode(path))
         finally:
             functions.free(result)
+
+    def export(self, path: Path) -> None:
+        super().export(path)
+        self.unfinished = unfinished(path)
+
+
+def unfinished(trace: Path) -> tuple[str, ...]:
+    """The operators and ranges in a trace that had not ended when its session did."""
+    found: dict[str, None] = {}
+    before = b""
+    with trace.open("rb") as file:
+        while piece := file.read(1 << 20):
+            text = before + piece
+            for mark in UNFINISHED.finditer(text):
+                name = [*NAME.finditer(text, max(0, mark.start() - EVENT), mark.start())]
+                found[name[-1][1].decode(errors="replace") if name else "?"] = None
+            before = text[-EVENT:]
+    return tuple(found)
 
 
 class Boundaries:
@@ -170,6 +206,7 @@ class LiveRecording:
     Args:
         folder: of the recording, made by who requested it.
         options: of `run`.
+        graphs: the captures of CUDA graphs so far.
         tell: sends progress to who requested it.
         stands: whether the request still does.
         imported_torch: the thread that did.
@@ -180,6 +217,7 @@ class LiveRecording:
         folder: Path,
         request: LiveRequest,
         options: Options,
+        graphs: GraphCaptures,
         tell: Tell,
         stands: Callable[[], bool],
         imported_torch: int,
@@ -188,7 +226,8 @@ class LiveRecording:
         self.tell, self.stands, self.imported_torch = tell, stands, imported_torch
         self.trace = folder / "trace" / f"rank{request.rank}.json"
         self.own_trace = self.trace.with_suffix(".program.json")
-        self.device = TorchDevice(Options(shapes=options.shapes, flops=options.flops))
+        self.graphs, self.device = graphs, graphs.device
+        self.captures: list[Path] = []  # of what was replayed
         self.boundaries = Boundaries(self.device.captures, options.step, self._module_leads)
         self.imports = ImportWatch()
         self.sources = Sources(self.boundaries.tick, self.imports, wanted=options.step)
@@ -209,6 +248,11 @@ class LiveRecording:
         if self.options.step is None:
             self.sources.follow_every_call(key)
 
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Operators and ranges that began in it and had not ended when it did."""
+        return self.ended.unfinished if self.ended is not None else ()
+
     def cut(self, why: str) -> None:
         """End it soon, and keep what there is; from any thread."""
         self.why = self.why or why
@@ -221,14 +265,12 @@ class LiveRecording:
             return None
         self.trace.parent.mkdir(exist_ok=True)
         foreign = ForeignProfilers(self._foreign_began, lambda: None, self.own_trace)
-        self.device.captures.install()
         self.sources.install()
         try:
             return self._record()
         finally:
             self._stop()
             self.sources.remove()
-            self.device.captures.remove()
             foreign.remove()
             self.imports.stop()
 
@@ -289,7 +331,7 @@ class LiveRecording:
         session = self.device.session(kind="full", any_thread=True, of=ServedSession)
         assert isinstance(session, ServedSession)
         with self.device.captures.lock:
-            if self.device.occupied() is not None:
+            if self.graphs.session is not None or self.device.occupied() is not None:
                 self.notes.append("a CUDA graph is being captured: try again when the server has warmed up")
                 return False
             with first_used_here(self.imported_torch):
@@ -333,8 +375,10 @@ class LiveRecording:
         if steps is not None and len(self.recorded) < steps:
             why = self.why or ("" if self.notes else f"{self.request.seconds:g} s had passed (--seconds)")
             self.notes.append(f"recorded {len(self.recorded)} of {steps} steps{f': {why}' if why else ''}")
-        if not self.why:
-            time.sleep(DRAINS_S)
+        with self.stopping:
+            if self.session is not None:
+                self.session.begin_no_more()
+        time.sleep(max(DRAINS_S, min(MOST_DRAINS_S, 2 * max(self.recorded, default=0.0))))
 
     def _foreign_began(self) -> None:
         """The program starts a profiler itself, in this thread: it is its turn, at once."""
@@ -358,6 +402,7 @@ class LiveRecording:
             self._stop()
         try:
             assert self.ended is not None
+            self.captures = self.graphs.kept_with(self.ended, self.trace)
             self.ended.export(self.trace)
         except OSError as error:
             self.notes.append(f"the recording could not be written: {error.strerror or error}")
@@ -371,6 +416,7 @@ class LiveRecording:
             pid=os.getpid(),
             host=os.uname().nodename,
             trace=self.trace.relative_to(self.folder).as_posix(),
+            captures=tuple(path.relative_to(self.folder).as_posix() for path in self.captures),
             steps=StepTimings(
                 found_by=self.boundaries.kind,
                 step_name=self.boundaries.name or None,
@@ -385,7 +431,7 @@ class LiveRecording:
             recording_ended=True,
             exit="ok" if not self.why else "running",
             wall_s=time.monotonic() - self.began_s,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self.graphs.notes()),
         )
         with suppress(OSError):
             folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe()))

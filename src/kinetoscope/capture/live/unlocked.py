@@ -35,10 +35,16 @@ class _String(ctypes.Structure):
 
 
 class Unlocked:
-    """The functions of one library; each takes what ``disable`` returned."""
+    """The functions of one library; ``save`` and ``free`` take what ``disable`` returned."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.state_, self.remove_ = (
+            library[torch_private.PROFILER_STATE],
+            library[torch_private.REMOVE_CALLBACK],
+        )
+        self.state_.argtypes, self.state_.restype = [ctypes.c_bool], ctypes.c_void_p
+        self.remove_.argtypes, self.remove_.restype = [ctypes.c_void_p], None
         self.disable_ = library[torch_private.DISABLE_PROFILER]
         self.disable_.argtypes, self.disable_.restype = [], _Returned
         self.save_ = library[torch_private.SAVE_RESULT]
@@ -47,6 +53,12 @@ class Unlocked:
         self.save_.argtypes, self.save_.restype = [ctypes.c_void_p, ctypes.c_void_p], None
         for function in (self.destroy_, self.delete_):
             function.argtypes, function.restype = [ctypes.c_void_p], None
+
+    def begin_no_more(self) -> None:
+        """Have the session that records all threads hear of no operator that begins from now on; those that
+        are open are heard of when they end."""
+        if state := self.state_(True):
+            self.remove_(state)
 
     def disable(self) -> int | None:
         """End the session that records all threads."""

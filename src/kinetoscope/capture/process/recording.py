@@ -92,7 +92,7 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
-        self.graphs = GraphCaptures(self.device, self.trace)
+        self.graphs = GraphCaptures(self.device, self.trace, lambda: self.sources.replays)
         decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,
@@ -129,6 +129,7 @@ class ProcessRecording:
             options.step,
             self.ledgers,
         )
+        captures.replaying = lambda: self.sources.replaying
         self.foreign = ForeignProfilers(self._foreign_began, self._foreign_ended, self.own_trace)
         self.sampler = None if api or not watches(options) else Sampler(self._period, self._may_look_soon)
         if self.sampler is not None:

@@ -59,20 +59,20 @@ def _compiled(log: Path | None) -> Iterator[str]:
         for line in lines:
             if named := NAMED.search(line.rstrip()):
                 path = msgspec.json.decode(named[1])[0]
-                if not _is_foreign(path):
+                if not is_foreign(path):
                     yield path
 
 
 def is_own(path: str) -> bool:
     """Whether a file is of the program: of no installed library, nor Python's own, nor ours."""
-    return not (_is_foreign(path) or _is_installed(path))
+    return not (is_foreign(path) or _is_installed(path))
 
 
 def _is_installed(path: str) -> bool:
     return any(f"{os.sep}{name}{os.sep}" in path for name in INSTALLED)
 
 
-def _is_foreign(path: str) -> bool:
+def is_foreign(path: str) -> bool:
     """Whether it is of torch, of Python's own library, or ours."""
     homes = (*kinetoscope.__path__, *getattr(sys.modules.get("torch"), "__path__", ()))
     if any(path.startswith(home + os.sep) for home in homes):

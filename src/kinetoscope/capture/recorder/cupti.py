@@ -49,6 +49,7 @@ WAITING = (
     "/multiprocessing/",
     "/queue.py",
     "/selectors.py",
+    "/socket.py",
     "/socketserver.py",
     "/subprocess.py",
     "/threading.py",
@@ -63,7 +64,7 @@ def detach(maps: Path = Path("/proc/self/maps"), tasks: Path = Path("/proc/self/
     No profiler may be running and no graph be captured.
     """
     loaded = _library(maps)
-    if loaded is None or not _alone(os.environ):
+    if loaded is None or not _alone(os.environ) or not _others_rest(tasks):
         return False
     try:
         cupti = ctypes.PyDLL(loaded)  # keeps the interpreter's lock while it is called

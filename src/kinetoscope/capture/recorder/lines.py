@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from array import array
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -39,6 +40,18 @@ def hindrance() -> str | None:
     return None
 
 
+def _is_own(file: str) -> bool:
+    """Whether a file is of the program."""
+    if file.startswith("<"):
+        return file.startswith(("<stdin>", "<ipython-input"))
+    return source.is_own(os.path.abspath(file))
+
+
+def is_model_code(file: str) -> bool:
+    """Whether a file is neither torch's nor Triton's, Python's own or ours: the program's or a library's."""
+    return not (file.startswith("<") or source.is_foreign(file) or f"{os.sep}triton{os.sep}" in file)
+
+
 class LinesSession(KinetoSession):
     """A session of the host's ops, with the lines of the program around them.
 
@@ -46,8 +59,10 @@ class LinesSession(KinetoSession):
     laid over the ops by time.
     """
 
+    follows: Callable[[str], bool] = staticmethod(_is_own)  # whether the lines of a file are noted
+
     def start(self) -> None:
-        self.lines, self.probes = Lines(), list[MarkedStep]()
+        self.lines, self.probes = Lines(self.follows), list[MarkedStep]()
         super().start()
         self._probe()
         torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
@@ -82,10 +97,18 @@ class LinedSession(LinesSession):
         pass
 
 
-class Lines:
-    """The lines that one thread comes by: when, and in which function."""
+class CaptureSession(LinedSession):
+    """A session of a graph's capture, with the lines of all code but torch's and Python's own: what an engine
+    captures is the code of libraries."""
 
-    def __init__(self) -> None:
+    follows = staticmethod(is_model_code)
+
+
+class Lines:
+    """The lines that one thread comes by: when, and in which function of the files that are followed."""
+
+    def __init__(self, follows: Callable[[str], bool] = _is_own) -> None:
+        self.follows = follows
         self.times, self.kinds, self.codes, self.numbers = (array("q") for _ in range(4))
         self.known: dict[CodeType, int] = {}
         self.own: dict[str, bool] = {}
@@ -115,7 +138,7 @@ class Lines:
         file = code.co_filename
         known = self.own.get(file)
         if known is None:
-            known = self.own[file] = _is_own(file)
+            known = self.own[file] = self.follows(file)
         return known
 
     def _note(self, kind: int, code: CodeType | None, line: int) -> None:
@@ -201,10 +224,3 @@ def _shown(file: str) -> str:
         if folder and file.startswith(folder + os.sep):
             return file[len(folder) + 1 :]
     return file
-
-
-def _is_own(file: str) -> bool:
-    """Whether a file is of the program."""
-    if file.startswith("<"):
-        return file.startswith(("<stdin>", "<ipython-input"))
-    return source.is_own(os.path.abspath(file))

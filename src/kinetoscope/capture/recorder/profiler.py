@@ -52,6 +52,7 @@ class Captures:
             last one has ended.
         numbers: of the graphs whose capture was recorded.
         replays: which of them was replayed when, and where, since `watch_replays`.
+        replaying: the graph whose replay is about to begin, where that is what `watch_replays` is called at.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,7 @@ class Captures:
         self.after: Callable[[Any], None] = lambda graph: None
         self.numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.replays: list[Replay] = []
+        self.replaying: Callable[[], Any] = lambda: None
         self.replay_watches: list[CallWatch] = []
 
     def install(self) -> None:
@@ -88,6 +90,7 @@ class Captures:
             ]
             for watch in self.replay_watches:
                 watch.install()
+            self._replayed(self.replaying())
 
     def replays_seen(self) -> list[Replay]:
         """The replays since then, which are no longer watched."""
@@ -97,7 +100,7 @@ class Captures:
         return self.replays
 
     def _replayed(self, graph: Any) -> None:
-        if (number := self.numbers.get(graph)) is not None:
+        if graph is not None and (number := self.numbers.get(graph)) is not None:
             self.replays.append(Replay(number, time.time_ns(), os.getpid(), threading.get_native_id()))
 
     def occupied(self) -> Occupied | None:
@@ -221,7 +224,7 @@ def _ending(source: BinaryIO) -> bytes:
 # full: the host's ops and what the device does.
 # light: what the device does, and the runtime calls that give it its work.
 # lines: the host's ops, and the lines of the program that call them.
-# capture: how a graph is captured, with shapes and stacks.
+# capture: how a graph is captured, with shapes and lines.
 SessionKind = Literal["full", "light", "lines", "capture"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
@@ -399,6 +402,7 @@ class TorchDevice:
         import torch
         from torch.profiler import ProfilerActivity
 
+        of_capture = kind == "capture"
         self.all_threads = any_thread or not self.all_threads
         if kind == "light":
             configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
@@ -411,13 +415,13 @@ class TorchDevice:
             activities.append(ProfilerActivity.XPU)
         if kind == "lines":
             return self._lines_session(activities)
-        of_capture, lined = kind == "capture", kind == "full" and options.whole and options.lines
-        if lined and not options.stacks and self.python_hindrance() is None:
-            from kinetoscope.capture.recorder.lines import LinedSession
+        lined = kind == "full" and options.whole and options.lines
+        if (of_capture or (lined and not options.stacks)) and self.python_hindrance() is None:
+            from kinetoscope.capture.recorder.lines import CaptureSession, LinedSession
 
-            of, lined = LinedSession, False
+            of, lined = CaptureSession if of_capture else LinedSession, False
         # Python's stacks are taken where a program's own profile function would be.
-        stacks = (options.stacks or of_capture or lined) and sys.getprofile() is None
+        stacks = (options.stacks or lined) and not of_capture and sys.getprofile() is None
         return (of or KinetoSession)(
             None if of_capture else self.memory,
             stacks=stacks,

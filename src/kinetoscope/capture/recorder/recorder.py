@@ -182,21 +182,21 @@ class Recorder:
         busy, graphs = self.inside or self.foreign or self.options.careful, self.graphs
         if graphs is None or busy or not isinstance(self.phase, (Watch, Settle)):
             return
-        if self.provisional.running:
-            graphs.seen(graph)
+        if self.provisional.session is not None:
+            graphs.seen(graph, self.provisional.session)
         elif self.options.graphs and not torch_private.in_backward() and graphs.wanted():
             self._guarded(lambda: graphs.begin(graph))
 
     def capture_ended(self, graph: Any) -> None:
         """The capture has ended, and none runs."""
         graphs = self.graphs
-        if graphs is not None and graphs.session is not None:
-            self._guarded(lambda: graphs.end(graph))
-            self._guarded(self._after_capture)
+        if graphs is not None and (graphs.session is not None or graphs.noting is not None):
+            self._guarded(lambda: self._end_capture(graphs, graph))
 
-    def _after_capture(self) -> None:
-        self.context.stopwatch.spoil()
-        self.context.device.release()
+    def _end_capture(self, graphs: GraphCaptures, graph: Any) -> None:
+        if graphs.end(graph):
+            self.context.stopwatch.spoil()
+            self.context.device.release()
 
     def _first_saved(self) -> None:
         if self.graphs is not None:

@@ -98,6 +98,7 @@ class Sources:
         encoder: the one of a model that generates.
         named: the one that is wanted by the name of an attribute.
         before: the one whose call ticked before that of another.
+        replaying: the graph whose replay ticks now.
     """
 
     module = Weak()
@@ -122,6 +123,8 @@ class Sources:
         self.wanted = wanted
         self.watches: dict[str, CallWatch] = {}
         self.removers: dict[str, Callable[[], None]] = {}
+        self.replaying: Any = None
+        self.replays = 0  # of graphs, whoever asks for them
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
         self.prefilled = False  # the running request has called its model
@@ -422,12 +425,17 @@ class Sources:
             self.tick("module", id(module), type(module).__name__)
 
     def _graph_replayed(self, graph: Any) -> None:
+        self.replays += 1
         caller = inspect.currentframe()
         while caller is not None and caller.f_code.co_filename.startswith(OURS):
             caller = caller.f_back
         # Those of compiled functions are parts of their calls.
         if caller is not None and INDUCTOR not in caller.f_code.co_filename.replace("\\", "/"):
-            self.tick("graph", 0, "CUDA graph")
+            self.replaying = graph
+            try:
+                self.tick("graph", 0, "CUDA graph")
+            finally:
+                self.replaying = None
 
     def _waits(self) -> None:
         """The program is about to wait for the device."""

@@ -1,0 +1,89 @@
+"""Requests and tokens of a step that nothing marks, by the shapes of what it computes."""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.kernels.work import work
+from kinetoscope.trace.model import Trace
+
+LOOKS_UP = "^aten::embedding$"
+ATTENDS = r"scaled_dot_product|_attention_forward$|flash_attn"
+Size = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+# Where the ops behind scaled_dot_product_attention, and flash_attn's, say at which token each request begins.
+BEGINNINGS = {"aten::_efficient_attention_forward": 4}
+USUAL_BEGINNINGS = 3
+
+
+class Shape(NamedTuple):
+    """Requests, the tokens of each that a step computes, and whether a graph's capture says so: that is what
+    the graph was made for, and some of the requests may be padding."""
+
+    requests: int
+    each: int
+    captured: bool
+
+
+def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
+    """Requests and tokens of steps, by the shape of the tokens that each looks up first, else of the queries
+    that it attends from.
+
+    Args:
+        bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.
+    """
+    host, called = trace.host_events, work(trace).filter(pl.col("launch").is_not_null())
+    is_captured, is_op = (matching(host, "category", f"^{kind}_op$") for kind in ("captured", "cpu"))
+    looks_up = matching(host, "name", LOOKS_UP)
+    says = (is_captured | is_op) & (looks_up | matching(host, "name", ATTENDS))
+    captured = is_captured.gather(called["op"]).fill_null(False)
+    row = nearest(host, says).gather(called["op"].zip_with(captured, called["launch"]))
+    by_work = pl.DataFrame(
+        {"row": row, "start_ns": host["start_ns"].gather(called["launch"]), "captured": captured}
+    )
+    by_host = host.filter(looks_up & is_op).select("start_ns", row="id", captured=pl.lit(False))
+    said = pl.concat([by_work, by_host.select(by_work.columns)]).drop_nulls("row").sort("start_ns")
+    said = said.hstack(host.select(pl.col("name", "input_dims").cast(pl.String))[said["row"]])
+    said = (
+        said.drop_nulls("input_dims")
+        .join_asof(bounds.select("step", "start_ns", "end_ns"), on="start_ns", check_sortedness=False)
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
+        .sort(~pl.col("name").str.contains(LOOKS_UP), maintain_order=True)
+    )
+    found: dict[int, Shape] = {}
+    for step, name, dims, of_capture in said.select("step", "name", "input_dims", "captured").iter_rows():
+        if step not in found and (shape := _requests(name, dims)) is not None:
+            found[step] = Shape(*shape, of_capture)
+    return found
+
+
+def _requests(name: str, dims: str) -> tuple[int, int] | None:
+    """Requests and the tokens of each; None: the shapes of this op do not say.
+
+    ``embedding`` has a table and indices (requests × tokens). Attention has queries first: requests × heads ×
+    tokens × size of ``scaled_dot_product_attention`` and its like, requests × tokens × heads × size of the
+    ops behind them; of requests that follow each other, tokens × heads × size, and where each begins.
+    """
+    try:
+        tensors = msgspec.json.decode(dims, type=list[object])
+        if name == "aten::embedding":
+            requests, each = msgspec.convert(tensors[1], tuple[Size, Size])
+            return requests, each
+        query = msgspec.convert(tensors[0], list[Size])
+        if "scaled_dot_product" in name:
+            return (query[0], query[2]) if len(query) == 4 else None
+        beginnings = tensors[BEGINNINGS.get(name, USUAL_BEGINNINGS)]
+        if beginnings == []:
+            return (query[0], query[1]) if len(query) == 4 else None
+        requests = msgspec.convert(beginnings, tuple[Size])[0] - 1
+    except (LookupError, ValueError, msgspec.MsgspecError):
+        return None  # what a file says
+    tokens = query[0] if len(query) == 3 else query[1]
+    if requests == tokens:
+        return requests, 1
+    return (1, tokens) if requests == 1 else None
