@@ -161,8 +161,10 @@ class _Rank:
         return self.graph.add(waits, 0.0)
 
     def ran(self, stream: int, name: str, began: int, end: int, **args: Any) -> None:
-        own = self.correlation
-        self.written.append((began, end, lambda a, b: kernel(name, a, b - a, own, stream=stream, **args)))
+        own, device = self.correlation, self.number % self.job.per_host
+        self.written.append(
+            (began, end, lambda a, b: kernel(name, a, b - a, own, device, stream=stream, **args))
+        )
         self.streams[stream] = end
 
     def compute(self, name: str, length: float) -> None:

@@ -14,6 +14,8 @@ from kinetoscope.cli import _many, _options
 if TYPE_CHECKING:
     from kinetoscope.document import Report
 
+PAGE = "kinetoscope.views.page"  # loads a template engine that no other format needs
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(
@@ -90,7 +92,7 @@ def _compared(arguments: argparse.Namespace) -> None:
     """
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
-    from kinetoscope.views import page, ranks
+    from kinetoscope.views import ranks
 
     output: Path | None = arguments.output
     render = None if output is None else renderer(destination.check(output, arguments.inputs), COMPARED)
@@ -99,7 +101,9 @@ def _compared(arguments: argparse.Namespace) -> None:
     if output is None or render is None:
         _options.answer(arguments, found, lambda: ranks.blocks(found), as_page=True)
     else:
-        _options.write(output, render(ranks.view(found, lambda: page.render_ranks(found))).encode())
+        _options.write(
+            output, render(ranks.view(found, lambda: import_module(PAGE).render_ranks(found))).encode()
+        )
 
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:

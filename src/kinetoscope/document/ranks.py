@@ -8,6 +8,7 @@ import msgspec
 
 from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
 from kinetoscope.analysis.ranks.step_times import Paces as Paces
+from kinetoscope.analysis.ranks.verdict import WHY as WHY
 from kinetoscope.analysis.ranks.verdict import RankVerdict as RankVerdict
 from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
 from kinetoscope.document.findings import FindingsListing

@@ -142,12 +142,11 @@ def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
             jobs[-1].append(part)
     chosen = max(jobs, key=weight, default=[])
     others = len(parts) - len(chosen)
-    said = (
-        f"{others} traces of other jobs were left out: that of {chosen[0].facts.path} is compared"
-        if others
-        else ""
-    )
-    return chosen, [said] if said else []
+    if not others:
+        return chosen, []
+    facts = chosen[0].facts
+    which = f"{facts.job} ({facts.path})" if facts.job else f"that of {facts.path}"
+    return chosen, [f"{others} traces of other jobs were left out: {which} is compared"]
 
 
 def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:

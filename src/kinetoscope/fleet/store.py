@@ -93,7 +93,7 @@ def _unpacked(data: bytes) -> bytes:
 def _packed(table: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     table.write_ipc(buffer)
-    return zlib.compress(buffer.getvalue(), 6)
+    return zlib.compress(buffer.getvalue(), 1)  # a quarter of the time of 6, and a tenth larger
 
 
 class Store:

@@ -20,6 +20,7 @@ from kinetoscope.document import (
     Report,
     SpreadRow,
 )
+from kinetoscope.document.ranks import WHY
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import (
     Block,
@@ -66,11 +67,11 @@ def verdict(ranks: Ranks) -> str:
     found = ranks.verdict
     if found.status in ("straggler", "link"):
         detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
-        why = f"{WHY[found.cause]}{detail}" if found.cause in WHY else "the cause is unknown"
-        return f"{_culprit(found)} {_cost(found)}: {why}."
+        why = _seen(found.cause)
+        return f"{_culprit(found)} {_cost(found)}: {f'{why}{detail}' if why else 'the cause is unknown'}."
     if found.status == "turns":
         last = ", ".join(
-            f"rank {row.rank} ({WHY.get(row.cause or '', 'cause unknown')})" for row in ranks.worst[:3]
+            f"rank {row.rank} ({_seen(row.cause) or 'cause unknown'})" for row in ranks.worst[:3]
         )
         cost = f", which {_cost(found)}" if found.cost_share else ""
         return f"Ranks take turns in being late{cost}: most often {last}."
@@ -80,19 +81,8 @@ def verdict(ranks: Ranks) -> str:
     return f"Who is waited for is unknown: {found.why}."
 
 
-WHY = {
-    "slow kernel": "one kernel is slower there",
-    "clocks": "all kernels are slower there, as on a device that is throttled",
-    "more work": "more kernels are launched there",
-    "more data": "all-to-alls give more data to it, as to a rank whose experts are in demand",
-    "compute": "computing takes longer there",
-    "host": "the host launches later there",
-    "data loader": "the data loader is slower there",
-    "synchronization": "the host waits for the device where others do not",
-    "recompilation": "torch.compile compiles there",
-    "allocator": "device memory is allocated there",
-    "link": "its collectives move data more slowly than those of groups like it",
-}
+def _seen(cause: str | None) -> str:
+    return WHY[cause][0] if cause in WHY else ""
 
 
 def lines(ranks: Ranks) -> list[str]:
@@ -136,7 +126,8 @@ def _culprit(found: RankVerdict) -> str:
         return f"The link of {_ranks(listed)}{f' ({on})' if on else ''}"
     if len(found.hosts) > 1 or len(found.ranks) > HOSTS:
         return f"Ranks {listed}{f' ({on})' if on else ''}"
-    return f"{_ranks(listed).capitalize()} ({f'{devices} of {on}' if on else devices})"
+    where = " of ".join(one for one in (devices if found.devices else "", on) if one)
+    return _ranks(listed).capitalize() + (f" ({where})" if where else "")
 
 
 def _cost(found: RankVerdict) -> str:
@@ -147,18 +138,18 @@ def _cost(found: RankVerdict) -> str:
     return f"{verb} {what} {numbers.time(found.cost_us)} longer, {numbers.percent(found.cost_share)} of it"
 
 
-# By the cause: what to look at; {gpu} is the device there.
+# By the cause: what to look at; {gpu} chooses the device there, where its number is known.
 LOOK = {
     "clocks": [
-        ("nvidia-smi -q -i {gpu} -d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
+        ("nvidia-smi -q {gpu}-d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
         (
-            "dcgmi dmon -i {gpu} -e 100,112,150,155,230",
+            "dcgmi dmon {gpu}-e 100,112,150,155,230",
             "clock, reasons to reduce it, temperature, power, Xid",
         ),
     ],
     "link": [
-        ("nvidia-smi nvlink -e -i {gpu}", "errors of NVLink; between hosts: counters of the network card"),
-        ("dcgmi dmon -i {gpu} -e 202,409", "repeated transfers of PCIe, checksum errors of NVLink"),
+        ("nvidia-smi nvlink {gpu}-e", "errors of NVLink; between hosts: counters of the network card"),
+        ("dcgmi dmon {gpu}-e 202,409", "repeated transfers of PCIe, checksum errors of NVLink"),
     ],
     "data loader": [("iostat -x 1", "whether its disk or network file system is slower")],
     "host": [("mpstat -P ALL 1", "whether other programs take its CPU, or its cores' clocks are reduced")],
@@ -185,7 +176,7 @@ def advice(ranks: Ranks) -> Iterable[Block]:
             ),
         ]
     on = f"on {found.hosts[0]}: " if found.hosts else "there: "
-    gpu = found.devices[0] if found.devices else 0
+    gpu = f"-i {found.devices[0]} " if found.devices else ""
     items += [(command.format(gpu=gpu), on + shows) for command, shows in LOOK.get(found.cause or "", ())]
     if found.cause in OF_THE_HOST:
         for host in found.hosts[:1]:
@@ -258,7 +249,7 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
             ranks.late,
             field("rank", "text", lambda row: "?" if row.rank is None else str(row.rank)),
             field("cause", "text", lambda row: row.cause or "unknown"),
-            field("", "words", lambda row: WHY.get(row.cause or "", ""), only="page"),
+            field("", "words", lambda row: _seen(row.cause), only="page"),
             field("waited", "time", "waited_us"),
             field("collectives", "count", "meetings"),
             field("", "name", "detail"),

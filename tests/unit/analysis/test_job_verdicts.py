@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import polars as pl
 import pytest
 
 from cases.job_verdicts import WITHIN, judged, parts_of
 from job_sets import DDP, FSDP, HSDP, PIPELINE, TENSOR
 from job_simulator import Fault, Job, cost, recorded
+from kinetoscope.analysis.ranks.attribution import kernel_cause
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.document.collect.ranks import compared
-from kinetoscope.views.ranks import verdict
+from kinetoscope.views.ranks import advice, verdict
 
 SMALL = {"layers": 4, "steps": 4}
 FAULTY = [
@@ -63,6 +65,37 @@ def test_of_a_healthy_job_nobody_is_named(job: Job) -> None:
 )
 def test_the_first_sentence_names_the_place(job: Job, said: str) -> None:
     assert verdict(compared(found_in(job), every=False)).startswith(said)
+
+
+def test_devices_of_ranks_that_see_their_own_alone_have_no_number() -> None:
+    """With one visible device each, every rank calls its own 0: the host's device 0 may be another's."""
+    alone = pl.lit(0, pl.Int32).alias("device")
+    parts = [
+        replace(
+            one,
+            collectives=one.collectives.with_columns(alone),
+            overlapped=one.overlapped.with_columns(alone),
+        )
+        for one in found_in(FAULTY[0]).parts
+    ]
+    shown = compared(compare(parts), every=False)
+    assert verdict(shown).startswith("Rank 4 (host host1) makes each step")
+    assert not any(" -i " in str(block) for block in advice(shown))
+
+
+def test_behind_a_slow_link_ranks_are_late_for_its_sake() -> None:
+    found = found_in(FAULTY[3])
+    late = found.attributed.filter(pl.col("culprit").is_in(found.verdict.ranks), pl.col("cause") != "link")
+    assert late["waited_ns"].sum() < 0.05 * found.attributed.filter(cause="link")["waited_ns"].sum()
+
+
+@pytest.mark.parametrize(("times", "cause"), [(1.01, "compute"), (1.10, "clocks")])
+def test_a_device_is_slower_from_three_hundredths_on(times: float, cause: str) -> None:
+    usual = pl.DataFrame({"name": ["a", "b", "c"], "usual_ns": [100_000, 200_000, 300_000]})
+    kernels = usual.with_columns(
+        rank=3, step=pl.lit("1"), launches=10, usual_launches=10, duration_ns=pl.col("usual_ns") * times
+    )
+    assert kernel_cause(kernels, [3], "1")[0] == cause
 
 
 def test_clocks_of_hosts_that_only_send_to_each_other_are_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -142,6 +143,8 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     host = trace.host_events
     table = table.with_row_index("batch")
     calls = host.filter(matching(host, "collective", SENT)).select("lane", "start_ns", call="collective")
+    if calls.is_empty():
+        return table
     launches = (
         table.select("batch")
         .with_columns(host.select("lane", at="start_ns")[table["launch"]])
@@ -161,6 +164,8 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 def _together(table: pl.DataFrame) -> pl.DataFrame:
     """One row per kernel, from one row per call: ``signature`` of them all, and the ``bytes`` of the larger
     side."""
+    if table["batch"].is_unique().all():
+        return table
     is_sent = pl.col("signature").str.contains(f"{OWN} [^ ]+$")
     sides = [pl.col("bytes").filter(side).sum() for side in (is_sent, ~is_sent)]
     several = pl.len() > 1
@@ -173,12 +178,14 @@ def _together(table: pl.DataFrame) -> pl.DataFrame:
 
 def _described(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``arguments``, ``kind``, ``semantics``, ``bytes``, ``signature``, ``sequence``, ``recorded`` and
-    ``group_name``."""
-    table = table.with_columns(arguments=pl.col("collective").cast(pl.String))
-    table = table.join(_said(table["arguments"]), on="arguments", how="left", maintain_order="left")
+    ``group_name``; each distinct collective is described once."""
+    key = ["collective", "name"]
+    distinct = table.select(key).unique().with_columns(arguments=pl.col("collective").cast(pl.String))
+    distinct = distinct.join(_said(distinct["arguments"]), on="arguments", how="left")
     said = pl.col
-    name = pl.coalesce(said("Collective name"), pl.col("name").cast(pl.String))
-    kind = pl.coalesce(pl.when(name.str.contains(one.pattern)).then(pl.lit(one.name)) for one in KINDS)
+    names = distinct.select(pl.coalesce("Collective name", pl.col("name").cast(pl.String))).to_series()
+    distinct = distinct.with_columns(kind=pl.Series([_kind(name) for name in names], dtype=pl.String))
+    kind = pl.col("kind")
     element = said("dtype").str.to_lowercase().replace_strict(BYTES, default=None, return_dtype=pl.Int64)
     counts = [said(f"{side} msg nelems").cast(pl.Int64, strict=False) for side in ("In", "Out")]
     # An all-to-all's shares differ from rank to rank.
@@ -194,8 +201,7 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
     ]
     # Of sends and receives each rank counts its own.
     sequence = pl.when(semantics != PAIR).then(said("Seq")).fill_null("")
-    return table.with_columns(
-        kind=kind,
+    distinct = distinct.with_columns(
         semantics=semantics,
         sequence=sequence,
         bytes=pl.max_horizontal(counts) * element,
@@ -205,6 +211,14 @@ def _described(table: pl.DataFrame) -> pl.DataFrame:
         recorded=pl.col("arguments").is_not_null(),
         group_name=said("Process Group Description"),
     ).drop(SAID)
+    table = table.drop(distinct.drop(key).columns, strict=False)  # device events have some of these names
+    return table.join(distinct, on=key, how="left", nulls_equal=True, maintain_order="left")
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> str:
+    """The first of ``KINDS`` that the name of a collective or of its kernel fits."""
+    return next(one.name for one in KINDS if re.search(one.pattern, name))
 
 
 def _said(arguments: pl.Series) -> pl.DataFrame:

@@ -37,22 +37,22 @@ BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl
 
 
 @remembered
+def paired_of(run: LoadedRun) -> Paired:
+    """The collectives of all ranks, paired, with what each waited (see ``with_waiting``)."""
+    tables = [pl.DataFrame(schema=COLLECTIVES), *map(collectives, run.traces)]
+    sizes = [size for trace in run.traces if (size := world_size(trace))]
+    return waited(pl.concat(tables), max(sizes, default=None), hosts_of(run))
+
+
+@remembered
 def collectives_of(run: LoadedRun) -> Paired:
-    """The collectives of all ranks, paired, with what each waited (see ``waited``)."""
-    tables = [collectives(trace) for trace in run.traces]
+    """The same, with how much of it nothing hid (see ``with_exposed``)."""
     computed = [
         intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE).select(list(BUSY))
         for trace in run.traces
     ]
     windows = {trace.rank: (window(trace).start_ns, window(trace).end_ns) for trace in run.traces}
-    sizes = [size for trace in run.traces if (size := world_size(trace))]
-    return waited(
-        pl.concat([pl.DataFrame(schema=COLLECTIVES), *tables]),
-        pl.concat([pl.DataFrame(schema=BUSY), *computed]),
-        windows,
-        max(sizes, default=None),
-        hosts_of(run),
-    )
+    return with_exposed(paired_of(run), pl.concat([pl.DataFrame(schema=BUSY), *computed]), windows)
 
 
 def waiting(run: LoadedRun) -> pl.DataFrame:
@@ -76,44 +76,38 @@ def waits(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     return work(trace).join(found, on="id", maintain_order="left")
 
 
-def waited(
-    table: pl.DataFrame,
-    computed: pl.DataFrame,
-    windows: Mapping[int, tuple[int, int]],
-    world: int | None,
-    hosts: Mapping[int, str],
-) -> Paired:
-    """Pair the collectives of all ranks, and find what each rank waited in them.
+def waited(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str]) -> Paired:
+    """Pair the collectives of all ranks, and find what each rank waited in them (see ``with_waiting``).
 
     Args:
-        table: ``collectives`` of all ranks.
-        computed: when each ``rank`` and ``device`` computed or copied, merged, at least while a collective
-        ran. windows: by rank, from when to when its window lasts, ns. world, hosts: see ``pairing.paired``.
-
-    Returns:
-        ``table`` with the columns of ``pairing.Paired`` and of ``with_waiting``, and how much of both the
-        device did nothing else inside its window: ``exposed_waiting_ns``, ``exposed_transfer_ns``, null where
-        what it waited is not known.
+        table: ``collectives`` of all ranks. world, hosts: see ``pairing.paired``.
     """
     found = paired(table, world, hosts)
-    return replace(found, table=_exposed(with_waiting(found.table, found.residuals), computed, windows))
+    return replace(found, table=with_waiting(found.table, found.residuals))
 
 
-def _exposed(
-    table: pl.DataFrame, computed: pl.DataFrame, windows: Mapping[int, tuple[int, int]]
-) -> pl.DataFrame:
-    """Adds ``exposed_waiting_ns`` and ``exposed_transfer_ns``.
+def with_exposed(found: Paired, computed: pl.DataFrame, windows: Mapping[int, tuple[int, int]]) -> Paired:
+    """Add ``exposed_waiting_ns`` and ``exposed_transfer_ns``: how much of both the device did nothing else
+    inside its window; null where what it waited is not known.
 
     Each instant of a device counts once: where collectives of several streams wait at once, it is the one's
     that began to wait first; where one waits while another moves data, it is waiting. So these times sum to
     the time of the window in which a device did nothing but communicate.
+
+    Args:
+        found: see ``waited``.
+        computed: when each ``rank`` and ``device`` computed or copied, merged, at least while a collective
+            ran.
+        windows: by rank, from when to when its window lasts, ns.
     """
     bounds = pl.DataFrame(
         [(rank, *bound) for rank, bound in windows.items()],
         {"rank": pl.Int32, "low": pl.Int64, "high": pl.Int64},
         orient="row",
     )
-    table = table.sort(*DEVICE, "start_ns", "id").join(bounds, on="rank", how="left", maintain_order="left")
+    table = found.table.sort(*DEVICE, "start_ns", "id").join(
+        bounds, on="rank", how="left", maintain_order="left"
+    )
     table = table.with_columns(until=pl.col("start_ns") + pl.col("waiting_ns").fill_null(0))
     waits = table.select(*DEVICE, "start_ns", end_ns="until")
     is_known = table["waiting_ns"].is_not_null()
@@ -131,10 +125,11 @@ def _exposed(
         free = instants["at"] - intervals.covered_until(covered, instants, DEVICE)
         return (free[len(table) :] - free[: len(table)]).set(~is_known, None)
 
-    return table.with_columns(
+    table = table.with_columns(
         exposed_waiting_ns=alone(computed, "start_ns", "until"),
         exposed_transfer_ns=alone(busy, "until", "end_ns"),
-    ).drop("low", "high", "until")
+    )
+    return replace(found, table=table.drop("low", "high", "until"))
 
 
 def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:

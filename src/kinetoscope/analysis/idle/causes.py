@@ -118,8 +118,9 @@ def host_causes(trace: Trace) -> pl.DataFrame:
     )
     # One cause's events may nest (phases of a compilation): the outermost stands for them.
     found = outermost(found, ["lane", "cause"]).with_row_index("row")
-    cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in PRIORITY}, ["lane"])
-    row = cut.select(pl.coalesce(PRIORITY)).to_series()
+    here = [cause for cause in PRIORITY if cause in found["cause"]] or PRIORITY[:1]
+    cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in here}, ["lane"])
+    row = cut.select(pl.coalesce(here)).to_series()
     return cut.select("lane", "start_ns", "end_ns").with_columns(
         found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE), found["host_event"].gather(row)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.collectives.waiting import exposed_waiting, waiting
+from kinetoscope.analysis.collectives.waiting import exposed_waiting, paired_of
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
@@ -82,7 +82,7 @@ def gaps(run: LoadedRun) -> pl.DataFrame:
     launch. If the device ran dry while the thread sat in a synchronisation, the way to the next launch counts
     as its cost too, since nothing could be queued ahead.
     """
-    found = [_gaps(trace, waiting(run)) for trace in run.traces]
+    found = [_gaps(trace, paired_of(run).table) for trace in run.traces]
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
 
 
@@ -113,21 +113,25 @@ def idle(run: LoadedRun) -> pl.DataFrame:
 
 
 def _gaps(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
-    whole = _whole_gaps(trace)
-    if whole.is_empty():
-        return pl.DataFrame(schema=GAPS)
-    queued = whole.filter(pl.col("arrived") == QUEUED)
-    behind = _behind(trace, whole.filter(pl.col("arrived") != QUEUED), collectives)
-    pause = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
-    cause = pl.when(pause).then(pl.lit("between-kernels", CAUSE)).otherwise(pl.lit("unexplained", CAUSE))
-    queued = queued.with_columns(cause=cause, host_event=pl.lit(None, pl.UInt32))
+    queued, behind = _pieces(trace)
     columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "arrived"]
-    pieces = pl.concat([queued.select(columns), behind.select(columns)]).sort("gap", "start_ns")
-    return _explained(trace, pieces)
+    decided = _decided(trace, behind, collectives).select(columns)
+    return _explained(trace, pl.concat([queued.select(columns), decided]).sort("gap", "start_ns"))
 
 
-def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
-    """The gaps that may be the host's doing, divided by what its threads did, each piece with its cause."""
+@remembered
+def _pieces(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The gaps of work that was queued in time, each with its cause; and those that may be the host's doing,
+    divided by what its threads did. Neither depends on other ranks."""
+    whole = _whole_gaps(trace)
+    is_pause = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
+    queued = whole.filter(pl.col("arrived") == QUEUED).with_columns(
+        cause=pl.when(is_pause)
+        .then(pl.lit("between-kernels", CAUSE))
+        .otherwise(pl.lit("unexplained", CAUSE)),
+        host_event=pl.lit(None, pl.UInt32),
+    )
+    whole = whole.filter(pl.col("arrived") != QUEUED)
     causes = host_causes(trace)
     # Once the launch has returned, the thread may do anything: what is left is the launch's own latency.
     late = pl.col("arrived") == LATE
@@ -144,7 +148,7 @@ def _behind(trace: Trace, whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.
     )
     pieces = pl.concat([pieces, arriving.filter(pl.col("end_ns") > pl.col("start_ns"))], how="diagonal")
     known = whole.select("gap", "before", "next", "arrived", "op", dry_ns="start_ns")
-    return _decided(trace, pieces.join(known, on="gap"), collectives)
+    return queued, pieces.join(known, on="gap")
 
 
 def _whole_gaps(trace: Trace) -> pl.DataFrame:

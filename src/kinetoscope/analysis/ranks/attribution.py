@@ -14,7 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER, TOGETHER
-from kinetoscope.analysis.ranks.excess import ALL, NAMES, SHARED
+from kinetoscope.analysis.ranks.excess import ALL, NAMES, NOTABLE, SHARED
 from kinetoscope.analysis.ranks.lateness import CAUSES, NEGLIGIBLE_NS
 from kinetoscope.trace.schema import whole
 
@@ -70,6 +70,8 @@ def kernel_cause(
     slower = shared.filter(pl.col("duration_ns") >= pl.col("usual_ns") * (1 + excess / base / 2))
     part = float(slower["usual_ns"].sum()) / max(1.0, float(shared["usual_ns"].sum()))
     if len(shared) >= NAMES and part >= ALL:
+        if excess < (NOTABLE - 1) * base:
+            return EVEN_COMPUTE, ""
         return CLOCKS, f"all kernels take {1 + excess / base:.2f} times as long"
     name, own, usual_ns = both.select("name", "duration_ns", "usual_ns").row(0)
     # Its kernels take as much longer as they have more to do.

@@ -13,7 +13,7 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.pairing import Paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
-from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited
+from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited, with_exposed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
@@ -153,12 +153,13 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     longer = excess(table, parts, stages)
     table = with_usual(table, longer)
     cold = cold_steps(parts)
-    found = _explained(attributed(table, cold), parts, longer)
+    found = _explained(attributed(table, cold), table, longer)
     when_cold = found.filter(pl.col("where").is_in(cold))["instance"].implode()
     warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False))
     replay = _replay(warm, parts, longer)
     case = _Case(tuple(parts), warm, found, longer.without(cold), stages, cold, bool(missing), replay)
     verdict = case.verdict()
+    found = _by_link(found, verdict)
     costs = found.drop_nulls("culprit").group_by("culprit").agg(pl.col("waited_ns").sum())
     worst = costs.sort("waited_ns", "culprit", descending=[True, False])["culprit"].head(WORST).to_list()
     named = [verdict.rank] if verdict.rank is not None else []
@@ -251,7 +252,8 @@ def _paired(parts: Sequence[RankPart], recorded: pl.DataFrame, world: int | None
     facts = [part.facts for part in parts]
     windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
     hosts = {one.rank: one.host for one in facts}
-    return waited(recorded, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows, world, hosts)
+    found = waited(recorded, world, hosts)
+    return with_exposed(found, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows)
 
 
 def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> WithoutStragglers | None:
@@ -266,13 +268,12 @@ def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> W
         return replay._replace(row=msgspec.structs.replace(replay.row, why=str(reason)))
 
 
-def _explained(found: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> pl.DataFrame:
+def _explained(found: pl.DataFrame, table: pl.DataFrame, longer: Excess) -> pl.DataFrame:
     """Add ``detail``: what the kernels show of a rank that computed longer than its peers."""
     is_computing = pl.col("cause") == COMPUTE
     asked = found.filter(is_computing).group_by("culprit", "where").agg(pl.col("excess_ns").max())
-    given = _given(parts)
     said = {
-        (rank, step): kernel_cause(longer.kernels, [rank], step, data_ratio(given, [rank], step), most)
+        (rank, step): kernel_cause(longer.kernels, [rank], step, data_ratio(table, [rank], step), most)
         for rank, step, most in asked.iter_rows()
     }
     causes, details = [], []
@@ -283,8 +284,17 @@ def _explained(found: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -
     return found.with_columns(pl.Series("cause", causes, pl.String), pl.Series("detail", details, pl.String))
 
 
-def _given(parts: Sequence[RankPart]) -> pl.DataFrame:
-    return pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
+def _by_link(found: pl.DataFrame, verdict: RankVerdict) -> pl.DataFrame:
+    """Attribute to a slow link that the ranks behind it came late, but for the recording's start."""
+    if verdict.status != LINK:
+        return found
+    of_link = pl.col("last").is_in(verdict.ranks) & pl.col("cause").ne_missing(START)
+    is_it = of_link & (pl.col("culprit").is_null() | pl.col("culprit").is_in(verdict.ranks))
+    return found.with_columns(
+        culprit=pl.when(is_it).then("last").otherwise("culprit"),
+        cause=pl.when(is_it).then(pl.lit(LINK)).otherwise("cause"),
+        detail=pl.when(is_it).then(pl.lit("")).otherwise("detail"),
+    )
 
 
 class _Case(NamedTuple):
@@ -366,11 +376,13 @@ class _Case(NamedTuple):
         totals = self.longer.total(cause) if cause != LINK else {}
         worst = max(ranks, key=lambda rank: (totals.get(rank, 0), -rank))
         if cause == COMPUTE:
-            data = data_ratio(_given(self.parts), ranks)
-            cause, detail = kernel_cause(self.longer.kernels, ranks, None, data)
+            cause, detail = kernel_cause(self.longer.kernels, ranks, None, data_ratio(self.table, ranks))
         elif cause == LINK:
             detail = f"{1 / fmean(suspect.transfers.values()):.1f} times as long"
         devices = dict(self.table.group_by("rank").agg(pl.col("device").min()).iter_rows())
+        # Ranks that each see their own device alone call it 0: where it stands in the host is not known.
+        places = [(host, devices.get(rank)) for rank, host in self.hosts.items() if host]
+        is_place = len(set(places)) == len(places)
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         paths = {part.facts.rank: part.facts.path for part in self.parts}
         similar = [rank for rank in self.longer.similar(worst) if rank not in ranks]
@@ -383,7 +395,7 @@ class _Case(NamedTuple):
             listed=ranges(ranks),
             scope=self._scope(ranks, is_link=cause == LINK),
             hosts=hosts,
-            devices=[devices[rank] for rank in ranks],
+            devices=[devices[rank] for rank in ranks] if is_place else [],
             stage=self.stages.get(worst) if len({self.stages.get(rank) for rank in ranks}) == 1 else None,
             share_of_waiting=share,
             cause=cause,

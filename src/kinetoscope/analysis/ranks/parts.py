@@ -280,31 +280,32 @@ def _covered(
     What it did not compute while a collective ran that did not block it, its host was late with. All in one
     search: calls cost, rows do not.
     """
-    key = ["cover", "device"]
     own = work(trace)
     is_collective = pl.col("part") == "communication"
-    alone = intervals.subtract(intervals.union(own.filter(is_collective), ["device"]), overlapped, ["device"])
+    names = [*APPROACH, "communication", "overlapped", "blocked"]
+    cover = pl.Enum(names)
+    key = ["cover", "device"]
     covers = [
-        one.select(cover.cast(pl.String).alias("cover"), "device", "start_ns", end)
-        for one, cover, end in (
-            (own.filter(~is_collective), pl.lit("busy"), pl.col("end_ns")),
-            (lost, pl.col("cause"), pl.col("end_ns")),
-            (alone, pl.lit("alone"), pl.col("end_ns")),
-            (table.drop("start_ns").rename({"done_ns": "start_ns"}), pl.lit("blocked"), pl.col("end_ns")),
+        one.select(what.cast(pl.String).cast(cover).alias("cover"), "device", "start_ns", "end_ns")
+        for one, what in (
+            (own.filter(~is_collective), pl.lit("busy")),
+            (lost, pl.col("cause")),
+            (own.filter(is_collective), pl.lit("communication")),
+            (overlapped, pl.lit("overlapped")),
+            (table.drop("start_ns").rename({"done_ns": "start_ns"}), pl.lit("blocked")),
         )
     ]
-    names = [*APPROACH, "alone", "blocked"]
     edges = [
         *((name, bound) for name in names for bound in ("since_ns", "start_ns")),
         *(("blocked", bound) for bound in ("start_ns", "done_ns")),
     ]
-    instants = [table.select(pl.lit(cover).alias("cover"), "device", at=at) for cover, at in edges]
+    instants = [table.select(pl.lit(name, cover).alias("cover"), "device", at=at) for name, at in edges]
     until = intervals.covered_until(intervals.union(pl.concat(covers), key), pl.concat(instants), key)
     cut = [until.slice(len(table) * k, len(table)) for k in range(len(edges))]
     lengths = [after - before for before, after in zip(cut[::2], cut[1::2], strict=True)]
     between = dict(zip(names, lengths, strict=False))
     blocked = between.pop("blocked")
-    between["unexplained"] += between.pop("alone") - blocked
+    between["unexplained"] += between.pop("communication") - between.pop("overlapped") - blocked
     return between, blocked, lengths[-1]
 
 

@@ -42,6 +42,33 @@ AS_MUCH = 0.5  # of what the worst rank loses: who loses more for the same cause
 # of them at least so many times.
 SLOWER, MOSTLY = 1.3, 1.15
 
+# By the cause: what is seen of the late rank, and what to look at.
+WHY = {
+    "slow kernel": ("one kernel is slower there", "look at its input"),
+    "clocks": (
+        "all kernels are slower there, as on a device that is throttled",
+        "look at its device's clocks and temperature",
+    ),
+    "more work": ("more kernels are launched there", "give all ranks as much to do"),
+    "more data": (
+        "all-to-alls give more data to it, as to a rank whose experts are in demand",
+        "balance what its experts are sent",
+    ),
+    "compute": ("computing takes longer there", "give all ranks as much to do"),
+    "host": ("the host launches later there", "look at its host's code, CPU and other work"),
+    "data loader": ("the data loader is slower there", "look at its disk, its network and its workers"),
+    "synchronization": ("the host waits for the device where others do not", "remove that call"),
+    "recompilation": (
+        "torch.compile compiles there",
+        "look at what changes on it alone (`kinetoscope graphs`)",
+    ),
+    "allocator": ("device memory is allocated there", "look at its shapes and its memory"),
+    LINK: (
+        "its collectives move data more slowly than those of groups like it",
+        "look at its NVLink and network counters",
+    ),
+}
+
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """``status``: even | straggler | link | turns | unknown. Of stragglers: the ranks (``listed``: as text),
@@ -50,7 +77,8 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     allocator; of a link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage |
     group. ``cost_us`` is how much longer that (of turns: the lateness of all) makes a step (or the recording,
     where ``steps`` is null), ``cost_share`` of the time after the first step. ``hosts`` and ``devices`` (each
-    rank's) are where they ran. ``why`` it is unknown, or even though ranks wait."""
+    rank's; empty where ranks of one host give theirs the same number) are where they ran. ``why`` it is
+    unknown, or even though ranks wait."""
 
     status: str
     rank: int | None = None

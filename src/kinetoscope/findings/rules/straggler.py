@@ -37,25 +37,9 @@ from kinetoscope.analysis.ranks.comparison import (
     slow_transfers,
     verdict_of,
 )
-from kinetoscope.analysis.ranks.verdict import LINK, RankVerdict
+from kinetoscope.analysis.ranks.verdict import LINK, WHY, RankVerdict
 from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
 from kinetoscope.findings.rule import *
-
-# By the cause of its lateness (see ``analysis.ranks``): what the late rank did, and what to look at.
-LOOK = {
-    "slow kernel": "takes longer for one kernel: look at its input there",
-    "clocks": "takes longer for all kernels: look at its device's clocks and temperature",
-    "more work": "launches more kernels: give all ranks as much to do",
-    "more data": "is given more data by all-to-alls: balance what its experts are sent",
-    "compute": "computes longer: give all ranks as much to do",
-    "host": "launches later than the others: look at its host's code, CPU and other work there",
-    "data loader": "waits longer for its data loader: look at its disk, its network and its workers",
-    "synchronization": "waits for its device where the others do not: remove that call",
-    "recompilation": "compiles: look at what changes on it alone (`kinetoscope graphs`)",
-    "allocator": "allocates device memory: look at its shapes and its memory",
-    "link": "moves data more slowly than those of groups like it: look at its NVLink and network counters",
-}
-
 
 WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
 
@@ -72,7 +56,7 @@ def compared(ranks: RankComparison) -> Findings:
             title=f"The link of ranks {found.listed} is slow: its transfers take {found.detail}",
             saving=savings.by_comparison(found, AS_LONG),
             evidence=[],
-            advice=f"It {LOOK[LINK]}.",
+            advice=_look(found, ""),
         )
     elif found.rank is not None:
         name = _name(found)
@@ -149,11 +133,11 @@ def _name(found: RankVerdict) -> str:
 
 def _look(found: RankVerdict, name: str) -> str:
     """The place to look at, by what the late rank did and the others did not."""
-    if found.cause not in LOOK:
+    if found.cause not in WHY:
         return f"Find out why {name} is late: input, data loading, clocks, other work on its host."
+    seen, look = WHY[found.cause]
     detail = f" ({found.detail})" if found.detail else ""
-    subject = f"each of {name}" if len(found.ranks) > 1 else name
-    return f"Between collectives {subject} {LOOK[found.cause]}{detail}."
+    return f"{seen[0].upper()}{seen[1:]}{detail}: {look}."
 
 
 def _meanwhile(late: RankView) -> Evidence:

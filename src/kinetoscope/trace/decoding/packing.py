@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import compress, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -268,13 +269,24 @@ class _TableOf(dict[tuple[Label, Label], int]):
 def _collective(arguments: Any) -> str | bytes:
     if arguments.collective_name is None:
         return b""
-    values = {key: getattr(arguments, name) for name, key in COLLECTIVE.items()}
-    return msgspec.json.encode({key: value for key, value in values.items() if value is not None}).decode()
+    values = _COLLECTIVE(arguments)
+    try:
+        return _encoded(*values)
+    except TypeError:  # a list or an object
+        return _encoded.__wrapped__(*values)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _encoded(*values: Any) -> str:
+    """The JSON of what is said of a collective; a step repeats few of them."""
+    said = zip(COLLECTIVE.values(), values, strict=True)
+    return msgspec.json.encode({key: value for key, value in said if value is not None}).decode()
 
 
 _PLACE_OF_USUAL = {kind: TABLES.index(table) for kind, table in TABLE_OF.items()}
 _KIND, _LANE = attrgetter("ph", "cat"), attrgetter("pid", "tid")
 _CATEGORY, _NAME, _TS, _DUR, _ID = (attrgetter(name) for name in ("cat", "name", "ts", "dur", "id"))
 _ATTRIBUTE = {name: attrgetter(name) for name in Args.__struct_fields__}
+_COLLECTIVE = attrgetter(*COLLECTIVE)
 _COLLECTIVE_NAME = _ATTRIBUTE["collective_name"]
 _JSON = {layout.json: attrgetter(*layout.json) for layout in LAYOUTS.values() if layout.json}
