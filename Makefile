@@ -9,7 +9,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: demo test check format bench release clean
+PROSE  := README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md action.yml mkdocs.yml docs examples scripts src web/src benchmarks
+
+.PHONY: demo test check docs site format bench release clean
 
 demo: $(VENV)/.demo
 	@sh examples/demo.sh $(BIN)
@@ -17,11 +19,19 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rs $(ARGS)
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/codespell $(PROSE)
+
+# The site in site/, with a failure for each link that leads nowhere; `make docs` serves it on this machine alone.
+site: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve -a 127.0.0.1:8000
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -36,7 +46,7 @@ release:
 	PYTHON=$(PYTHON) sh scripts/release.sh
 
 clean:
-	rm -rf $(VENV) recordings dist
+	rm -rf $(VENV) recordings dist site
 
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The wheel and the sdist, built twice to the same bytes, and the wheel tried bare, without torch, in every Python here.
+# The wheel and the sdist, built twice to the same bytes, and the wheel tried bare, without torch, in every Python here;
+# then as a stranger uses it: in an empty folder, with another environment's torch (PROGRAM_PYTHON, or .venv's).
 #   sh scripts/release.sh [FOLDER]      leaves them, and a list of what they need (SBOM), in dist/ or FOLDER
 #   PYTHONS="3.11 3.13" sh scripts/release.sh      with these Pythons only
 set -eu
@@ -30,6 +31,38 @@ for version in ${PYTHONS:-3.10 3.11 3.12 3.13 3.14}; do
     test -s "$bare/page.html"
     "$bare/bin/python" -c 'import sys; print("works bare in", sys.version.split()[0])'
 done
+
+
+stranger=${PROGRAM_PYTHON:-$PWD/.venv/bin/python}
+version=$("$stranger" -c 'import sys, torch; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none)
+if [ -x "$work/$version/bin/kinetoscope" ]; then
+    mkdir "$work/empty"
+    cat >"$work/empty/train.py" <<'PROGRAM'
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(300):
+    model(torch.randn(64, 256)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+PROGRAM
+    (
+        cd "$work/empty"
+        PATH=$work/$version/bin:$PATH
+        kinetoscope run --no-report -o before -- "$stranger" train.py 2>/dev/null
+        kinetoscope report before | grep -q 'As it runs\|As recorded\|as recorded\|as it runs'
+        kinetoscope report before -o page.html 2>/dev/null && test -s page.html
+        { timeout 10 kinetoscope view before || true; } 2>&1 | grep -q http://127.0.0.1
+        kinetoscope check before --against baseline.json --update 2>/dev/null
+        kinetoscope run --no-report -o after -- "$stranger" train.py 2>/dev/null
+        kinetoscope check after --against baseline.json --fail-on 'ops > 0' >/dev/null
+        kinetoscope completion bash | grep -q complete
+    )
+    echo "recorded, reported, viewed and checked from an empty folder, with the torch of another environment"
+else
+    echo "recording was not tried: $stranger has no torch, or its Python was not tried"
+fi
 
 mkdir -p "$out"
 cp "$work"/first/* "$out"

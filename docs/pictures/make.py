@@ -1,5 +1,5 @@
-"""Draw the README's pictures: what `kinetoscope report` shows of the recording in examples/recordings,
-and a finding of one in tests/fixtures.
+"""Draw the README's pictures: what `kinetoscope report` shows of a recording in tests/fixtures,
+and a finding of another.
 
     python docs/pictures/make.py [chromium]
 
@@ -29,7 +29,9 @@ from kinetoscope.views import page as html
 
 HERE = Path(__file__).resolve().parent
 PROVED = Path("tests/fixtures/h200_proved/narrow")
-RECORDING = Path("examples/recordings/llama_train_compile.json.gz")  # as a reader in a clone would type it
+RECORDING = Path(
+    "tests/fixtures/h200/mixnet_l_train_bs128_compile.json.gz"
+)  # good: nothing weakens its numbers
 
 THEME = TerminalTheme(
     (22, 27, 36),

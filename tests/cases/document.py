@@ -1,5 +1,5 @@
-"""Writes docs/findings.md from the rules' docstrings, the cases and the review:
-`PYTHONPATH=src:tests python -m cases.document`."""
+"""Writes docs/reference/findings.md from the rules' docstrings, and docs/evidence/findings.md from the cases
+and the review: `PYTHONPATH=src:tests python -m cases.document`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinetoscope.findings.registry import rules
 
 LEAST, MOST = 0.67, 1.5  # predicted over measured: what counts as foreseen
 BY_STEP = "memory-leak"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 # Rules that promise nothing where their case shows what the fix did, and why.
 NOT_PREDICTED = {
@@ -38,30 +38,50 @@ INTRODUCTION = """\
 to change, ranked by the time that the change would save. `kinetoscope explain RULE` shows the pages below.
 
 A rule describes how its fix changes the recorded steps: device work that is shorter or gone with its
-launches, host time that goes away, waits that disappear. The saving is what [the replay](replay.md) of
-the steps gains, with the host as fast as it is without the profiler where the recording timed that. Each
-saving is counted once: `saving_us` is what a finding adds to those above it, so that they sum to what all
-save together, never more than the step; `saving_alone_us` is its saving without the others, and `also` names
-the finding above that has most of it. Causes are listed before their symptoms. Where steps wait for
-their data loader, it stands first, and what hides behind it saves nothing by itself. Advice that once slowed
-a program down is ranked below equally large advice. `saving_low_us` and `saving_high_us` are
-that saving times the least and the most that was measured of the rule's predictions
-(`findings/experience.py`), and up to all device time that the fix frees, which shows where the host turns
-out to be quicker than it seemed. Where a fix may as well save nothing, nothing is promised: the finding says
-that it is not predicted, and `saving_high_us` what it is at most. Severity is the share of the step that
-remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule that is less sure of its saving says no more
-than medium or low, and what a fix frees of memory, or of device time that the step does not wait for, is
-judged by the rule. What the profiler itself did, and what-ifs, are information. `affected_us` is the time per
-step of what the finding is about; `stands_below` says why one stands below another that saves less.
+launches, host time that goes away, waits that disappear. The saving is what [the
+replay](../guide/replay.md) of the steps gains, with the host as fast as it is without the profiler where
+the recording timed that. Each saving is counted once: `saving_us` is what a finding adds to those above
+it, so that they sum to what all save together, never more than the step; `saving_alone_us` is its saving
+without the others, and `also` names the finding above that has most of it. Causes are listed before
+their symptoms. Where steps wait for their data loader, it stands first, and what hides behind it saves
+nothing by itself. Advice that once slowed a program down is ranked below equally large advice.
+`saving_low_us` and `saving_high_us` are that saving times the least and the most that was measured of
+the rule's predictions (`findings/experience.py`), and up to all device time that the fix frees, which
+shows where the host turns out to be quicker than it seemed. Where a fix may as well save nothing,
+nothing is promised: the finding says that it is not predicted, and `saving_high_us` what it is at most.
+Severity is the share of the step that remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule
+that is less sure of its saving says no more than medium or low, and what a fix frees of memory, or of
+device time that the step does not wait for, is judged by the rule. What the profiler itself did, and
+what-ifs, are information. `affected_us` is the time per step of what the finding is about;
+`stands_below` says why one stands below another that saves less.
 
 Where a command of kinetoscope can try the advice, the finding prints it. Its measurement is shown next to the
 prediction from then on, here and in every report; `--proof AFTER` takes a recording of the changed program
-instead ([how, and what was measured](bench.md#proving-a-finding)).
+instead ([how](../guide/bench.md#proving-a-finding)). [What each rule predicted,
+and what its fix saved](../evidence/findings.md).
+"""
+MEASURED = """\
+# What findings predicted, and what the fixes saved
+
+What the [rules](../reference/findings.md) say of programs that were made to show them, with their fixes,
+and of recordings that were not.
 """
 
 
-def page() -> str:
-    return "\n".join(_lines()).rstrip() + "\n"
+def pages() -> dict[Path, str]:
+    """The text of each page that is written here."""
+    written = {
+        DOCS / "reference" / "findings.md": _lines(),
+        DOCS / "evidence" / "findings.md": _measured(),
+    }
+    return {path: "\n".join(lines).rstrip() + "\n" for path, lines in written.items()}
+
+
+def _measured() -> Iterator[str]:
+    yield MEASURED
+    yield from _cases()
+    yield from _memory()
+    yield from _review()
 
 
 def _lines() -> Iterator[str]:
@@ -70,9 +90,6 @@ def _lines() -> Iterator[str]:
     for slug, rule in documentation().items():
         yield f"- [{slug}](#{slug}): {rule.summary}"
     yield ""
-    yield from _cases()
-    yield from _memory()
-    yield from _review()
     for slug, rule in documentation().items():
         yield f"## {slug}\n"
         yield f"{rule.summary}\n"
@@ -148,4 +165,5 @@ def _review() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for page, text in pages().items():
+        page.write_text(text)

@@ -1,4 +1,4 @@
-"""Writes the table of docs/replay.md: how exactly every recording that is there replays.
+"""Writes the table of docs/evidence/replay.md: how exactly every recording that is there replays.
 
 `PYTHONPATH=src:tests python -m cases.replays`; recordings that are not there keep their rows.
 """
@@ -15,7 +15,7 @@ from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.statistics.distribution import quantile
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "replay.md"
+PAGE = ROOT / "docs" / "evidence" / "replay.md"
 FIXTURES = ROOT / "tests" / "fixtures"
 SHARED = ROOT.parent / "shared" / "data"
 HEADS = ("recording", "ranks", "steps", "recorded", "replayed", "error", "unexplained")

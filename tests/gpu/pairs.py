@@ -31,7 +31,7 @@ from kinetoscope.statistics.intervals import compare_rounds
 Step = Callable[[], Any]
 
 # Rules that were written down for a fix before anything was recorded, and whose figure is not that fix's: it
-# stands in the first table (docs/everyday.md), and is not judged since.
+# stands in the first table (docs/evidence/everyday.md), and is not judged since.
 NOT_ITS_ADVICE = {
     ("convnext", "ema-foreach"): {"overhead-bound": "a CUDA graph of the whole step, not one loop of it"},
     ("llama", "ema-foreach"): {"overhead-bound": "a CUDA graph of the whole step, not one loop of it"},

@@ -16,7 +16,9 @@ from command import ENVIRONMENT, RECORDING, ROOT
 FIXTURES = ROOT / "tests" / "fixtures"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = [
-    page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))) if BLOCK.search(page.read_text())
+    page
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if BLOCK.search(page.read_text())
 ]
 
 

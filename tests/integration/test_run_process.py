@@ -11,7 +11,7 @@ import pytest
 
 from programs import TRAIN, Programs, Run
 
-# What `docs/capture.md` lists under "What is changed in the process" is left out here, and nothing else.
+# What `docs/guide/capture.md` lists under "What is changed in the process" is left out, and no more.
 SEES = """
 import gc, json, os, resource, signal, sys, threading, warnings
 def sees():

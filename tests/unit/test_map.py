@@ -44,7 +44,7 @@ def test_every_path_that_it_names_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda page: page.stem
+    "page", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda page: page.stem
 )
 def test_every_module_that_a_page_names_is_there(page: Path) -> None:
     named = re.findall(r"`([a-z0-9_]+/[a-z0-9_/]+\.py)\b", page.read_text())

@@ -52,6 +52,6 @@ def test_reading_recordings_loads_no_torch() -> None:
 
 
 def test_the_questions_name_every_verb_but_none_that_is_not_there() -> None:
-    pages = ("README.md", "docs/questions.md")
+    pages = ("README.md", "docs/reference/questions.md")
     text = "".join((SOURCE.parent.parent / page).read_text() for page in pages)
     assert set(re.findall(r"kinetoscope ([a-z]+)[ `]", text)) == set(VERBS)

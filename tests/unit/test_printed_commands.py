@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 TEXTS = [
     *(ROOT / "src").rglob("*.py"),
     *(ROOT / "src").rglob("*.txt"),
-    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
     ROOT / "README.md",
 ]
 # A command stands in backticks, alone on an indented line, or is what fixes an error.

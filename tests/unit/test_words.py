@@ -1,5 +1,5 @@
-"""The words of docs/glossary.md are the project's: words that it used in a sense of its own do not come back,
-a class name means one thing, and a docstring begins with what it is about."""
+"""The words of docs/reference/glossary.md are the project's: words that it used in a sense of its own do not
+come back, a class name means one thing, and a docstring begins with what it is about."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOST_TERMS = 60
 
 
 def files() -> list[Path]:
-    docs = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    docs = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     return sorted([*SOURCE.rglob("*.py"), *docs, *(ROOT / "web" / "src").rglob("*.ts")])
 
 
@@ -93,7 +93,9 @@ def test_docstrings_begin_with_what_they_are_about() -> None:
 
 def test_the_glossary_has_a_line_for_each_term() -> None:
     rows = re.findall(
-        r"^\| (.+?) \| (.+?) \|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE
+        r"^\| (.+?) \| (.+?) \|$",
+        (ROOT / "docs" / "reference" / "glossary.md").read_text("utf-8"),
+        re.MULTILINE,
     )
     terms = [term for term, _ in rows[1:]]
     assert 40 < len(terms) <= MOST_TERMS

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--configs", metavar="FILE", help="also try these: one configuration a line")
     flag("--apply", "write the winners for Inductor, and replay their graphs with them")
     flag("--ncu", "also Nsight Compute's durations and speed-of-light numbers")
-    timer = "how samples are taken (see docs/bench.md)"
+    timer = "how samples are taken (see docs/guide/bench.md)"
     add("--timer", choices=("activity", "events", "graph", "host"), help=timer)
     seconds = "of measuring a kernel in one mode, at most (default 1)"
     add("--seconds", type=float, default=1.0, metavar="S", help=seconds)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 # Rules that were not measured.
 UNKNOWN = (0.5, 1.5)
-# Measured over predicted saving: the least and the most of the pairs recorded (docs/findings.md) and of the
-# everyday programs whose step was found (docs/everyday.md), a fifth wider, and with what was predicted. Where
-# it begins below 0, following the advice has cost time.
+# Measured over predicted saving: the least and the most of the pairs recorded (docs/evidence/findings.md) and
+# of the everyday programs whose step was found (docs/evidence/everyday.md), a fifth wider, and with what was
+# predicted. Where it begins below 0, following the advice has cost time.
 MEASURED: dict[str, tuple[float, float]] = {
     "allocator-churn": (0.9, 1.3),
     "autotune-overdue": (1.0, 1.7),

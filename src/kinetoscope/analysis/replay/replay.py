@@ -22,7 +22,7 @@ from kinetoscope.trace.model import Trace
 HALVINGS = 10
 SAME = 1e-3
 # A step that takes hardly longer than its device work does not tell how fast its host is. A profiler slows
-# hosts 1.4 to 2.8 times (docs/everyday.md).
+# hosts 1.4 to 2.8 times (docs/evidence/everyday.md).
 DEVICE_BOUND, USUAL_PACE = 1.1, 0.45
 
 

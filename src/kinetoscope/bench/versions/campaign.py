@@ -72,7 +72,7 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
         return Ratio(self.ratio, self.low, self.high)
 
 
-# An interval of fewer pairs is narrow by luck too often: see docs/compare.md.
+# An interval of fewer pairs is narrow by luck too often: see docs/guide/compare.md.
 FEWEST_PAIRS = 6
 # Each run is timed for so many seconds, however short its steps are; for less, but for so many steps at
 # least, where fewer pairs than these would fit into the budget. Runs differ more from each other than the

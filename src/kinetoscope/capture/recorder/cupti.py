@@ -1,8 +1,8 @@
 """CUPTI, which torch's profiler leaves attached to the process once it has run.
 
 Its hooks in every call of the runtime make a step that the host sets the pace of 1.2 to 1.4 times as long
-(docs/everyday.md): steps timed after a recording were not the program's. The profiler attaches it again when
-it is needed next.
+(docs/evidence/everyday.md): steps timed after a recording were not the program's. The profiler attaches it
+again when it is needed next.
 
 NVIDIA allows ``cuptiFinalize`` only where no call of CUDA is in flight, and it crashes where one is. So it is
 called only where every other thread of the process is known to be outside of CUDA, and to stay there:
