@@ -23,7 +23,9 @@ def recorded(name: str, out: Path, graphs: str) -> Path:
     """The recording of a program with or without graphs."""
     folder = out / f"{name}-{graphs}"
     os.environ["GRAPHS"] = graphs
-    done = proving.kinetoscope("run", "--no-report", "-o", folder, "--", PROGRAMS / f"{name}.py", timeout=120)
+    done = proving.kinetoscope(
+        "run", "--no-report", "--graphs", "-o", folder, "--", PROGRAMS / f"{name}.py", timeout=120
+    )
     print(name, f"graphs={graphs}", done.stdout.strip().splitlines()[-1:], done.stderr.strip()[-300:])
     return folder
 

@@ -109,7 +109,7 @@ def proved(name: str, out: Path, rounds: int, steps: int, *, small: bool) -> dic
 
 @contextlib.contextmanager
 def running(kind: str, words: Sequence[str], folder: Path, *, plain: bool) -> Generator[Server]:
-    run = ["-m", "kinetoscope", "run", "--on-request", "-o", str(folder), "--"]
+    run = ["-m", "kinetoscope", "run", "--on-request", "--graphs", "-o", str(folder), "--"]
     command = [sys.executable, *([] if plain else run), *([] if plain else [sys.executable]), *words, "0"]
     paths = [str(proving.ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

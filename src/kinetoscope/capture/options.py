@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         "record how CUDA graphs are captured, each once, so that the kernels of their replays have ops and "
         "lines",
-    ] = True
+    ] = False
     memory: Annotated[
         bool, "record allocations, and what the device's memory holds at its peak and when it runs out"
     ] = False

@@ -85,7 +85,7 @@ def _check_on_request(options: Options, *, stop: bool) -> None:
         if name not in HEEDED:
             raise UsageError(
                 f"--{name.replace('_', '-')} has no meaning with --on-request",
-                hint="it heeds --shapes, --flops, --no-graphs, --step, --ranks and --budget; `record` takes "
+                hint="it heeds --shapes, --flops, --graphs, --step, --ranks and --budget; `record` takes "
                 "the steps",
             )
     if not sys.platform.startswith("linux"):

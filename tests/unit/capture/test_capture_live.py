@@ -127,7 +127,7 @@ def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
 ) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
-    waiting = Listener(tmp_path, Options(on_request=True))
+    waiting = Listener(tmp_path, Options(on_request=True, graphs=True))
     waiting.watch_captures()
     model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
     unused, graph = Graph(), Graph()
