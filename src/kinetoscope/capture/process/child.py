@@ -180,10 +180,11 @@ def _undisturbed() -> Generator[None, None, None]:
 def _device_failed() -> bool:
     """Whether the device answers no call any more, as after an assertion in a kernel."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
     try:
-        torch.cuda.current_stream().query()
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.current_stream().query()
+    except AttributeError:  # torch is half imported, or another module has its name
+        return False
     except RuntimeError:
         return True
     return False

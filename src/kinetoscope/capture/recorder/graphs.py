@@ -62,11 +62,12 @@ class GraphCaptures:
         self.missed += 1
         return False
 
-    def seen(self, graph: Any, session: KinetoSession) -> None:
-        """A capture that is about to begin will be in the recording of the first steps: note its lines."""
+    def seen(self, graph: Any, session: KinetoSession | None) -> None:
+        """A capture that is about to begin will be in the recording of the first steps; its lines go into the
+        ``session``, if any."""
         self.numbers[graph] = len(self.paths)
         self.paths.append(self.first)
-        if hindrance() is None:
+        if session is not None and hindrance() is None:
             self.noting = session, Lines(is_model_code)
             self.noting[1].start(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 

@@ -183,7 +183,7 @@ class Recorder:
         if graphs is None or busy or not isinstance(self.phase, (Watch, Settle)):
             return
         if self.provisional.session is not None:
-            graphs.seen(graph, self.provisional.session)
+            graphs.seen(graph, self.provisional.session if self.options.graphs else None)
         elif self.options.graphs and not torch_private.in_backward() and graphs.wanted():
             self._guarded(lambda: graphs.begin(graph))
 
