@@ -9,8 +9,14 @@ import pytest
 
 import tutorials
 
+LONG = ("install", "ci-notices")  # several recordings of compiled programs
 
-@pytest.mark.parametrize("page", tutorials.PAGES, ids=lambda page: page.stem)
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in LONG)) for page in tutorials.PAGES],
+    ids=lambda page: page.stem,
+)
 def test_a_page_shows_what_its_commands_print(page: Path, tmp_path: Path) -> None:
     tutorials.furnish(tmp_path)
     for command in tutorials.commands(page.read_text("utf-8")):

@@ -6,6 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -24,9 +26,15 @@ BEFORE = CASES / "launch-gap" / "before.json.gz"
 READ_ONLY = {"overview", "findings", "evidence", "query", "diff"}
 
 
+def finished(call: Coroutine[Any, Any, Any]) -> Any:
+    """Wait for a call of the server in another thread: in this one a browser's tests leave a loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, call).result()
+
+
 def tools(*, allow_run: bool) -> dict[str, dict[str, Any]]:
     made = server(Library([CASES], allow_run=allow_run))
-    listed = asyncio.run(made.list_tools())
+    listed = finished(made.list_tools())
     return {tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed}
 
 
@@ -53,10 +61,10 @@ def test_the_command_takes_what_the_tools_take() -> None:
 
 def test_a_call_gives_what_the_command_prints() -> None:
     made = server(Library([CASES]))
-    result = asyncio.run(made.call_tool("findings", {"recording": str(BEFORE)}))
+    result = finished(made.call_tool("findings", {"recording": str(BEFORE)}))
     (content,) = getattr(result, "content", result)
     assert content.text == command("mcp", "--root", CASES, "findings", f"recording={BEFORE}").stdout.strip()
-    (read,) = getattr(schema := asyncio.run(made.read_resource(SCHEMA)), "contents", schema)
+    (read,) = getattr(schema := finished(made.read_resource(SCHEMA)), "contents", schema)
     assert getattr(read, "text", None) or read.content == questions.schema()
 
 
