@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from kinetoscope.capture.steps.call_sites import CallStack, ProgramStack
 from kinetoscope.capture.steps.detector import SILENT, SILENT_OTHERS, Signal, StepDetector
 from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop, Position, Site
@@ -170,3 +172,16 @@ def test_a_surer_source_takes_over_from_calls_that_wait() -> None:
     assert detector.leader == ("loop", 0)
     assert ticks(detector, "module", 3)[-1] == "leads"
     assert detector.leader == ("module", 1)
+
+
+def test_the_instructions_of_a_function_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(called_in_a_loop()) == 1
+    monkeypatch.setattr("dis.get_instructions", lambda code: pytest.fail("read once more"))
+    assert len(called_in_a_loop()) == 1
+
+
+def called_in_a_loop() -> list[Loop]:
+    found: list[Loop] = []
+    for _ in range(1):
+        found = STACK.loops()
+    return found[-1:]

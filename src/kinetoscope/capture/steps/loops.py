@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 # An instruction of a function that runs: the identity of its code, and the instruction's offset in it.
 Position = tuple[int, int]
@@ -66,15 +67,25 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
         file = os.path.basename(code.co_filename)
         found += [
             Loop(site, id(code), first, last, f"{file}:{line}", calls)
-            for first, last, line in sorted(_loops_of(code), key=lambda loop: loop[0] - loop[1])
+            for first, last, line in _loops_of(code)
             if first <= at <= last
         ]
         site = (*site, (id(code), at))
     return found
 
 
-def _loops_of(code: CodeType) -> Iterator[tuple[int, int, int]]:
-    """The loops of a function: first and last offset, and the line that it begins at."""
+# Reading a function's instructions takes a millisecond, and some calls are asked about in each step.
+_KNOWN: WeakKeyDictionary[CodeType, list[tuple[int, int, int]]] = WeakKeyDictionary()
+
+
+def _loops_of(code: CodeType) -> list[tuple[int, int, int]]:
+    """The loops of a function, the longest first: first and last offset, and the line that it begins at."""
+    if code not in _KNOWN:
+        _KNOWN[code] = sorted(_read_loops(code), key=lambda loop: loop[0] - loop[1])
+    return _KNOWN[code]
+
+
+def _read_loops(code: CodeType) -> Iterator[tuple[int, int, int]]:
     lines = [(start, end, line) for start, end, line in code.co_lines() if line is not None]
     ends: dict[int, int] = {}
     for one in dis.get_instructions(code):
