@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, CallStack, period
 from kinetoscope.capture.steps.iterations import Iterations
-from kinetoscope.capture.steps.loops import Loop, OuterLoop
+from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop
 
 # The kinds of sources, the surest sign of a step first.
 Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "graph", "range", "loop"]
@@ -164,6 +164,7 @@ class StepDetector:
         self._silence = Counter[Source]()  # ticks of others since the leader's latest
         self._usual = Counter[Source]()  # the most of them that there were
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
+        self._asked: Counter[tuple[Source | None, Source]] = Counter()
         self._thread = 0
         self._elsewhere = Counter[int]()  # by thread, the leader's calls since the latest in its own
         self._passing = 0
@@ -279,18 +280,24 @@ class StepDetector:
             self.turns.append(source)
             if self.wanted is not None or self._whole or source == self.leader:
                 return None
-            if source == self._rarest() or (since > 1 and self._surrounds(stack)):
+            if source == self._rarest(source) or (since > 1 and self._surrounds(source, stack)):
                 self.leader, self.index, self._passing, self._whole = source, 0, 0, True
                 return Boundary(source, "leads", self._counts.get(source, 0) + len(self.turns))
         return None
 
-    def _surrounds(self, stack: CallStack) -> bool:
+    def _surrounds(self, source: Source, stack: CallStack) -> bool:
         """Whether what steps here does so in the body of a loop around the one that the leader steps in."""
+        self._asked[self.leader, source] += 1
+        if self._asked[self.leader, source] > UNSHOWN:
+            return False
         own, inner = stack.loops(), self.around
         return bool(own and inner and len(own) < len(inner) and own == inner[: len(own)])
 
-    def _rarest(self) -> Source | None:
-        """The optimizer that steps once in a round in which another steps more often."""
+    def _rarest(self, source: Source) -> Source | None:
+        """The optimizer that steps once in a round in which another steps more often, as ``source`` may."""
+        steps = Counter(self.turns)
+        if max(steps.values()) < ROUND * (steps[source] - 1):
+            return None
         length = period(self.turns)
         if length is None:
             return None
