@@ -25,8 +25,8 @@ from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import distinct, latest_window, natural
 from kinetoscope.sources.paths import EXPORT_FILE, TRACE_FILE, find, is_remote, recordings_in, standard_input
+from kinetoscope.trace.container import is_database
 from kinetoscope.trace.damage import is_loss
-from kinetoscope.trace.database import is_database
 from kinetoscope.trace.model import Damage, Source, Trace
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError, TooLargeError
 from kinetoscope.trace.decoding.spans import FileSpan, Span
-from kinetoscope.trace.recognise import COMPRESSED, refuse_content, refuse_name
+from kinetoscope.trace.recognise import COMPRESSED, SQLITE, refuse_content, refuse_name
 
 
 class FileSupply:
@@ -153,6 +153,20 @@ def unpacked(path: Path, start: bytes, moved: Moved | None = None) -> Iterator[b
     if unpack is None:
         raise InputError(f"the file is packed with {packed}", where=str(path), hint="unpack it first")
     return _limited(path, unpack, moved)
+
+
+def is_database(path: Path) -> bool:
+    """Whether it is an SQLite database, packed or not, as its first bytes say."""
+    try:
+        if not path.is_file():  # opening a pipe would wait
+            return False
+        with path.open("rb") as file:
+            start = file.read(len(SQLITE))
+        if start.startswith(tuple(COMPRESSED.values())):
+            start = next(unpacked(path, start) or iter(()), b"")
+        return start.startswith(SQLITE)
+    except (OSError, InputError):
+        return False
 
 
 def refuse_no_file(path: Path) -> None:

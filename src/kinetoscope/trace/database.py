@@ -17,7 +17,7 @@ from typing import Any
 
 from kinetoscope.errors import InputError, NotATraceError
 from kinetoscope.trace.container import unpacked
-from kinetoscope.trace.recognise import COMPRESSED, SQLITE
+from kinetoscope.trace.recognise import SQLITE
 
 _LEAST_ROW = 4  # bytes that a row takes in the file: those that say where and how long it is
 _LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
@@ -25,20 +25,6 @@ _LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
 _LOOK, _LEAST_BUDGET, _BUDGET_OF_A_BYTE = 1 << 20, 1 << 28, 64
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
 _PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
-
-
-def is_database(path: Path) -> bool:
-    """Whether it is an SQLite database, packed or not, as its first bytes say."""
-    try:
-        if not path.is_file():  # opening a pipe would wait
-            return False
-        with path.open("rb") as file:
-            start = file.read(len(SQLITE))
-        if start.startswith(tuple(COMPRESSED.values())):
-            start = next(unpacked(path, start) or iter(()), b"")
-        return start.startswith(SQLITE)
-    except (OSError, InputError):
-        return False
 
 
 class Database:

@@ -13,7 +13,8 @@ import pytest
 
 from kinetoscope.errors import InputError, NotATraceError, TooLargeError
 from kinetoscope.sources.run import load
-from kinetoscope.trace.database import Database, is_database
+from kinetoscope.trace.container import is_database
+from kinetoscope.trace.database import Database
 from kinetoscope.trace.nsys import read
 
 PAGE = 4096
