@@ -37,12 +37,16 @@ export function findings(app: App): Child {
 function saves(app: App, row: FindingRow, index: number): Child {
   const parts = app.sentences.savings[index]!;
   if (!parts.length) return null;
+  // An upper end that is the whole step says only that the step cannot get shorter than nothing.
+  const open = row.saving_high_us >= (app.report.replay?.savings_of_us ?? Infinity);
   const range =
     row.saving_high_us > row.saving_low_us &&
     h(
       "span",
       { title: "by what such advice was measured to save elsewhere" },
-      `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`,
+      open
+        ? `likely ${numbers.time(row.saving_low_us)} or more`
+        : `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`,
     );
   const alone = app.sentences.alone[index];
   return h(
