@@ -319,8 +319,8 @@ def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Ope
     sure = msgspec.structs.replace(first, rule="hotspot", saving_low_us=9_000.0, saving_high_us=15_000.0)
     whole = msgspec.structs.replace(sure, saving_high_us=35_000.0)
     replay = ReplayRow(
-        rank=0, step_us=35_000.0, recorded_us=35_000.0, error=0.0, unexplained=0.0, pace=1.0, critical_path=[],
-        savings_of_us=35_000.0,
+        rank=0, step_us=35_000.0, recorded_us=35_000.0, error=0.0, unexplained=0.0, pace=1.0,
+        critical_path=[], savings_of_us=35_000.0,
     )  # fmt: skip
     page = opened(rendered(report(findings=[first, owned, sure, whole], replay=replay)))
     shown = [text.replace("\N{NO-BREAK SPACE}", " ") for text in page.locator(".saves").all_inner_texts()]
