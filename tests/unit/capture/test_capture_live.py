@@ -122,6 +122,22 @@ class Graph:
     def replay(self) -> None: ...
 
 
+def test_captures_are_not_watched_while_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
+    plain = vars(Graph)["capture_begin"]
+    for graphs in (False, True):
+        waiting = Listener(tmp_path, Options(on_request=True, graphs=graphs))
+        waiting.begin()
+        try:
+            assert (vars(Graph)["capture_begin"] is plain) is not graphs
+        finally:
+            waiting.end("ok")
+            waiting.device.captures.remove()
+
+
 def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,9 +69,11 @@ class Listener:
         """
         self._resume()
         os.register_at_fork(before=self._pause, after_in_parent=self._resume)
-        self.watch_captures()
+        if self.options.graphs:
+            self.watch_captures()
 
     def watch_captures(self) -> None:
+        """Hear of captures of CUDA graphs: to record them, and to do nothing else meanwhile."""
         captures = self.device.captures
         captures.before, captures.after = self._capture_begins, self._capture_ended
         captures.install()
@@ -224,11 +226,15 @@ class Listener:
         recorded, text = False, ""
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            if not self.options.graphs:
+                self.watch_captures()
             recorded = recording.run() is not None
             text = recording.summary() if recorded else (recording.notes or ["nothing was recorded"])[-1]
         except Exception as error:  # ours to bear: the program goes on without us
             text = f"recording stopped: {type(error).__name__}: {error}"
         finally:
+            if not self.options.graphs:
+                self.device.captures.remove()
             if not recorded:
                 folders.unclaim(recording.folder, recording.request.rank)
             self.unfinished = recording.unfinished
