@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.capture.steps.detector import MOVED, SILENT, SOURCES_WATCHED, Boundary, Signal, StepDetector
+from kinetoscope.capture.steps.call_sites import CallStack
+from kinetoscope.capture.steps.detector import (
+    IN_A_ROW,
+    MOVED,
+    SILENT,
+    SOURCES_WATCHED,
+    Boundary,
+    Signal,
+    StepDetector,
+)
 
 
 def ticked(detector: StepDetector, *signals: Signal, key: int = 1, thread: int = 7) -> list[str | None]:
@@ -121,3 +130,50 @@ def test_a_request_leads_before_its_calls_do_and_yields_to_an_optimizer() -> Non
     assert detector.leads_in(7)
     assert not detector.leads_in(8)
     assert ticked(detector, "optimizer", "request") == ["leads", None]
+
+
+class At(CallStack):
+    """A stack whose innermost function stands here."""
+
+    def __init__(self, place: int) -> None:
+        self.place_ = place
+
+    def position(self, depth: int) -> tuple[int, int]:
+        return (0, self.place_)
+
+
+def stepped(detector: StepDetector, key: int, steps: int, *, place: int = 3) -> list[str | None]:
+    """What the steps of an optimizer that is called from there were."""
+    boundaries = [detector.tick("optimizer", key, 7, stack=At(place)) for _ in range(steps)]
+    return [boundary and boundary.role for boundary in boundaries]
+
+
+def test_an_optimizer_made_anew_for_each_round_carries_on_the_steps() -> None:
+    detector = StepDetector()
+    assert stepped(detector, 1, 24) == ["leads", *["step"] * 23]
+    # The first time it could be one that steps now and then, afterwards it is known.
+    assert stepped(detector, 2, 24) == [*[None] * (IN_A_ROW - 1), *["step"] * (25 - IN_A_ROW)]
+    assert stepped(detector, 3, 24) == ["step"] * 24
+    assert stepped(detector, 2, 2) == ["step"] * 2  # the clients of a federation come again
+    assert (detector.leader, detector.index) == (("optimizer", 1), 24 + 24 - IN_A_ROW + 24 + 2)
+
+
+def test_optimizers_that_step_in_turn_or_from_elsewhere_carry_nothing_on() -> None:
+    critics = StepDetector()
+    turns = [[stepped(critics, critic, 1)[0] for critic in (1, 2, 3)] for _ in range(10)]
+    assert turns == [["leads", None, None], *[["step", None, None]] * 9]
+    gan = StepDetector()  # both through one function of the author's
+    assert [stepped(gan, key, 5 if key == 1 else 1)[-1] for key in (1, 2, 1, 2, 1)] == [
+        *["step", None, "step", None, "step"]
+    ]
+    assert stepped(gan, 2, 1) == ["leads"]  # which ends a round
+    value = StepDetector()  # a policy's updates, then a value function's, from another line
+    stepped(value, 1, 80)
+    assert "step" not in stepped(value, 2, 80, place=9)
+
+
+def test_an_optimizer_that_never_steps_again_is_over_at_last() -> None:
+    detector = StepDetector()
+    stepped(detector, 1, 5)
+    assert stepped(detector, 2, 300, place=9)[-1] == "step"
+    assert detector.leader == ("optimizer", 2)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, CallStack, period
 from kinetoscope.capture.steps.iterations import Iterations
-from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop
+from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop, Position
 
 # The kinds of sources, the surest sign of a step first.
 Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "graph", "range", "loop"]
@@ -107,9 +107,12 @@ CALLED: tuple[Kind, ...] = ("request", "module", "compiled", "graph", "range", "
 ACTING: tuple[Signal, ...] = ("acting module", "fed acting module")
 ITERATION: Source = ("iteration", 0)
 # A leader is over once another source has ticked so often since, and so many times as often as ever between
-# two ticks of the leader's. Only replays end an optimizer: of a training step that was captured once warm.
+# two ticks of the leader's. Only replays, of a training step that was captured once warm, and other
+# optimizers end an optimizer.
 SILENT: dict[Kind, int] = {"graph": 16, "loop": 512}
 SILENT_OTHERS, LONGER = 64, 3
+# An optimizer that steps so often in a row, from where the leader did before, carries on its steps.
+IN_A_ROW = 3
 # Threads whose calls that wait are looked at.
 THREADS = 8
 # Calls of the leader from another thread, with none from its own in between: a model that was warmed up in
@@ -164,6 +167,7 @@ class StepDetector:
         self._silence = Counter[Source]()  # ticks of others since the leader's latest
         self._usual = Counter[Source]()  # the most of them that there were
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
+        self._succession = Succession(None)
         self._asked: Counter[tuple[Source | None, Source]] = Counter()
         self._thread = 0
         self._elsewhere = Counter[int]()  # by thread, the leader's calls since the latest in its own
@@ -178,6 +182,8 @@ class StepDetector:
         """The boundary at a source's tick; None: there is none."""
         meaning = SIGNALS[signal]
         source = (meaning.kind, key)
+        if signal == "optimizer" and thread == self._thread:
+            source = self._carried_on(source, stack)
         if self.leader is not None and self.leader[0] == "optimizer" and thread == self._thread:
             if (boundary := self._between_updates(signal, source, stack)) is not None:
                 return boundary
@@ -199,13 +205,22 @@ class StepDetector:
             return None
         return self._count(source, self._needed(meaning, name), thread, stack)
 
+    def _carried_on(self, source: Source, stack: CallStack) -> Source:
+        """The leader, where this optimizer carries on its steps; else the optimizer."""
+        leader = self.leader
+        if leader is None or leader[0] != "optimizer":
+            return source
+        if self._succession.leader != leader:
+            self._succession = Succession(leader)
+        return leader if self._succession.stepped(source, stack) else source
+
     def _replaces(self, source: Source) -> bool:
         """Whether this source takes the place of a leader that ticks no more."""
         leader = self.leader
         if leader is None or not self.may_lead or self.wanted is not None or source in self.over:
             return False
         called = leader[0] in CALLED
-        if source[0] != "graph" and (not called or source[0] not in CALLED):
+        if source[0] not in ("graph", "optimizer") and (not called or source[0] not in CALLED):
             return False
         since = self._silence[source] = self._silence[source] + 1
         most = SILENT.get(source[0], SILENT_OTHERS) * (1 if called else LONGER)
@@ -435,6 +450,34 @@ class StepDetector:
         """The loops that all calls of a round are made in."""
         calls = list(self.loop.sites)[-(self.loop.length or 1) :]
         return [loop for loop in stack.loops() if all(map(loop.holds, calls))]
+
+
+class Succession:
+    """Tells an optimizer that carries on the leader's steps, as one that is made anew for each fold, round or
+    client does, from one that steps in turn with it."""
+
+    def __init__(self, leader: Source | None) -> None:
+        self.leader = self.latest = leader
+        self.heirs: set[Source] = set()
+        self.row = self.before = 1  # steps of the latest in a row; of the leader and its heirs before these
+        self.place: Position | None = None  # from which they stepped in a row
+
+    def stepped(self, source: Source, stack: CallStack) -> bool:
+        """Whether this optimizer, which has stepped, is the leader or carries on its steps."""
+        if source == self.latest:
+            self.row += 1
+        else:
+            own = self.latest == self.leader or self.latest in self.heirs
+            self.latest, self.before, self.row = source, self.row if own else 0, 1
+        if source == self.leader or source in self.heirs:
+            if self.row == IN_A_ROW:
+                self.place = stack.position(0)
+            return True
+        enough = self.row >= IN_A_ROW or bool(self.heirs)  # the first time it could be one that steps rarely
+        carries_on = enough and self.before >= IN_A_ROW and stack.position(0) == self.place is not None
+        if carries_on:
+            self.heirs.add(source)
+        return carries_on
 
 
 class Evaluation:
