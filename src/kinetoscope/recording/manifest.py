@@ -146,6 +146,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
+    collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
     candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first
     notes: tuple[str, ...] = ()

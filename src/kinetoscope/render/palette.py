@@ -43,6 +43,7 @@ CAUSES = {
     "launch-bound": "#e0a458",
     "synchronization": "#5b4b9a",
     "data-loading": "#b58bd0",
+    "garbage-collection": "#a8b545",
     "host-op": "#8c5a2b",
     "allocator": "#d990b4",
     "compilation": "#2b6777",

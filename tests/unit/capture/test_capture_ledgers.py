@@ -5,6 +5,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,14 @@ def test_collections_are_counted(ledgers: Ledgers) -> None:
     before = ledgers.read()
     gc.collect()
     assert ledgers.read().since(before).gc_ns > 0
+
+
+def test_a_line_that_requests_full_collections_is_known(ledgers: Ledgers) -> None:
+    gc.collect(0)
+    assert ledgers.collects_at is None
+    line = test_a_line_that_requests_full_collections_is_known.__code__.co_firstlineno + 4
+    gc.collect()
+    assert ledgers.collects_at == f"{Path(__file__).name}:{line}"
 
 
 def test_removed_ledgers_leave_the_methods_as_they_were() -> None:

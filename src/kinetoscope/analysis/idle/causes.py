@@ -62,6 +62,7 @@ CAUSES = [
     "launch-bound",
     "synchronization",
     "data-loading",
+    "garbage-collection",
     "host-op",
     "allocator",
     "compilation",
@@ -75,6 +76,7 @@ CAUSE = pl.Enum(CAUSES)
 # What a host event's name says, most telling first: a cudaMalloc inside a compilation is the compilation's.
 NAMED = {
     "compilation": torch_names.COMPILATION,
+    "garbage-collection": torch_names.GARBAGE_COLLECTION,
     "data-loading": f"{torch_names.DATA_LOADER}|{torch_names.DATA_LOADER_FRAME}",
     "allocator": torch_names.ALLOCATION,
     "waiting-for-rank": torch_names.BARRIER,

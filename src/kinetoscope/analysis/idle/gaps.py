@@ -272,7 +272,7 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         .then(cause.fill_null(pl.lit("unexplained", CAUSE)))
         .when((arrived == EARLY) & (cause == "waiting-for-rank"))
         .then(cause)
-        .when((arrived == TAIL) & cause.is_in(["compilation", "data-loading", "allocator", "host-op"]))
+        .when((arrived == TAIL) & cause.is_in(["compilation", "garbage-collection", "data-loading", "allocator", "host-op"]))
         .then(cause)
         .otherwise(pl.lit("start-or-end", CAUSE))
     )
@@ -313,6 +313,7 @@ TEXTS = {
     "synchronization": "the host waited in {name}{inside}; nothing was queued behind it",
     "waiting-for-rank": "the host waited in {name} for a collective that waited",
     "data-loading": "the host waited for data in {name}",
+    "garbage-collection": "Python's garbage collector kept the launching thread{inside}",
     "compilation": "the host was compiling: {name}",
     "allocator": "the allocator called {name}{inside}",
     "host-op": "{name} kept the launching thread{inside}",

@@ -27,7 +27,7 @@ from kinetoscope.trace.model import Trace
 MATCHED = 0.9  # of the light pass' kernels: with fewer, the full pass alone says why the device idles
 AGREES = 0.1  # recorded and unprofiled waiting for data may differ by so much of either,
 MATTERS = 0.01  # or by so much of the step
-DATA = "data-loading"
+DATA, COLLECTING = "data-loading", "garbage-collection"
 
 
 @dataclass(frozen=True)
@@ -193,26 +193,29 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
     """Idle time by cause, longest first, so that it sums to ``idle_us``; what was measured instead.
 
     Where the recorded steps waited for data as the unprofiled ones did not (batches had piled up meanwhile,
-    or the loader fell behind), the measured waiting stands, and the other causes share the rest.
+    or the loader fell behind), the measured waiting stands; so does what the garbage collector takes, which
+    a recording rarely shows. The other causes share the rest.
     """
     if idle_us <= 0:
         return {}, ""
-    words = ""
-    causes = dict(recorded) or {"unexplained": 1.0}
-    if _data_differs(timed) and timed.waiting is not None and timed.recorded_data_us is not None:
-        data_us = min(timed.waiting.data_us, idle_us)
-        others = {cause: ns for cause, ns in causes.items() if cause != DATA}
-        # Without another cause there is none to share the rest with.
-        others = others or ({"unexplained": 1.0} if data_us < idle_us else {})
-        found = {**_to(others, idle_us - data_us), DATA: data_us}
-        words = (
-            f"waiting for data as measured without the profiler, {timed.waiting.data_us:,.0f} µs, "
+    causes, measured, words = dict(recorded) or {"unexplained": 1.0}, dict[str, float](), list[str]()
+    waiting, left_us = timed.waiting, idle_us
+    if waiting is not None and waiting.gc_us > MATTERS * timed.step.median:
+        measured[COLLECTING] = min(waiting.gc_us, left_us)
+        words.append(f"collecting garbage as measured without the profiler, {waiting.gc_us:,.0f} µs")
+        left_us -= measured[COLLECTING]
+    if _data_differs(timed) and waiting is not None and timed.recorded_data_us is not None:
+        measured[DATA] = min(waiting.data_us, left_us)
+        words.append(
+            f"waiting for data as measured without the profiler, {waiting.data_us:,.0f} µs, "
             f"not as recorded, {timed.recorded_data_us:,.0f} µs"
         )
-    else:
-        found = _to(causes, idle_us)
+        left_us -= measured[DATA]
+    others = {cause: ns for cause, ns in causes.items() if cause not in measured}
+    # Without another cause there is none to share the rest with.
+    found = measured | _to(others or ({"unexplained": 1.0} if left_us > 0 else {}), left_us)
     ordered = sorted(found.items(), key=lambda item: -item[1])
-    return {cause: us for cause, us in ordered if us > 0}, words
+    return {cause: us for cause, us in ordered if us > 0}, "; ".join(words)
 
 
 def _data_differs(timed: Unprofiled) -> bool:

@@ -83,6 +83,7 @@ class MeasuredSteps:
         recorded: the steps that the full pass recorded.
         released: nothing of the profiler is left in the process where the last steps are timed.
         prefetch: how far the loader works ahead that the steps timed before waited for.
+        collects_at: the line of the program that requests collections of garbage.
         slowed: something of the profiler is in the process where the first steps are timed.
         paused_s: seconds in which the program stood still for us.
     """
@@ -99,6 +100,7 @@ class MeasuredSteps:
     settled: bool = True
     timed: int = TIMED
     prefetch: Prefetch = field(default_factory=Prefetch)
+    collects_at: str | None = None
     recorded: list[StepTime] = field(default_factory=list[StepTime])
     notes: list[str] = field(default_factory=list[str])
     written: bool = False
@@ -160,6 +162,7 @@ class MeasuredSteps:
             paused_s=self.paused_s,
             loader_workers=self.prefetch.workers if loads else None,
             loader_batches=self.prefetch.batches if loads else None,
+            collects_at=self.collects_at,
             levels=self.levels,
             candidates=self.candidates,
             notes=(*self.notes, *self.waiting_notes(), *([SLOWED] if self.slowed and before else [])),

@@ -297,6 +297,7 @@ class TimeBefore(Time):
 
     def following(self, step: StepTime) -> Phase:
         self.context.measured.prefetch = self.context.ledgers.prefetch
+        self.context.measured.collects_at = self.context.ledgers.collects_at
         if step.compiled and self._may_wait():
             return Settle(self.context)
         return Prepare(self.context, "full") if self.complete() else self

@@ -12,6 +12,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import linecache
+import os
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -19,6 +23,10 @@ from typing import Any, NamedTuple
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import MethodStandIn
 from kinetoscope.capture.hooks.imports import ImportWatch
+
+
+# The generation of a collection of all objects, and the lines that are told apart at which such came.
+FULL, MOST_LINES = 2, 64
 
 
 class Waited(NamedTuple):
@@ -54,6 +62,12 @@ class NoLedgers:
     def prefetch(self) -> Prefetch:
         """How far the loader works ahead that was waited for last."""
         return Prefetch()
+
+    @property
+    def collects_at(self) -> str | None:
+        """``train.py:12``, the line of the program that requests most full collections; None: they come by
+        themselves."""
+        return None
 
     def install(self) -> None: ...
     def listen(self, heard: Callable[[], None] | None) -> None: ...
@@ -163,6 +177,7 @@ class Ledgers(NoLedgers):
     def __init__(self, imports: ImportWatch | None = None) -> None:
         self.data, self.ready, self.sync = Ledger(), Ledger(), Ledger()
         self.collected_ns, self.collecting = 0, 0
+        self.full_collections = Counter[tuple[str, int]]()  # by the line at which they came
         self.watches: list[TimedMethod | TimedFunction] = []
         self.loaders: list[TimedLoader] = []
         self.compiling = self.measuring = False
@@ -174,6 +189,13 @@ class Ledgers(NoLedgers):
     @property
     def prefetch(self) -> Prefetch:
         return max((Prefetch(loader.workers, loader.batches) for loader in self.loaders), default=Prefetch())
+
+    @property
+    def collects_at(self) -> str | None:
+        for (file, line), _ in self.full_collections.most_common(1):
+            if "collect(" in linecache.getline(file, line):
+                return f"{os.path.basename(file)}:{line}"
+        return None
 
     def install(self) -> None:
         if not self.measuring:
@@ -246,6 +268,9 @@ class Ledgers(NoLedgers):
     def _collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self.collecting = perf_counter_ns()
+            if info["generation"] == FULL and len(self.full_collections) < MOST_LINES:
+                frame = sys._getframe(1)
+                self.full_collections[frame.f_code.co_filename, frame.f_lineno] += 1
         elif self.collecting:
             self.collected_ns += perf_counter_ns() - self.collecting
             self.collecting = 0
