@@ -7,6 +7,7 @@ replays them in that order: the i-th launch of the capture is the i-th event of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -23,6 +24,7 @@ KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext|Hcc)?(Module)?Launch(Cooperative|Multi)?Ker
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch"
 COPY = r"^(cuda|cu|hip)(Memcpy|Memset)"
 LAUNCH = f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}|{COPY}"
+DRIVER_KERNEL = re.compile(r"(memcpy|memset)\d+\w*$")
 # Between these calls a thread's launches go into a graph and put nothing on the device.
 CAPTURE_BEGIN = r"^(cuda|cu|hip)StreamBeginCapture"
 CAPTURE_END = r"^(cuda|cu|hip)StreamEndCapture"
@@ -221,9 +223,16 @@ def _replays(trace: Trace) -> Iterator[_Replay]:
     events = trace.device_events.filter(pl.col("launch").is_in(graphs.implode()))
     for (launch,), ran in events.sort("start_ns", "id").group_by("launch", maintain_order=True):
         if ran["stream"].n_unique() == 1 and isinstance(launch, int):
-            kinds = "".join({"memcpy": "c", "memset": "s"}.get(kind, "k") for kind in ran["kind"])
             names = ran["name"].cast(pl.String).to_list()
+            kinds = "".join(map(_kind, ran["kind"], names))
             yield _Replay(launch, ran["step"][0], ran["id"].to_list(), kinds, names)
+
+
+def _kind(kind: str, name: str) -> str:
+    """The letter of a device event, as of the call that put it into the graph: small copies and memsets may
+    run as kernels of the driver there (``memcpy32_post``)."""
+    driver = DRIVER_KERNEL.match(name)
+    return "s" if "memset" in (kind, driver and driver[1]) else "c" if kind == "memcpy" or driver else "k"
 
 
 def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:

@@ -66,6 +66,15 @@ def test_a_capture_of_another_number_or_kind_of_launches_says_nothing() -> None:
         assert ops_of(with_captures(run, [trace(*capture_of(*other))])) == [None, None]
 
 
+def test_a_copy_that_the_driver_does_by_a_kernel_is_the_captured_copy() -> None:
+    # torch 2.11, CUDA 13.0: 64 bytes from device to device in a captured step of examples/serve.py.
+    run = trace(*replay(0, "gemm", "memcpy32_post"))
+    captured = capture_of("aten::mm", "aten::copy_")
+    captured[-1] = captured[-1] | {"name": "cudaMemcpyAsync"}
+    assert ops_of(with_captures(run, [trace(*captured)])) == ["aten::mm", "aten::copy_"]
+    assert ops_of(with_captures(run, [trace(*capture_of("aten::mm", "aten::relu"))])) == [None, None]
+
+
 def test_an_op_that_is_called_as_its_kernel_must_have_it() -> None:
     run = trace(*replay(0, "triton_poi_a", "triton_poi_b"))
     wrong = trace(*capture_of("triton_poi_b", "triton_poi_a"))

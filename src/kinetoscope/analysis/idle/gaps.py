@@ -272,7 +272,10 @@ def _decided(trace: Trace, pieces: pl.DataFrame, collectives: pl.DataFrame) -> p
         .then(cause.fill_null(pl.lit("unexplained", CAUSE)))
         .when((arrived == EARLY) & (cause == "waiting-for-rank"))
         .then(cause)
-        .when((arrived == TAIL) & cause.is_in(["compilation", "garbage-collection", "data-loading", "allocator", "host-op"]))
+        .when(
+            (arrived == TAIL)
+            & cause.is_in(["compilation", "garbage-collection", "data-loading", "allocator", "host-op"])
+        )
         .then(cause)
         .otherwise(pl.lit("start-or-end", CAUSE))
     )

@@ -38,6 +38,8 @@ class KernelRule(NamedTuple):
 
 
 RULES: tuple[KernelRule, ...] = (
+    KernelRule(COPY, "a small copy that the driver does by a kernel, in replayed graphs", r"^memcpy\d+\w*$"),
+    KernelRule(MEMSET, "a memset that the driver does by a kernel, in replayed graphs", r"^memset\d+\w*$"),
     # Inductor puts its kernel's kind into the name's second part, as `python module.py -p` reads it.
     KernelRule("pointwise", "Inductor: triton_poi_fused_…", r"^triton_poi_"),
     KernelRule(

@@ -15,8 +15,9 @@ How it decides
     device is not busy with of a step, and no more, can be saved.
 
 What to do
-    No ``gc.collect()`` in the loop. ``gc.collect(); gc.freeze()`` once set-up is done; raise the threshold (``gc.set_threshold(100_000, 20,
-    100)``); or ``gc.disable()`` and collect every few hundred steps, on all ranks at the same step.
+    No ``gc.collect()`` in the loop. ``gc.collect(); gc.freeze()`` once set-up is done; raise the threshold
+    (``gc.set_threshold(100_000, 20, 100)``); or ``gc.disable()`` and collect every few hundred steps, on all
+    ranks at the same step.
 
 Source
     torchtitan's ``gc_freq``; CPython's gc module.
@@ -60,8 +61,8 @@ def _measured(view: RankView) -> Findings:
         affected_us=us,
         saving=savings.unreplayed(view, shown_us, "the collector's time, measured without the profiler"),
         evidence=[evidence.of(view, f"timed in {own.timed.step.n} steps", view.trace.steps)],
-        advice="Leave gc.collect() out of the loop; where collections come by themselves, freeze what lives for "
-        "ever after set-up.",
+        advice="Leave gc.collect() out of the loop; where collections come by themselves, freeze what lives "
+        "for ever after set-up.",
         snippet="gc.collect(); gc.freeze()  # once, before the loop",
         source=line,
     )
