@@ -89,6 +89,7 @@ class FakeLedgers:
     def __init__(self) -> None:
         self.installed = False
         self.prefetch = Prefetch()
+        self.collects_at: str | None = None
         self.waited = Waited(0, 0, 0)
 
     def install(self) -> None:

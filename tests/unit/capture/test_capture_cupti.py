@@ -138,13 +138,17 @@ def test_a_thread_that_no_code_of_python_knows_must_have_slept_all_the_time(
     assert cupti.detach(maps, tasks)
     before = status.read_text()
 
-    def runs(seconds: float) -> None:
-        if seconds:  # between the two looks
-            status.write_text(before.replace("\t7", "\t8"))
+    runs = iter(range(8, 1000))
+
+    def runs_on(seconds: float) -> None:
+        if seconds and (switches := next(runs, None)):  # between the two looks
+            status.write_text(before.replace("\t7", f"\t{switches}"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(cupti.time, "sleep", runs)
+        patched.setattr(cupti.time, "sleep", runs_on)
         assert not cupti.detach(maps, tasks)
+        runs = iter(range(8, 10))  # for a moment
+        assert cupti.detach(maps, tasks)
     status.write_text(before.replace("S (", "R ("))
     assert not cupti.detach(maps, tasks)
     status.write_text("Name:\tx\n")  # a system that does not count

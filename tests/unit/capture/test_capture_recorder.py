@@ -8,6 +8,7 @@ import pytest
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.context import SLOWED
 from kinetoscope.capture.recorder.phases import Done, Prepare, RecordSteps, TimeAfter, TimeBefore
 from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
@@ -60,7 +61,21 @@ def test_what_the_profiler_leaves_in_the_process_is_said():
     device.releases = False
     program = Program(device=device)
     program.steps(80, 0.1)
-    assert not program.recorder.timings().released
+    timings = program.recorder.timings()
+    assert not timings.released
+    assert SLOWED in timings.notes
+
+
+def test_what_the_profiler_left_at_first_is_no_weakness_once_steps_were_timed_without_it():
+    device = FakeDevice()
+    device.releases = False
+    program = Program(device=device)
+    program.steps(30, 0.1)
+    device.releases = True
+    program.steps(50, 0.1)
+    timings = program.recorder.timings()
+    assert (timings.slowed, timings.released) == (True, True)
+    assert SLOWED not in timings.notes
 
 
 @pytest.mark.parametrize(("seconds", "timed"), [(0.001, 20), (0.3, 7), (1.0, 3), (30.0, 3)])

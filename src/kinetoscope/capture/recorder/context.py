@@ -145,6 +145,9 @@ class MeasuredSteps:
         """How the steps were found and timed. The device's clock is read here, once steps are over."""
         before, recorded = self.before.steps(), by_host(self.recorded) if self.recorded else None
         loads = before is not None and any(before.data_s)
+        after = self.after.steps()
+        # Steps that were timed again once it was gone show how fast they are.
+        hindered = self.slowed and before is not None and not (self.released and after is not None)
         return StepTimings(
             found_by=self.found_by,
             step_name=self.step_name or None,
@@ -155,7 +158,7 @@ class MeasuredSteps:
             unprofiled_s=before.step_s if before else (),
             profiled_s=recorded.step_s if recorded else (),
             before=before,
-            after=self.after.steps(),
+            after=after,
             recorded=recorded,
             released=self.released,
             slowed=self.slowed,
@@ -165,7 +168,7 @@ class MeasuredSteps:
             collects_at=self.collects_at,
             levels=self.levels,
             candidates=self.candidates,
-            notes=(*self.notes, *self.waiting_notes(), *([SLOWED] if self.slowed and before else [])),
+            notes=(*self.notes, *self.waiting_notes(), *([SLOWED] if hindered else [])),
         )
 
 

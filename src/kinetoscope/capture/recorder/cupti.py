@@ -56,16 +56,22 @@ WAITING = (
     "/torch/_inductor/compile_worker/subproc_pool.py",
 )
 LOOK_S = 0.002
+LOOKS = 5
 
 
 def detach(maps: Path = Path("/proc/self/maps"), tasks: Path = Path("/proc/self/task")) -> bool:
     """Detach CUPTI where that is known to be safe; False: it stays attached.
 
-    No profiler may be running and no graph be captured.
+    No profiler may be running and no graph be captured. A thread that happens to run is waited for, a moment.
     """
     loaded = _library(maps)
-    if loaded is None or not _alone(os.environ) or not _others_rest(tasks):
+    if loaded is None or not _alone(os.environ):
         return False
+    return any(_others_rest(tasks) and _detached(loaded, tasks) for _ in range(LOOKS))
+
+
+def _detached(loaded: str, tasks: Path) -> bool:
+    """Detach it if all is still at rest once nothing of Python's can run."""
     try:
         cupti = ctypes.PyDLL(loaded)  # keeps the interpreter's lock while it is called
         version = ctypes.c_uint32()
