@@ -70,7 +70,7 @@ def test_what_the_profiler_left_at_first_is_no_weakness_once_steps_were_timed_wi
     device = FakeDevice()
     device.releases = False
     program = Program(device=device)
-    program.steps(30, 0.1)
+    program.steps(12, 0.1)
     device.releases = True
     program.steps(50, 0.1)
     timings = program.recorder.timings()
