@@ -299,6 +299,31 @@ def test_a_program_without_torch_runs_and_is_told_so(programs: Programs):
     assert "nothing was recorded" in run.err
 
 
+def test_a_program_ends_as_ever_while_its_worker_thread_is_recorded(programs: Programs):
+    """Only that thread can end the recording, and it waits for more to do (torch 2.13 crashed, 2.11 raised)."""
+    script = programs.write(
+        """
+        import queue, threading, torch
+        net, requests, answers = torch.nn.Linear(8, 8).eval(), queue.Queue(), queue.Queue()
+
+        def work():
+            while True:
+                with torch.no_grad():
+                    answers.put(net(requests.get()))
+
+        threading.Thread(target=work, daemon=True).start()
+        for _ in range(400):
+            requests.put(torch.ones(1, 8))
+            answer = answers.get()
+        print(answer.shape)
+        """
+    )
+    run = programs.record("--steps", "1000000", "--", str(script))
+    assert (run.status, run.out) == (0, programs.plain(str(script)).out)
+    assert "only the thread that they ran in could end their recording" in run.err
+    assert run.rank["trace"], "the first steps are kept"
+
+
 def test_a_recording_never_overwrites(programs: Programs):
     script = programs.write("print('ran')")
     (programs.home / "full").mkdir()

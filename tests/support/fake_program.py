@@ -27,6 +27,9 @@ class FakeSession:
     def part(self, name: str) -> None:
         self.log.append(f"{self.name} part {name}")
 
+    def ends_here(self) -> bool:
+        return self.device.ends_here
+
     def stop(self) -> None:
         self.log.append(f"{self.name} stop")
 
@@ -48,6 +51,7 @@ class FakeDevice:
         self.paused: Callable[[], None] = lambda: None
         self.hindrance: str | None = None  # why Python's functions cannot be recorded
         self.releases = True  # whether nothing of a session stays
+        self.ends_here = True  # whether this thread can end a session
         self.export: Callable[[FakeSession, Path], None] = lambda session, path: self.log.append(
             f"{session.name} export {path}"
         )

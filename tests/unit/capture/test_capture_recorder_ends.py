@@ -358,3 +358,23 @@ def test_one_request_is_a_step_and_a_long_one_has_a_budget():
     timings = program.recorder.timings()
     assert timings.found_by == "request"
     assert not any("no steps were found" in note for note in timings.notes)
+
+
+def test_a_recording_that_another_thread_has_to_end_is_given_up_when_that_calls_again():
+    device = FakeDevice()
+    program = Program(device=device)
+    program.until(RecordSteps, 0.1, kind="module")
+    device.ends_here = False
+    program.now += 60.0
+    program.recorder._in_main_thread()  # which looks for a leader that has fallen silent
+    assert isinstance(program.recorder.phase, RecordSteps)
+    device.ends_here = True
+    program.step(0.1, kind="module")
+    assert not isinstance(program.recorder.phase, RecordSteps)
+    assert any("was not called for long" in note for note in program.recorder.timings().notes)
+    device.ends_here = False
+    program.until(RecordSteps, 0.1, kind="module")
+    device.ends_here = True
+    program.now += 60.0
+    program.recorder._in_main_thread()
+    assert not isinstance(program.recorder.phase, RecordSteps)

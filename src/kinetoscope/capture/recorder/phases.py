@@ -65,6 +65,10 @@ class Phase:
         is being timed does not count."""
         self.context.stopwatch.spoil()
 
+    def ends_here(self) -> bool:
+        """Whether what runs in this phase can be ended from this thread."""
+        return True
+
     def given_up(self) -> None:
         """Something failed in this phase: end what it has begun, and write nothing."""
 
@@ -432,6 +436,9 @@ class RecordSteps(Phase):
             self.times.append(self.context.stopwatch.next_step())
             self.session.mark(self.context.detector.index)
 
+    def ends_here(self) -> bool:
+        return self.session.ends_here()
+
     def given_up(self) -> None:
         self.session.stop()
 
@@ -571,6 +578,9 @@ class NoteLines(Phase):
             session.stop()
             self.context.write_lines(session)
         return after_lines(self.context)
+
+    def ends_here(self) -> bool:
+        return self.session is None or self.session.ends_here()
 
     def abandoned(self) -> None:
         if self.session is not None:

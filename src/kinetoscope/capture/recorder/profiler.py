@@ -13,6 +13,7 @@ from C++ for instance, are seen in their own thread alone.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -250,7 +251,13 @@ class KinetoSession:
         stacks: Python's stacks are recorded.
         captures: watches which graphs are replayed; None where that is of no matter.
         arguments: torch.profiler.profile's.
+
+    Attributes:
+        confined: it records one thread, which alone can end it: from another, torch finds no session to end,
+            and crashes where its result is asked for.
     """
+
+    confined = False
 
     def __init__(
         self,
@@ -270,6 +277,8 @@ class KinetoSession:
         self.steps: list[MarkedStep] = []
         self.running: tuple[int, int] | None = None
         self.running_part: tuple[str, int] | None = None
+        self.thread: int | None = None
+        self.left = False
 
     def prepare(self) -> None:
         """Allocate buffers and switch the device's tracing on, before recording starts."""
@@ -283,6 +292,7 @@ class KinetoSession:
             with_variables(QUIET, self.profile.prepare_trace)
 
     def start(self) -> None:
+        self.thread = threading.get_ident()
         with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
             self.profile.start_trace()
         if self.captures is not None:
@@ -318,9 +328,17 @@ class KinetoSession:
         thread = threading.get_native_id()
         self.steps.append(MarkedStep(number, began, ended, os.getpid(), thread, part))
 
+    def ends_here(self) -> bool:
+        """Whether this thread can end it."""
+        return not self.confined or self.thread in (None, threading.get_ident())
+
     def stop(self) -> None:
         if self.captures is not None:
             self.replays = self.captures.replays_seen()
+        if not self.ends_here():
+            self.left = True
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+            return
         with torch_private.warnings_kept_in():
             self.profile.stop_trace()
 
@@ -331,8 +349,12 @@ class KinetoSession:
         """Write the trace to ``path``, whole or not at all.
 
         Raises:
-            OSError: the disk is full, gone, or may not be written to.
+            OSError: the disk is full, gone, or may not be written to; or what was recorded was left where it
+                is, since its thread did not end it.
         """
+        if self.left:
+            why = "only the thread that they ran in could end their recording, and it did nothing more"
+            raise OSError(errno.EBUSY, why, str(path))
         exported = _exported(self._write, path)
         try:
             annotate(exported, [*self.steps, *self.replays], path)
@@ -399,11 +421,16 @@ class TorchDevice:
             any_thread: record every thread, so that any may end the recording; costs a little more an event.
             of: the class of a full session.
         """
+        self.all_threads = any_thread or not self.all_threads
+        made = self._session(kind, of)
+        made.confined = not self.all_threads
+        return made
+
+    def _session(self, kind: SessionKind, of: type[KinetoSession] | None) -> KinetoSession:
         import torch
         from torch.profiler import ProfilerActivity
 
         of_capture = kind == "capture"
-        self.all_threads = any_thread or not self.all_threads
         if kind == "light":
             configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
             alone = [ProfilerActivity.CUDA]

@@ -291,6 +291,8 @@ class Recorder:
             self.pass_began_s, began_s = self.clock(), self.pass_began_s
             self.pass_s = self.pass_began_s - began_s
         if boundary is not None and boundary.role != "candidate":
+            if self.phase.leader_stays and self.silent(GIVEN_UP_S):  # from elsewhere it could not be ended
+                self._given_up(f"{self.name} was not called for long")
             self.heard_s = self.clock()
         self._act(boundary, signal, key, name, occupied)
         decided = self.watching_all and not self.detector.outer.undecided
@@ -388,7 +390,7 @@ class Recorder:
             self.widen()
         if self.silent(GIVEN_UP_S) and isinstance(self.phase, Standby):
             self._go(Done(self.context))
-        elif self.silent(GIVEN_UP_S) and self.phase.leader_stays:
+        elif self.silent(GIVEN_UP_S) and self.phase.leader_stays and self.phase.ends_here():
             self._given_up(f"{self.name} was called no more")
 
     def _given_up(self, why: str) -> None:
