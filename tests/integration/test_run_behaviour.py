@@ -300,7 +300,7 @@ def test_a_program_without_torch_runs_and_is_told_so(programs: Programs):
 
 
 def test_a_program_ends_as_ever_while_its_worker_thread_is_recorded(programs: Programs):
-    """Only that thread can end the recording, and it waits for more to do (torch 2.13 crashed, 2.11 raised)."""
+    """Only that thread can end the recording, and it waits for more (torch 2.13 crashed, 2.11 raised)."""
     script = programs.write(
         """
         import queue, threading, torch
