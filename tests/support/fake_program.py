@@ -13,6 +13,7 @@ from kinetoscope.capture.steps.ledgers import Prefetch, Waited
 class FakeSession:
     def __init__(self, device: FakeDevice, name: str) -> None:
         self.device, self.log, self.name = device, device.log, name
+        self.running: tuple[int, int] | None = None
 
     def prepare(self) -> None:
         self.log.append(f"{self.name} prepare")

@@ -112,6 +112,8 @@ class Provisional:
         """End it and write nothing."""
         session, self.session = self.session, None
         if session is not None:
+            if self.steps < 2 and (self.source is None or self.source[0] != "request"):
+                session.running = None  # what follows a single tick is no step, but whatever came after it
             session.mark(None)
             session.stop()
         return session
