@@ -24,7 +24,7 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import MethodStandIn
 from kinetoscope.capture.hooks.imports import ImportWatch
 
-# The generation of a collection of all objects, and the lines that are told apart at which such came.
+# The generation of a collection of all objects, and the lines that are distinguished at which such came.
 FULL, MOST_LINES = 2, 64
 
 
