@@ -313,6 +313,22 @@ def test_an_allocation_counts_once_and_start_up_does_not() -> None:
     assert found.title.startswith("3 driver allocations and frees per step")
 
 
+def test_a_program_without_steps_takes_memory_at_its_start() -> None:
+    """As eager matmul_add does: each of its tensors is made once, between its first kernels."""
+    launches = [
+        event
+        for i in range(100)
+        for event in (
+            traces.call("cudaLaunchKernel", 1000 * i, 5, i + 1),
+            traces.kernel("gemm", 1000 * i + 10, 50, i + 1),
+        )
+    ]
+    early = [traces.call("cudaMalloc", 1000 * i + 100, 200, 0) for i in range(20)]
+    late = [traces.call("cudaMalloc", 1000 * i + 100, 200, 0) for i in range(60, 80)]
+    assert not list(allocator_churn.find(view(*launches, *early)))
+    assert list(allocator_churn.find(view(*launches, *late)))
+
+
 # Causes.
 
 

@@ -9,11 +9,11 @@ Why it is slow
     Each call takes up to a millisecond, and ``cudaFree`` waits for the device to finish all it has.
 
 How it decides
-    Such calls in at least two steps, in half of the steps or more (a recording without steps: ten after the
-    first launch). What the driver does inside a call of the runtime is that call. The saving is the time that
-    the device idles during the calls and as long again behind them. A recording without steps may hold the
-    program's start, which allocates too: then it is at most medium. Where the allocator's history was
-    recorded (`run --memory`), it shows what the program gave back itself, and where.
+    Such calls in at least two steps, in half of the steps or more (a recording without steps: ten in the
+    later half of its launches: its start takes memory; and then it is at most medium). What the driver does
+    inside a call of the runtime is that call. The saving is the time that the device idles during the calls
+    and as long again behind them. Where the allocator's history was recorded (`run --memory`), it shows what
+    the program gave back itself, and where.
 
 What to do
     Remove ``empty_cache()``; ``PYTORCH_ALLOC_CONF=expandable_segments:True`` against fragmentation; pad to a
@@ -82,13 +82,13 @@ def _outermost(view: RankView) -> pl.DataFrame:
 
 
 def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
-    """The calls of the steps; without steps, those after the first launch: starting takes memory."""
+    """The calls of the steps; without steps, those of the later half of the launches."""
     if view.unit == "step":
         marks = view.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
         within = calls.sort("start_ns").join_asof(marks, on="start_ns")
         return within.filter(pl.col("start_ns") < pl.col("ends")).drop("ends")
-    first = view.trace.host_events["start_ns"].gather(view.trace.device_events["launch"].drop_nulls()).min()
-    return calls.filter(pl.col("start_ns") > first) if first is not None else calls.clear()
+    half = view.trace.host_events["start_ns"].gather(view.trace.device_events["launch"].drop_nulls()).median()
+    return calls.filter(pl.col("start_ns") > half) if half is not None else calls.clear()
 
 
 def _again_and_again(view: RankView, calls: pl.DataFrame) -> bool:
