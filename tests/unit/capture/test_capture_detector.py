@@ -7,6 +7,7 @@ import pytest
 from kinetoscope.capture.steps.call_sites import CallStack
 from kinetoscope.capture.steps.detector import (
     IN_A_ROW,
+    MANY_OTHERS,
     MOVED,
     SILENT,
     SOURCES_WATCHED,
@@ -156,6 +157,12 @@ def test_an_optimizer_made_anew_for_each_round_carries_on_the_steps() -> None:
     assert stepped(detector, 3, 24) == ["step"] * 24
     assert stepped(detector, 2, 2) == ["step"] * 2  # the clients of a federation come again
     assert (detector.leader, detector.index) == (("optimizer", 1), 24 + 24 - IN_A_ROW + 24 + 2)
+
+
+def test_optimizers_that_are_made_for_one_step_each_are_one_source() -> None:
+    detector = StepDetector()
+    roles = [stepped(detector, key, 1)[0] for key in range(200)]
+    assert roles == ["leads", *[None] * (MANY_OTHERS - 1), *["step"] * (200 - MANY_OTHERS)]
 
 
 def test_optimizers_that_step_in_turn_or_from_elsewhere_carry_nothing_on() -> None:

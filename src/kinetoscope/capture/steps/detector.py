@@ -113,6 +113,8 @@ SILENT: dict[Kind, int] = {"graph": 16, "loop": 512}
 SILENT_OTHERS, LONGER = 64, 3
 # An optimizer that steps so often in a row, from where the leader did before, carries on its steps.
 IN_A_ROW = 3
+# So many steps of others from there, and none of its own, and each optimizer is made for a step or two.
+MANY_OTHERS = 64
 # Threads whose calls that wait are looked at.
 THREADS = 8
 # Calls of the leader from another thread, with none from its own in between: a model that was warmed up in
@@ -442,6 +444,7 @@ class StepDetector:
         if self._looks() and source[0] != "loop":
             self.loop.called(stack.site())
         if source[0] == "optimizer":
+            self._succession = Succession(source, stack.position(0))
             self.iterations.stepped()
             self.turns.append(source)
         return Boundary(source, "leads", index + 1)
@@ -456,28 +459,35 @@ class Succession:
     """Tells an optimizer that carries on the leader's steps, as one that is made anew for each fold, round or
     client does, from one that steps in turn with it."""
 
-    def __init__(self, leader: Source | None) -> None:
+    def __init__(self, leader: Source | None, place: Position | None = None) -> None:
         self.leader = self.latest = leader
+        self.place = place  # from which the leader steps
         self.heirs: set[Source] = set()
+        self.anew = False  # whatever steps from there carries on
         self.row = self.before = 1  # steps of the latest in a row; of the leader and its heirs before these
-        self.place: Position | None = None  # from which they stepped in a row
+        self.others = 0  # steps of others from there since
 
     def stepped(self, source: Source, stack: CallStack) -> bool:
         """Whether this optimizer, which has stepped, is the leader or carries on its steps."""
+        own = source == self.leader or source in self.heirs
         if source == self.latest:
             self.row += 1
         else:
-            own = self.latest == self.leader or self.latest in self.heirs
-            self.latest, self.before, self.row = source, self.row if own else 0, 1
-        if source == self.leader or source in self.heirs:
-            if self.row == IN_A_ROW:
+            was_own = self.latest == self.leader or self.latest in self.heirs
+            self.latest, self.before, self.row = source, self.row if was_own else 0, 1
+        if own:
+            self.others = 0
+            if self.row == IN_A_ROW or self.place is None:
                 self.place = stack.position(0)
             return True
+        if self.place is None or stack.position(0) != self.place:
+            return False
+        self.others += 1
+        self.anew = self.anew or self.others >= MANY_OTHERS
         enough = self.row >= IN_A_ROW or bool(self.heirs)  # the first time it could be one that steps rarely
-        carries_on = enough and self.before >= IN_A_ROW and stack.position(0) == self.place is not None
-        if carries_on:
+        if self.anew or (enough and self.before >= IN_A_ROW):
             self.heirs.add(source)
-        return carries_on
+        return source in self.heirs
 
 
 class Evaluation:
