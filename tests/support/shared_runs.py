@@ -32,19 +32,29 @@ class Shared:
         self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
 
     def given(self, asked: str, inputs: Iterable[object], make: Callable[[], Any]) -> Any:
-        paths = [Path(str(one)) for one in inputs]
-        content = None if self.off else _content(paths)
-        if content is None:
+        if self.off:
             return make()
+        paths = [Path(str(one)) for one in inputs]
+        content = _content(paths)
+        if content is None:
+            return self._anew(make)
         settings = sorted(item for item in os.environ.items() if item[0].startswith("KINETOSCOPE_"))
         key = (asked, Path.cwd(), *map(str, paths), content, *settings)
         if key not in self._kept:
-            made = make()
+            made = self._anew(make)
             self._kept[key] = made, sum(one.source.events for one in getattr(made, "traces", (made,)))
         self._kept.move_to_end(key)
         while len(self._kept) > 1 and sum(events for _, events in self._kept.values()) > MOST_EVENTS:
             self._kept.popitem(last=False)
         return self._kept[key][0]
+
+    def _anew(self, make: Callable[[], Any]) -> Any:
+        """What is made of files read anew: one that a run names twice is two traces of it."""
+        self.off = True
+        try:
+            return make()
+        finally:
+            self.off = False
 
 
 def _content(paths: list[Path]) -> str | None:
