@@ -7,13 +7,14 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+import shared_runs
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -39,6 +40,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 SHARED = Path(os.environ.get("KINETOSCOPE_SHARED_DATA") or ROOT.parent / "shared" / "data")
+shared_runs.share(FIXTURES, SHARED, ROOT / "examples", ROOT / "tests" / "cases")
 NOT_HERE = "a recording that is not committed is not here (set KINETOSCOPE_SHARED_DATA)"
 
 
@@ -91,6 +93,20 @@ def _names_what_is_not_here(item: pytest.Item) -> bool:
         not any((FIXTURES / f"{name.removesuffix('0+1')}{end}").is_file() for end in ends)
         for name in (*names, *logs)
     )
+
+
+@pytest.fixture
+def monkeypatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """pytest's; what changed code computes is kept for no other test, nor is it given what was kept."""
+    change = monkeypatch.setattr
+
+    def changing(*args: Any, **options: Any) -> None:
+        shared_runs.shared.off = True
+        change(*args, **options)
+
+    monkeypatch.setattr = changing  # type: ignore[method-assign]
+    yield monkeypatch
+    shared_runs.shared.off = False
 
 
 @pytest.fixture

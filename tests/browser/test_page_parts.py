@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from broad import broad
 from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.document import Report
@@ -140,7 +141,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "damaged"])
+# What is damaged is the eager one, cut.
+@pytest.mark.parametrize("kind", broad([*KINDS, "damaged"], {*KINDS, "damaged"} - {"eager"}))
 def test_every_part_of_every_kind_of_recording(opened: Open, tmp_path: Path, kind: str) -> None:
     if kind == "damaged":
         whole = gzip.decompress((FIXTURES / "h200" / "mm_64_warm_eager.json.gz").read_bytes())

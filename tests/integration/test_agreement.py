@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broad import broad
 from kinetoscope.analysis.replay.what_if import asked
 from kinetoscope.comparison.counts import counts
 from kinetoscope.document import Report
@@ -29,7 +30,16 @@ RECORDINGS = [
 ]
 
 
-@pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: path.name)
+# Programs of which another recording is tried each time: by another way to time, mode, size or rank.
+BY_HAND = {
+    *("forum_eager", "forum_noreturn_first", "forum_return_second", "llama_train_eager", "breaks", "whole"),
+    *("mm_4096_warm_compile", "mm_4096_warm_compile_max-autotune", "mm_64_cold_eager", "mm_64_warm_eager"),
+    *("mm_4096_warm_eager", "fsdp_warm_none_rank1"),
+}
+QUICK = [path for path in RECORDINGS if path.name.removesuffix(".json.gz") not in BY_HAND]
+
+
+@pytest.fixture(scope="module", params=broad(RECORDINGS, QUICK), ids=lambda path: path.name)
 def loaded(request: pytest.FixtureRequest) -> LoadedRun:
     return load(request.param)
 

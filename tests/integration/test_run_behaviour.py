@@ -211,8 +211,10 @@ def test_children_are_as_without_us(programs: Programs):
             print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         """
     )
-    plain, run = programs.plain(str(script)), programs.record(str(script))
-    assert run.out == plain.out
+    run = programs.record(str(script))
+    path = programs.environment()["PYTHONPATH"]
+    # No hooks of ours, and Module.__call__ as torch has it.
+    assert run.out == f"fork (0, 'function')\n0\nspawn (0, 'function')\n0\n[] {path}\n\n9\n"
     assert len(run.manifest["ranks"]) == 1
     assert run.manifest["exit"] == "ok"
 
@@ -237,7 +239,7 @@ print(total)
 def test_a_program_that_profiles_itself_gets_its_own_result(programs: Programs):
     script = programs.write(
         """
-        import torch
+        import json, torch
         from torch.profiler import ProfilerActivity, profile, schedule
         def ready(p):
             p.export_chrome_trace("mine.json")
@@ -246,12 +248,12 @@ def test_a_program_that_profiles_itself_gets_its_own_result(programs: Programs):
             for _ in range(6):
                 torch.ones(8, 8) @ torch.ones(8, 8)
                 p.step()
-        print(sorted((e.key, e.count) for e in p.key_averages()))
+        events = json.loads(open("mine.json").read())["traceEvents"]
+        print(sum(e["name"] == "aten::matmul" for e in events))
         """
     )
-    plain, run = programs.plain(str(script)), programs.record(str(script))
-    assert (run.status, run.out) == (0, plain.out)
-    assert (programs.home / "mine.json").is_file()
+    run = programs.record(str(script))
+    assert (run.status, run.out) == (0, "3\n")
     assert run.steps["found_by"] == "program"
     assert run.marks() == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
     assert "a profiler of its own" in run.err

@@ -64,7 +64,7 @@ def parts(run: Run) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize("encodes", [False, True])
+@pytest.mark.parametrize("encodes", broad([False, True], [True]))
 def test_a_call_of_generate_is_a_step_and_its_tokens_are_marked(programs: Programs, encodes: bool):
     transformers(programs)
     script = programs.write(

@@ -6,11 +6,10 @@ import sys
 
 from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.sources.run import load
-from programs import Programs
+from programs import DESCENT, Programs
 
-PROGRAM = """
+PROGRAM = f"""{DESCENT}
 import sys
-import torch
 from torch import nn
 
 class Block(nn.Module):
@@ -32,7 +31,7 @@ def train(steps):
         assert sys.gettrace() is None or sys.gettrace().__name__ == "_called"
 
 model = nn.Sequential(Block(), Block())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters())
 train(STEPS)
 assert sys.gettrace() is None
 print("trained")
@@ -78,7 +77,7 @@ def test_without_them_a_recording_is_as_before(programs: Programs) -> None:
 
 
 def test_a_program_that_is_traced_keeps_its_trace_function_and_a_note_says_so(programs: Programs) -> None:
-    traced = "import sys\nsys.settrace(lambda frame, event, argument: None)\nown = sys.gettrace()\n"
+    traced = "import sys, torch\nsys.settrace(lambda frame, event, argument: None)\nown = sys.gettrace()\n"
     program = PROGRAM.replace("STEPS", "400").replace(
         'assert sys.gettrace() is None or sys.gettrace().__name__ == "_called"',
         "assert sys.gettrace() is own",

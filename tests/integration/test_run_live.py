@@ -105,13 +105,20 @@ def steps_in(folder: Path) -> list[str]:
     return [e["name"] for e in events if str(e.get("name")).startswith("ProfilerStep#")]
 
 
-@pytest.mark.parametrize("kind", broad(KINDS, ("threads", "spawn")))
-def test_two_requests_are_two_recordings_and_answers_stay(tmp_path: Path, kind: str) -> None:
-    with server(tmp_path / "plain", kind, recorded=False) as live:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What a server answers plainly: its kind makes no difference to its model."""
+    with server(tmp_path_factory.mktemp("plain"), "threads", recorded=False) as live:
         with live.connection() as connection, connection.makefile("rw") as file:
-            expected = [asked(file, number) for number in range(50)]
-        printed = live.close()
-    assert printed == ("served\n", "")
+            answers = [asked(file, number) for number in range(50)]
+        assert live.close() == ("served\n", "")
+    return answers
+
+
+@pytest.mark.parametrize("kind", broad(KINDS, ("threads", "spawn")))
+def test_two_requests_are_two_recordings_and_answers_stay(
+    tmp_path: Path, kind: str, expected: list[str]
+) -> None:
     with server(tmp_path, kind) as live:
         with busy(live):
             said = [live.record(str(live.pid), "--steps", "20") for _ in range(2)]
@@ -238,9 +245,11 @@ def test_what_cannot_be_recorded_is_refused_with_a_hint(words: list[str], what: 
     assert "hint:" in done.stderr
 
 
-def test_a_process_that_was_not_started_so_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with server(tmp_path, "threads", recorded=False) as live:
-        done = live.record(str(live.pid), status=3)
-        live.close()
+def test_a_process_that_was_not_started_so_is_refused_with_what_to_do() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        words = [*KINETOSCOPE, "record", str(other.pid)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        other.communicate(b"\n")
+    assert done.returncode == 3
     assert "kinetoscope run --on-request" in done.stderr
     assert "kinetoscope.listen()" in done.stderr

@@ -58,6 +58,7 @@ print("item" not in vars(torch.Tensor) and gc.callbacks == callbacks)
     assert "device_trace" not in run.rank  # a program without a GPU has one pass
 
 
+@pytest.mark.slow  # test_run_whole has a loop whose steps are a module's
 def test_an_inference_loop_s_steps_are_its_outermost_module_s(programs: Programs):
     run = programs.record(str(EXAMPLES / "llama.py"), "--generate", "--steps", "90")
     assert (run.steps["found_by"], run.steps["step_name"]) == ("module", "Llama")
@@ -131,6 +132,7 @@ def test_range_records_its_inside(programs: Programs):
     assert "aten::cos" not in run.ops()
 
 
+@pytest.mark.slow  # test_run_behaviour has one that trains four steps, and ends in each way
 def test_a_program_too_short_to_settle_still_has_a_recording(programs: Programs):
     run = programs.record(str(programs.write(TRAIN + "train(3)")))
     assert run.steps["cold"]
@@ -148,23 +150,32 @@ def test_options_reach_the_profiler(programs: Programs):
     assert any(e.get("name") == "[memory]" for e in events)
 
 
+@pytest.mark.slow  # test_run_api records a whole block
 def test_whole_records_from_the_first_op_to_the_last(programs: Programs):
     run = programs.record("--whole", str(programs.write(TRAIN + "train(12)")))
     names = [e["name"] for e in run.events()]
     assert names.count("Optimizer.step#Descent.step") == 12
 
 
+# As examples/ddp.py, without what loads torch's compiler: its optimizers and DistributedDataParallel.
+RANKS = (
+    TRAIN
+    + """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(70):
+    model(torch.ones(4, 32)).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}")
+dist.destroy_process_group()
+"""
+)
+
+
 def test_a_launcher_s_ranks_make_one_recording(programs: Programs):
-    words = [
-        "--",
-        "torchrun",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        str(EXAMPLES / "ddp.py"),
-        "--steps",
-        "70",
-    ]
+    words = ["--", "torchrun", "--nproc-per-node", "2", "--standalone", str(programs.write(RANKS))]
     check_ranks(ended(lambda: programs.record(*words))[-1])
 
 
@@ -182,7 +193,7 @@ def test_of_a_launcher_s_ranks_those_that_are_asked_for(programs: Programs):
 
 def test_a_run_in_each_rank_makes_one_recording(programs: Programs):
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    words += ["-m", "kinetoscope", "run", "--no-report", str(EXAMPLES / "ddp.py"), "--steps", "70"]
+    words += ["-m", "kinetoscope", "run", "--no-report", str(programs.write(RANKS))]
     runs = ended(lambda: programs.plain(*words))
     check_ranks(runs[-1])
     assert len(list((programs.home / "recordings").iterdir())) == len(runs)

@@ -31,6 +31,8 @@ SIMULATED = {
 PROGRAM = """
 import sys
 from os import environ
+import shared_runs
+shared_runs.share()
 from kinetoscope.cli import main
 folder, *inputs = sys.argv[1:]
 for suffix in environ["SUFFIXES"].split():
@@ -53,7 +55,7 @@ def made(folder: Path, inputs: list[Path], seed: int, suffixes: str) -> dict[str
     folder.mkdir()
     environment = {
         **os.environ, "PYTHONHASHSEED": str(seed), "POLARS_MAX_THREADS": str(seed), "KINETOSCOPE_CACHE": "0",
-        "SUFFIXES": suffixes,
+        "SUFFIXES": suffixes, "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder), *map(str, inputs)], env=environment, capture_output=True

@@ -13,6 +13,7 @@ import pytest
 
 from attack.__main__ import CLASSES
 from attack.trial import Trial, attempted
+from broad import broad
 
 SEEDS = {
     "cut traces": (1, 2),
@@ -54,7 +55,10 @@ def attack() -> Iterator[Callable[[str, int, Path], str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [(name, seed) for name in CLASSES for seed in SEEDS.get(name, (1,))]
+    ("name", "seed"),
+    broad(
+        [(name, seed) for name in CLASSES for seed in SEEDS.get(name, (1,))], {(name, 1) for name in CLASSES}
+    ),
 )
 def test_a_command_withstands_an_attack(
     name: str, seed: int, attack: Callable[[str, int, Path], str], tmp_path: Path

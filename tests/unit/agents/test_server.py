@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import subprocess
 import sys
@@ -18,9 +19,8 @@ from kinetoscope.agents import answers, questions
 from kinetoscope.agents.library import Library
 from kinetoscope.cli.mcp import VALUES
 
-pytest.importorskip("mcp")
-from kinetoscope.agents.server import INSTRUCTIONS, SCHEMA, server
-
+# Imported where it is used: it takes two seconds, and every worker collects this file.
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="mcp is not installed")
 CASES = ROOT / "tests" / "cases"
 BEFORE = CASES / "launch-gap" / "before.json.gz"
 READ_ONLY = {"overview", "findings", "evidence", "query", "diff"}
@@ -33,6 +33,8 @@ def finished(call: Coroutine[Any, Any, Any]) -> Any:
 
 
 def tools(*, allow_run: bool) -> dict[str, dict[str, Any]]:
+    from kinetoscope.agents.server import server
+
     made = server(Library([CASES], allow_run=allow_run))
     listed = finished(made.list_tools())
     return {tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed}
@@ -48,6 +50,8 @@ def test_programs_run_only_where_the_user_allowed_it() -> None:
 
 
 def test_all_descriptions_take_less_than_2500_tokens() -> None:
+    from kinetoscope.agents.server import INSTRUCTIONS
+
     everything = [*tools(allow_run=True).values(), INSTRUCTIONS]
     assert answers.tokens(json.dumps(everything)) < 2500
 
@@ -60,6 +64,8 @@ def test_the_command_takes_what_the_tools_take() -> None:
 
 
 def test_a_call_gives_what_the_command_prints() -> None:
+    from kinetoscope.agents.server import SCHEMA, server
+
     made = server(Library([CASES]))
     result = finished(made.call_tool("findings", {"recording": str(BEFORE)}))
     (content,) = getattr(result, "content", result)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broad import broad
 from kinetoscope.analysis.origins.dispatch import chains
 from kinetoscope.document.collect.report import build
 from kinetoscope.errors import KinetoscopeError, UsageError
@@ -28,6 +29,9 @@ ABSURD: list[Any] = [
     0, -1, 10**15, 2**63 - 1, -(2**63), 2**64, 1e308, 3.5, True, None, "", "x", "0x1f", "1e400", "-5",
     "\x00", "é" * 500, [], {}, [1, "a", None], {"a": {"b": [1]}},
 ]  # fmt: skip
+
+
+A_FEW = [None, "", "0x1f", "\x00", {}, [1, "a", None], 3.5, 2**64, -(2**63), 1e308]  # one of each kind
 
 
 def reported(document: Any, path: Path) -> dict[str, Any]:
@@ -48,7 +52,7 @@ def reported(document: Any, path: Path) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("value", ABSURD, ids=repr)
+@pytest.mark.parametrize("value", broad(ABSURD, A_FEW), ids=repr)
 def test_what_a_file_says_of_its_devices_may_be_absurd(value: Any, tmp_path: Path) -> None:
     document = copy.deepcopy(DOCUMENTS[0])
     (entry,) = document["deviceProperties"]

@@ -8,6 +8,7 @@ from functools import cache
 import polars as pl
 import pytest
 
+from broad import broad
 from cases.job_verdicts import WITHIN, judged, parts_of
 from job_sets import DDP, FSDP, HSDP, PIPELINE, TENSOR
 from job_simulator import Fault, Job, cost, recorded
@@ -23,12 +24,16 @@ FAULTY = [
     replace(HSDP, fault=Fault("device", (4, 5, 6, 7), 1.2), seed=3, **SMALL),
     replace(HSDP, fault=Fault("link", (0, 1, 2, 3), 4.0), seed=4, **SMALL),
     replace(TENSOR, fault=Fault("kernel", (6,), 2.0), seed=5, **SMALL),
-    replace(PIPELINE, fault=Fault("device", (2, 3), 1.25), seed=6),
+    replace(PIPELINE, fault=Fault("device", (2, 3), 1.25), seed=6, steps=3),
 ]
 HEALTHY = [
     replace(DDP, seed=7, stalls=900.0, **SMALL),
     replace(HSDP, seed=8, stalls=400.0, noise=0.05, **SMALL),
 ]
+
+
+# A stall and a slow kernel are named in ``test_rank_sets`` and ``test_overlap_sets`` too.
+ALWAYS = [job for job in FAULTY if job.fault.what in ("device", "link")]
 
 
 @cache
@@ -40,7 +45,7 @@ def named(job: Job) -> str:
     return f"{job.name}, {job.fault.what}"
 
 
-@pytest.mark.parametrize("job", FAULTY, ids=named)
+@pytest.mark.parametrize("job", broad(FAULTY, ALWAYS), ids=named)
 def test_who_makes_a_job_slower_why_and_by_how_much(job: Job) -> None:
     found = found_in(job)
     assert judged(job, found) == "right"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from broad import broad
 from job_sets import FSDP, HSDP, PIPELINE
 from job_simulator import Fault, Job, recorded
 from kinetoscope.analysis.ranks.comparison import comparison
@@ -46,7 +47,7 @@ def of_ranks(found: list[Finding]) -> list[Finding]:
     return [one for one in found if one.rule in OF_RANKS]
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", broad(SETS, ("device", "link", "healthy")))
 def test_few_ranks_and_many_have_the_same_findings_as_the_report_has_a_verdict(name: str) -> None:
     run = run_of(SETS[name])
     ranks = comparison(run)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broad import broad
 from kinetoscope.statistics import distribution, intervals
 
 Pair = tuple[list[float], list[float]]
@@ -94,7 +95,8 @@ def test_identical_subjects_are_called_different_in_at_most_5_percent(world) -> 
     assert alarms / sessions <= (0.08 if world is memory_of_its_own else 0.05)
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda w: w.__name__)
+# A ratio's interval covers it as often as that of identical subjects covers one: one of the worlds tells.
+@pytest.mark.parametrize("world", broad(WORLDS, WORLDS[:1]), ids=lambda w: w.__name__)
 def test_the_interval_covers_the_true_ratio(world) -> None:
     covered = 0
     for seed in range(160):
@@ -106,7 +108,9 @@ def test_the_interval_covers_the_true_ratio(world) -> None:
 
 
 @pytest.mark.parametrize(
-    "world", [w for w in WORLDS if w is not two_speeds_at_random], ids=lambda w: w.__name__
+    "world",
+    broad([w for w in WORLDS if w is not two_speeds_at_random], [independent, outliers]),
+    ids=lambda w: w.__name__,
 )
 def test_a_planted_3_percent_is_seen(world) -> None:
     seen = 0
