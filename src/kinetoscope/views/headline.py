@@ -202,10 +202,8 @@ def _sources(report: Report) -> str:
         return "nothing"
     first = PurePath(paths[0])
     recording = first.parent.parent.name if first.parent.name == "trace" else None
-    if len(set(paths)) == 1:  # an export of another profiler holds several traces
-        name = recording or first.name
-    else:
-        name = recording or first.parent.name or first.name
+    folder = first.parent.name if len(set(paths)) > 1 else ""  # one file may hold several traces
+    name = recording or folder or first.name
     return names.plain(name if len(paths) == 1 else f"{name} ({numbers.count(len(paths), 'trace')})")
 
 
