@@ -140,7 +140,7 @@ def test_a_program_runs_though_nothing_can_be_recorded(programs: Programs, optio
     assert "runs without being recorded" in run.err
 
 
-def test_another_python_that_cannot_load_us_is_told_what_mends_it(programs: Programs):
+def test_another_python_that_cannot_load_us_is_told_what_fixes_it(programs: Programs):
     """What the environment of another Python lacks is what is compiled: msgspec."""
     script = programs.write("import torch\nprint('ran')")
     programs.write("", "torch.py")
@@ -150,7 +150,7 @@ def test_another_python_that_cannot_load_us_is_told_what_mends_it(programs: Prog
     assert (run.status, run.out) == (0, "ran\n")
     own = ".".join(map(str, sys.version_info[:2]))
     assert f"the program's Python is {own}, the one that kinetoscope is installed for is 3.1 " in run.err
-    assert f"`{bare} -m pip install msgspec` mends it" in run.err
+    assert f"`{bare} -m pip install msgspec` fixes it" in run.err
 
 
 def test_another_python_that_has_what_we_need_is_recorded(programs: Programs):

@@ -147,8 +147,8 @@ class Library:
                 hint=f"recordings in: {', '.join(map(str, self.roots))}",
             )
         if not path.exists():
-            beside = path.parent if path.parent.is_dir() and path not in self.roots else self.roots[0]
-            there = sorted(one.name for one in beside.iterdir()) if beside.is_dir() else []
+            near = path.parent if path.parent.is_dir() and path not in self.roots else self.roots[0]
+            there = sorted(one.name for one in near.iterdir()) if near.is_dir() else []
             raise UsageError("there is no such recording", where=text[:200], hint=meant(path.name, there))
         return path
 

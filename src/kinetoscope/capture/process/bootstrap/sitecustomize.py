@@ -97,7 +97,7 @@ def _begin() -> None:
     given = os.environ.get(PYTHONPATH, "").split(os.pathsep)
     installed = [entry for entry in sys.path if entry not in (HERE, *given)]
     ours = [] if home in installed else [home]
-    # Of what is installed beside us, another Python can load our own code alone, which needs no compiler.
+    # Of what is installed next to us, another Python can load our own code alone, which needs no compiler.
     is_ours = launcher in (None, own)
     path = [*(ours + installed if is_ours else installed + ours), *filter(None, given)]
     hide = _hide_from_program if ON_REQUEST in os.environ else _hide
@@ -114,7 +114,7 @@ def _begin() -> None:
                 raise
             _say(
                 f"not recorded: the program's Python is {own}, the one that kinetoscope is installed for is "
-                f"{launcher} ({error}): `{sys.executable} -m pip install msgspec` mends it"
+                f"{launcher} ({error}): `{sys.executable} -m pip install msgspec` fixes it"
             )
             return
         begin(instructions, *(place or (0, 1)))
