@@ -2,7 +2,8 @@
 
     python benchmarks/peers.py [--peers PY] [--rounds 3] [--write]
 
-PY is an interpreter that has them: `pip install HolisticTraceAnalysis tlparse`, in an environment of its own.
+PY is an interpreter that has them, in an environment of its own: `pip install HolisticTraceAnalysis tlparse
+memray torch-tb-profiler git+https://github.com/AMD-AGI/TraceLens`.
 A tool that is not there is left out, and said to be. Each row is a process of its own, the best of the
 rounds: the CPU time of it and its children, and the most memory that one process of them had. What is kept
 between runs is turned off. With --write the table goes into the page.
@@ -41,6 +42,22 @@ t = TraceAnalysis(trace_dir=sys.argv[1])
 print(t.get_temporal_breakdown(visualize=False).to_string())
 print(t.get_gpu_kernel_breakdown(visualize=False)[0].to_string())
 """
+# What the plugin does before a page of TensorBoard asks it: in processes of its own, which import this file.
+PLUGIN = """
+import sys
+if __name__ == "__main__":
+    from torch_tb_profiler.io.cache import Cache
+    from torch_tb_profiler.profiler import RunLoader
+    for profile in RunLoader("run", sys.argv[1], Cache()).load().profiles.values():
+        print(profile.overview["performance"], profile.overview["recommendations"])
+"""
+GROWS = """
+kept = []
+def grow():
+    kept.append(bytearray(100_000))
+for _ in range(300):
+    grow()
+"""
 
 
 def measured(command: list[str], rounds: int) -> tuple[float, float, str] | str:
@@ -76,20 +93,43 @@ def cases(peers: str, work: Path) -> dict[str, dict[str, list[str]]]:
     shutil.copy(FIXTURES / "h200" / "llama_train_eager.json.gz", one)
     log = work / "recompile.log"
     log.write_bytes(gzip.decompress((FIXTURES / "compile-logs" / "recompile.log.gz").read_bytes()))
-    tlparse = str(Path(peers).parent / "tlparse")
+    plugin = work / "plugin"
+    plugin.mkdir()
+    shutil.copy(FIXTURES / "h200" / "llama_train_eager.json.gz", plugin / "worker0.1.pt.trace.json.gz")
+    (work / "plugin.py").write_text(PLUGIN)
+    (work / "grows.py").write_text(GROWS)
+    grown = str(work / "grown.bin")
+    programs = Path(peers).parent
+    tlparse = str(programs / "tlparse")
+    lens = str(programs / "TraceLens_generate_{}_report_pytorch")
     return {
         "two ranks: who is late?": {
             "kinetoscope report": [*ours, "report", str(ranks)],
             "HTA, potential stragglers": [peers, "-c", STRAGGLER, str(ranks)],
             "HTA, idle time": [peers, "-c", IDLE, str(ranks)],
+            "TraceLens, collectives of ranks": [
+                lens.format("multi_rank_collective"),
+                *("--trace_pattern", str(ranks / "ddp_straggler_rank*.json.gz"), "--world_size", "2"),
+                *("--output_csvs_dir", str(work / "lens_ranks")),
+            ],
         },
         "one training step: where did the time go?": {
             "kinetoscope report": [*ours, "report", str(one / "llama_train_eager.json.gz")],
             "HTA, temporal and kernel breakdown": [peers, "-c", KERNELS, str(one)],
+            "TraceLens, perf report": [
+                lens.format("perf"),
+                *("--profile_json_path", str(one / "llama_train_eager.json.gz")),
+                *("--output_csvs_dir", str(work / "lens_one")),
+            ],
+            "TensorBoard plugin, all its pages": [peers, str(work / "plugin.py"), str(plugin)],
         },
         "a compile log: what was compiled?": {
             "kinetoscope graphs": [*ours, "graphs", str(log)],
             "tlparse": [tlparse, str(log), "-o", str(work / "tl"), "--overwrite", "--no-browser"],
+        },
+        "the host's memory grows: which line?": {
+            "memray run": [peers, "-m", "memray", "run", "-fqo", grown, str(work / "grows.py")],
+            "memray stats": [peers, "-m", "memray", "stats", grown],
         },
     }
 

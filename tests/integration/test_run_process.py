@@ -141,6 +141,25 @@ def test_a_program_runs_though_nothing_can_be_recorded(programs: Programs, optio
     assert "runs without being recorded" in run.err
 
 
+def test_another_python_that_cannot_load_us_is_told_what_fixes_it(programs: Programs):
+    """What the environment of another Python lacks is what is compiled: msgspec."""
+    script = programs.write("import torch\nprint('ran')")
+    programs.write("", "torch.py")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", programs.home / "bare"], check=True)
+    bare = str(programs.home / "bare" / "bin" / "python")
+    run = programs.record("--", "env", "KINETOSCOPE_LAUNCHER=3.1", bare, str(script))
+    assert (run.status, run.out) == (0, "ran\n")
+    own = ".".join(map(str, sys.version_info[:2]))
+    assert f"the program's Python is {own}, the one that kinetoscope is installed for is 3.1 " in run.err
+    assert f"`{bare} -m pip install msgspec` fixes it" in run.err
+
+
+def test_another_python_that_has_what_we_need_is_recorded(programs: Programs):
+    script = programs.write(TRAIN + "train(3)")
+    run = programs.record("--", "env", "KINETOSCOPE_LAUNCHER=3.1", sys.executable, str(script))
+    assert run.rank["trace"], run.err
+
+
 @pytest.mark.parametrize("ending", ["sys.exit(3)", "os.kill(os.getpid(), 15)", "raise KeyboardInterrupt"])
 def test_the_status_is_the_program_s_own(programs: Programs, ending: str):
     plain, run = both(programs, str(programs.write(f"import os, sys\n{ending}")))

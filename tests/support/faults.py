@@ -18,6 +18,8 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +39,8 @@ from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import overview
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-TRACE = gzip.decompress((FIXTURES / "h200_breaks" / "breaks.json.gz").read_bytes())
+RECORDED = FIXTURES / "h200_breaks" / "breaks.json.gz"
+TRACE = gzip.decompress(RECORDED.read_bytes())
 LOG = gzip.decompress((FIXTURES / "h200_breaks" / "breaks.log.gz").read_bytes())
 SECONDS = 10
 LOSS = 0.05
@@ -46,6 +49,12 @@ WRONG: tuple[Any, ...] = (
     *(None, True, -1, 0, 10**30, 1e308, -0.5),
     *("", "../../x", "/etc/hostname", "\0", "\x1b]52;c;aGk=\x07"),
     *([], {}, [[]]),
+)
+
+
+ROW_VALUES: tuple[Any, ...] = (
+    *(None, -1, 0, (1 << 63) - 1, -(1 << 63), 1e308, float("inf"), -0.5),
+    *("", "../../x", "\0", "\x1b]52;c;aGk=\x07", b"", b"\xff" * 70_000, "a" * 70_000),
 )
 
 
@@ -106,6 +115,51 @@ def file_of(data: bytes, name: str, change: Callable[[bytes, random.Random], byt
 
     kind = "trace" if data is TRACE else "compile log"
     return Attack(f"{kind}{', gzip' if packed else ''}: {change.__name__.replace('_', ' ')}", make)
+
+
+EXPORTED = """
+import sys, nsys_exports
+from pathlib import Path
+from kinetoscope.sources.run import load
+nsys_exports.of_trace(load(sys.argv[1]).traces[0], Path(sys.argv[2]))
+"""
+
+
+@cache
+def export() -> bytes:
+    """The same run as Nsight Systems would have exported it. Another process makes it: one that used Polars
+    has threads, and what ``attack`` forks would wait for them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.sqlite"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        words = [sys.executable, "-c", EXPORTED, str(RECORDED), str(path)]
+        subprocess.run(words, env=environment, check=True)
+        return path.read_bytes()
+
+
+def export_of(change: Callable[[bytes, random.Random], bytes], packed: bool) -> Attack:
+    def make(chance: random.Random, folder: Path) -> Path:
+        path = folder / ("run.sqlite.gz" if packed else "run.sqlite")
+        path.write_bytes(change(gzip.compress(export(), 1, mtime=0) if packed else export(), chance))
+        return path
+
+    return Attack(f"export{', gzip' if packed else ''}: {change.__name__}", make)
+
+
+def values_of_rows(chance: random.Random, folder: Path) -> Path:
+    """Values of an export's tables become others of any kind: a column of SQLite takes them all."""
+    path = folder / "run.sqlite"
+    path.write_bytes(export())
+    with sqlite3.connect(path) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for _ in range(chance.choice([1, 20, 200])):
+            table = chance.choice(tables)
+            column = chance.choice([row[1] for row in database.execute(f'PRAGMA table_info("{table}")')])
+            rows = "rowid % 97 = ?" if chance.random() < 0.2 else "rowid = ?"
+            update = f'UPDATE "{table}" SET "{column}" = ? WHERE {rows}'
+            database.execute(update, (chance.choice(ROW_VALUES), chance.randrange(97)))
+    database.close()
+    return path
 
 
 def values_of_events(chance: random.Random, folder: Path) -> Path:
@@ -188,6 +242,8 @@ def _replace_one(node: Any, chance: random.Random) -> None:
 ATTACKS = (
     *(file_of(TRACE, "trace.json", change, packed) for change in BYTES for packed in (False, True)),
     *(file_of(LOG, "rank0.log", change, packed) for change in BYTES for packed in (False, True)),
+    *(export_of(change, packed) for change in BYTES[:5] for packed in (False, True)),
+    Attack("export: absurd values", values_of_rows),
     Attack("trace: absurd values", values_of_events),
     Attack("manifest: absurd values", manifest_values),
     Attack("recording of a run that was killed", rank_reports),
@@ -225,17 +281,17 @@ def _events(run: LoadedRun) -> int:
 
 def attempt(attack: Attack, seed: int, folder: Path) -> tuple[str, float, Path]:
     """What came of an attack, the seconds it took, and its input."""
-    whole = 0 if "log" in attack.name else _whole()
+    whole = 0 if "log" in attack.name else _whole("export" in attack.name)
     path = attack.make(random.Random(f"{attack.name} {seed}"), folder)
     began = time.perf_counter()
     return outcome(path, whole), time.perf_counter() - began, path
 
 
 @cache
-def _whole() -> int:
+def _whole(exported: bool) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        path.write_bytes(TRACE)
+        path = Path(folder) / "run"
+        path.write_bytes(export() if exported else TRACE)
         return _events(load(path))
 
 

@@ -108,7 +108,7 @@ def page(found: FullAnswer, recordings: Sequence[RecordingIdentity], cursor: str
         next_cursor=f"{len(found.rows)}.{mark}",
         cannot_answer=found.cannot_answer,
     )
-    room = MOST_TOKENS - tokens(encoded(whole))
+    room = MOST_TOKENS - tokens(encoded(msgspec.structs.replace(whole, from_recording=[{}])))
     shown: list[Row] = []
     for number, row in enumerate(rows):
         small = _fitting(row, room) if number == 0 else safe(row, LONGEST)

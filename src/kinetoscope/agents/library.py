@@ -18,7 +18,7 @@ from kinetoscope.document.collect.difference import compared
 from kinetoscope.document.collect.report import build
 from kinetoscope.document.collect.sources import program
 from kinetoscope.document.page import SourceFile
-from kinetoscope.errors import KinetoscopeError, UsageError
+from kinetoscope.errors import KinetoscopeError, UsageError, meant
 from kinetoscope.sources import identity
 from kinetoscope.sources.run import LoadedRun, load
 
@@ -138,7 +138,7 @@ class Library:
                 )
 
     def _given(self, text: str) -> Path:
-        """Raises UsageError for a path that the user did not give."""
+        """Raises UsageError for a path that the user did not give, or where nothing is."""
         path = Path(text).expanduser().resolve()
         if not identity.inside(path, self.roots):
             raise UsageError(
@@ -146,6 +146,10 @@ class Library:
                 where=text[:200],
                 hint=f"recordings in: {', '.join(map(str, self.roots))}",
             )
+        if not path.exists():
+            near = path.parent if path.parent.is_dir() and path not in self.roots else self.roots[0]
+            there = sorted(one.name for one in near.iterdir()) if near.is_dir() else []
+            raise UsageError("there is no such recording", where=text[:200], hint=meant(path.name, there))
         return path
 
     def _recording(self, text: str) -> OpenRecording:
@@ -173,7 +177,7 @@ def _number(values: Mapping[str, object], name: str, otherwise: float) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number < math.inf:
-        raise UsageError(f"{name} is a number", where=text[:40])
+        raise UsageError(f"{name} is a number, 0 or more", where=text[:40])
     return number
 
 

@@ -99,17 +99,19 @@ def query(run: LoadedRun, sql: str, *, allow_files: bool = False) -> pl.DataFram
     except bounded.RefusedError as error:
         reason = str(error).split("\n\n")[0].split("; valid columns:")[0]
         raise UsageError(
-            f"the query cannot be run: {reason}", where=sql, hint=error.hint or _hint(reason)
+            f"the query cannot be run: {reason}", where=sql, hint=error.hint or _hint(reason, sql)
         ) from error
 
 
-def _hint(reason: str) -> str:
-    """A hint: which table or column may have been meant, and where they are listed."""
+def _hint(reason: str, sql: str) -> str:
+    """A hint: which table, or column of the tables that are named, may have been meant, and where they are
+    listed."""
     listed = "kinetoscope query INPUT --tables lists the tables and their columns"
     word = UNKNOWN.search(reason)
     if not word:
         return listed
-    columns = dict.fromkeys(column for table in TABLES.values() for column in table)
+    named = [columns for table, columns in TABLES.items() if re.search(rf"\b{table}\b", sql)]
+    columns = dict.fromkeys(column for table in named or TABLES.values() for column in table)
     return f"{meant(word['table'] or word['column'], TABLES if word['table'] else columns)}; {listed}"
 
 

@@ -23,7 +23,8 @@ A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/m
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     _options.inputs(parser)
-    parser.add_argument("--to", required=True, choices=("perfetto", "parquet", "csv", "speedscope"))
+    formats = ("perfetto", "parquet", "csv", "speedscope")
+    parser.add_argument("--to", required=True, choices=formats, help="the format to write")
     _options.output(parser, "where to write it", metavar="PATH", required=True)
 
 

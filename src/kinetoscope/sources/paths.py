@@ -169,11 +169,12 @@ def file_system(url: str) -> Generator[tuple[Any, str], None, None]:
 
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        missing = [] if "fsspec" in sys.modules else ["'kinetoscope[remote]'"]
+        is_in_extra = "fsspec" not in sys.modules or protocol in ("http", "https")
+        missing = [*(["'kinetoscope[remote]'"] if is_in_extra else []), *DRIVERS.get(protocol, "").split()]
         raise MissingDependencyError(
             f"{protocol}:// needs a library that is not installed: {error}",
             where=url,
-            hint=f"pip install {' '.join([*missing, DRIVERS.get(protocol, '')]).strip()}",
+            hint=f"pip install {' '.join(missing)}" if missing else None,
         ) from error
     except ValueError as error:
         raise InputError(f"no such kind of place: {error}", where=url) from error

@@ -23,6 +23,8 @@ _LEAST_ROW = 4  # bytes that a row takes in the file: those that say where and h
 _LONGEST_TEXT, _LONGEST_BLOB = 64 << 10, 1 << 10
 # Instructions of SQLite's machine between two looks at the budget, and the budget: a row takes some hundred.
 _LOOK, _LEAST_BUDGET, _BUDGET_OF_A_BYTE = 1 << 20, 1 << 28, 64
+# What it cannot read SQLite names in the file's own bytes, which need not be UTF-8.
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
 _PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
 
@@ -61,7 +63,7 @@ class Database:
             for setting in _SETTINGS:
                 self._database.execute(f"PRAGMA {setting}")
             self.tables = {name: self._columns(name) for name in self._plain_tables()}
-        except sqlite3.Error as error:
+        except _UNREADABLE as error:
             self.close()
             raise NotATraceError(
                 f"the file is an SQLite database that is damaged: {error}",
@@ -97,7 +99,7 @@ class Database:
         """Neither views nor virtual tables."""
         try:
             return [name for (name,) in self._database.execute(_PLAIN)]
-        except sqlite3.DatabaseError:
+        except _UNREADABLE:
             # Its first page says that there is more of it: the file was cut. With this setting SQLite reads
             # what there is (and writes nothing: the file is opened read-only).
             self._database.execute("PRAGMA writable_schema = ON")
@@ -146,7 +148,7 @@ class Database:
                 yield row
             else:
                 return
-        except (sqlite3.Error, OverflowError):
+        except (*_UNREADABLE, OverflowError):
             pass
         self.damages["unreadable-table"] += 1
 

@@ -109,10 +109,12 @@ def read(path: str | Path, progress: Progress | None = None, most: int = 64) -> 
         export.read(progress)
         processes = export.chosen(most)
         if not processes:
+            damaged = "is damaged: what is left of it " if database.damages else ""
             raise NotATraceError(
-                "the export of Nsight Systems holds neither device work nor a call or range of a program",
+                f"the export of Nsight Systems {damaged}holds neither device work nor a call or range of a "
+                "program",
                 where=str(path),
-                hint="record with `nsys profile --trace=cuda,nvtx …`",
+                hint="export it again" if damaged else "record with `nsys profile --trace=cuda,nvtx …`",
             )
         traces = tuple(
             _trace(database, process, export.facts(process, len(processes))) for process in processes

@@ -202,11 +202,9 @@ def _sources(report: Report) -> str:
         return "nothing"
     first = PurePath(paths[0])
     recording = first.parent.parent.name if first.parent.name == "trace" else None
-    if len(paths) == 1:
-        return names.plain(recording or first.name)
-    return names.plain(
-        f"{recording or first.parent.name or first.name} ({numbers.count(len(paths), 'trace')})"
-    )
+    folder = first.parent.name if len(set(paths)) > 1 else ""  # one file may hold several traces
+    name = recording or folder or first.name
+    return names.plain(name if len(paths) == 1 else f"{name} ({numbers.count(len(paths), 'trace')})")
 
 
 def _busy_sentence(report: Report) -> str:

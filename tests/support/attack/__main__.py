@@ -27,6 +27,7 @@ from attack.trial import Outcome, Trial, attempted
 CLASSES: dict[str, Callable[[random.Random, Path], Trial]] = {
     "cut traces": inputs.cut_traces,
     "damaged traces": inputs.damaged_traces,
+    "exports of nsys": inputs.exports,
     "compile logs": inputs.logs,
     "snapshots": inputs.snapshots,
     "flight-recorder dumps": inputs.dumps,

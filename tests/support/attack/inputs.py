@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import random
+import sqlite3
+import struct
 import subprocess
 import sys
 from functools import cache
@@ -94,6 +96,47 @@ def damaged_traces(chance: random.Random, folder: Path) -> Trial:
     path = path if packed else path.with_suffix("")
     path.write_bytes(_damaged(data, chance) if packed else _damaged(gzip.decompress(data), chance))
     return Trial(chance.choice(READING[:5]).split(), path, (0, 2, 3))
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+HOSTILE = (
+    f"CREATE VIEW NVTX_EVENTS AS SELECT x AS start, x + 1 AS [end], 'a' AS text FROM ({ENDLESS})",
+    f"CREATE VIEW TARGET_INFO_GPU AS {ENDLESS}",
+    "CREATE TRIGGER t AFTER INSERT ON StringIds BEGIN DELETE FROM StringIds; END",
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET "
+    "(start INT, [end] INT, bytes INT AS (length(zeroblob(999999999))) VIRTUAL)",
+    "CREATE VIRTUAL TABLE TARGET_INFO_CUDA_DEVICE USING fts5(gpuId, cudaId, pid)",
+    "CREATE INDEX i ON CUPTI_ACTIVITY_KIND_KERNEL (length(printf('%.*c', 9999, 'x')))",
+    "CREATE TABLE [x'); DROP TABLE StringIds; --] (start INT)",
+    "UPDATE StringIds SET value = CAST(zeroblob(200000) AS TEXT) WHERE id < 40",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = rowid << 24, gridX = 9223372036854775807",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -9223372036854775808, [end] = 9223372036854775807",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = 7, nameId = -1",
+)
+
+
+def exports(chance: random.Random, folder: Path) -> Trial:
+    """Databases whose tables are something else, claims of 10 GB, and packed ones that unpack to much."""
+    path = folder / "run.sqlite"
+    path.write_bytes(faults.export())
+    with sqlite3.connect(path) as database:
+        for statement in chance.sample(HOSTILE, chance.randint(1, 4)):
+            if statement.startswith(("CREATE VIEW", "CREATE TABLE C", "CREATE VIRTUAL")):
+                table = statement.split()[3 if "VIRTUAL TABLE" in statement else 2]
+                database.execute(f"DROP TABLE IF EXISTS {table}")
+            database.execute(statement)
+    database.close()
+    data = bytearray(path.read_bytes())
+    if chance.random() < 0.3:  # the pages that the head says there are
+        data[28:32] = chance.choice([b"\xff\xff\xff\xff", b"\0\0\0\1", struct.pack(">I", 10 * 2**30 // 4096)])
+    if chance.random() < 0.2:
+        path.unlink()
+        path = folder / "run.sqlite.gz"
+        data = bytearray(gzip.compress(bytes(data) + bytes(chance.choice([0, 1 << 20, 1 << 29])), 1))
+    path.write_bytes(data)
+    for suffix in ("-wal", "-journal"):
+        (folder / f"{path.name}{suffix}").write_bytes(b"\x37\x7f\x06\x82" + b"\xff" * 4000)
+    return Trial(chance.choice(READING[:5]).split(), path, (0, 3))
 
 
 def _allocator(chance: random.Random) -> Allocator:

@@ -227,7 +227,8 @@ def test_evidence_has_the_code_as_it_was_recorded(library: Library) -> None:
     ("tool", "values", "why"),
     [
         ("evidence", {}, "missing: finding"),
-        ("query", {"sql": "SELECT 1", "limit": "many"}, "limit is a number"),
+        ("query", {"sql": "SELECT 1", "limit": "many"}, "limit is a number, 0 or more"),
+        ("query", {"sql": "SELECT 1", "limit": "-1"}, "limit is a number, 0 or more"),
         ("query", {}, "missing: sql"),
         ("improve", {}, "no tool 'improve'"),
     ],
@@ -240,6 +241,29 @@ def test_a_wrong_call_is_an_answer(library: Library, tool: str, values: dict[str
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     with pytest.raises(UsageError):
         answers.page(FullAnswer(rows=[{"a": 1}]), SELF, cursor)
+
+
+def test_a_recording_that_is_not_there_is_told_those_that_are(library: Library) -> None:
+    path = BEFORE.with_name("befor.json.gz")
+    error = ask(library, "overview", recording=path)["error"]
+    assert "no such recording" in error["reason"]
+    assert "did you mean before.json.gz" in error["hint"]
+    assert "launch-gap" in ask(library, "overview", recording=CASES / "launch-gp")["error"]["hint"]
+
+
+def test_a_misspelt_column_is_told_those_of_its_table(library: Library) -> None:
+    hint = ask(library, "query", recording=BEFORE, sql="SELECT nme FROM steps")["error"]["hint"]
+    assert "did you mean name?" in hint
+    assert "grid" not in hint
+
+
+def test_pages_of_any_rows_stay_below_the_bound() -> None:
+    """One token a row more each time: a page is full to the last of them."""
+    for length in range(1, 60):
+        rows: list[answers.Row] = [{"a": ". " * length} for _ in range(900)]
+        shown = answers.page(FullAnswer(rows=rows), SELF)
+        assert shown.next_cursor
+        assert answers.tokens(answers.encoded(shown)) <= answers.MOST_TOKENS
 
 
 def test_a_row_of_any_size_fits_or_is_refused() -> None:

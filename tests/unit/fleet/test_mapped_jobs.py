@@ -110,13 +110,25 @@ def test_parts_are_kept_in_a_bucket(folder: Path, capsys: pytest.CaptureFixture[
         fsspec.filesystem("memory").rm("/kept", recursive=True)
 
 
-def test_a_bucket_whose_driver_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("url", "driver", "hint"),
+    [
+        ("s3://bucket/parts", "s3fs", "pip install s3fs"),
+        ("https://host/parts", "aiohttp", "pip install 'kinetoscope[remote]'"),
+        ("hdfs://host/parts", "pyarrow.fs", None),  # what is said names it
+    ],
+)
+def test_a_place_whose_driver_is_missing_names_it(
+    url: str, driver: str, hint: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("fsspec")
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+    scheme = url.partition(":")[0]
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    monkeypatch.setitem(sys.modules, driver, None)
     for use in (Store, lambda url: find([url])):
-        with pytest.raises(MissingDependencyError) as error:
-            use("s3://bucket/parts")
-        assert error.value.hint == "pip install s3fs"
+        with pytest.raises(MissingDependencyError, match=f"{scheme}:// needs a library") as error:
+            use(url)
+        assert error.value.hint == hint
 
 
 def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

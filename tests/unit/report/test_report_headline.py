@@ -27,6 +27,17 @@ def test_several_ranks_give_their_range():
     )
 
 
+def test_the_title_names_the_file_that_holds_all_traces_else_their_folder():
+    def title(*paths: str) -> str:
+        one = report().sources[0]
+        return headline.title(report(sources=[msgspec.structs.replace(one, path=path) for path in paths]))[0]
+
+    assert title("runs/x.sqlite", "runs/x.sqlite") == "x.sqlite (2 traces)"
+    assert title("runs/rank0.json", "runs/rank1.json") == "runs (2 traces)"
+    assert title("run-1/trace/rank0.json", "run-1/trace/rank1.json") == "run-1 (2 traces)"
+    assert title("runs/x.json") == "x.json"
+
+
 def test_uneven_steps_give_median_mean_and_range():
     steps = [
         msgspec.structs.replace(step, duration_us=duration)

@@ -148,6 +148,15 @@ def test_texts_and_numbers_of_other_types_are_left_empty(tmp_path: Path) -> None
     assert trace.device_events["device"].to_list() == [0, 0, 0, 0]
 
 
+def test_a_damaged_name_that_is_no_text_is_refused_or_salvaged(tmp_path: Path) -> None:
+    whole = made(tmp_path / "x.sqlite", 7).read_bytes()
+    path = tmp_path / "x.sqlite"
+    for damage in (b"CREATE TABL\x93 StringIds", b"CREATE TABLE String\x93ds", b"CREATE TABLE \x93tringIds"):
+        path.write_bytes(whole.replace(b"CREATE TABLE StringIds", damage))
+        with suppress(InputError):
+            read(path)
+
+
 def test_what_only_begins_as_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite"
     path.write_bytes(b"SQLite format 3\0" + b"\0" * 200)

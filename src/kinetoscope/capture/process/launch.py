@@ -90,7 +90,7 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
         **variables,
         "KINETOSCOPE_CAPTURE": encoded(instructions).decode(),
         "KINETOSCOPE_HOME": str(home.parent),
-        **({"KINETOSCOPE_LAUNCHER": "1"} if launcher else {}),
+        **({"KINETOSCOPE_LAUNCHER": ".".join(map(str, sys.version_info[:2]))} if launcher else {}),
         **({"KINETOSCOPE_ON_REQUEST": "1"} if instructions.options.on_request else {}),
         **({} if given is None else {"KINETOSCOPE_PYTHONPATH": given}),
         "PYTHONPATH": os.pathsep.join([bootstrap, given] if given else [bootstrap]),

@@ -85,14 +85,21 @@ def _begin() -> None:
     instructions, home = os.environ.get(INSTRUCTIONS), os.environ.get(HOME)
     if instructions is None or home is None:
         return
-    launcher = LAUNCHER in os.environ
+    own, launcher = ".".join(map(str, sys.version_info[:2])), os.environ.get(LAUNCHER)
+    if sys.version_info < (3, 10):  # noqa: UP036 (the program's Python, which need not be ours)
+        _hide()
+        _say(f"Python {own} of {sys.executable} is not recorded: 3.10 is the oldest that is")
+        return
     place = _names_of("process", "ranks.py")["rank_and_world"](os.environ)
     words = {os.path.basename(word).removesuffix(".py") for word in sys.orig_argv[:4]}
     if launcher and place is None and words & LAUNCHERS:
         return  # its children inherit the instructions
     given = os.environ.get(PYTHONPATH, "").split(os.pathsep)
     installed = [entry for entry in sys.path if entry not in (HERE, *given)]
-    path = [*([] if home in installed else [home]), *installed, *filter(None, given)]
+    ours = [] if home in installed else [home]
+    # Of what is installed next to us, another Python can load our own code alone, which needs no compiler.
+    is_ours = launcher in (None, own)
+    path = [*(ours + installed if is_ours else installed + ours), *filter(None, given)]
     hide = _hide_from_program if ON_REQUEST in os.environ else _hide
     if hide is _hide_from_program or not launcher or place is not None:
         hide()
@@ -100,7 +107,16 @@ def _begin() -> None:
     def torch_imported() -> None:
         if hide is _hide and launcher and place is None:
             hide()
-        begin = _borrowed(path)
+        try:
+            begin = _borrowed(path)
+        except ImportError as error:
+            if is_ours:
+                raise
+            _say(
+                f"not recorded: the program's Python is {own}, the one that kinetoscope is installed for is "
+                f"{launcher} ({error}): `{sys.executable} -m pip install msgspec` fixes it"
+            )
+            return
         begin(instructions, *(place or (0, 1)))
 
     watch = _names_of("hooks", "imports.py")["ImportWatch"]()
@@ -144,9 +160,13 @@ def _is_found_elsewhere(name: str) -> bool:
     return spec is not None and own is not None and spec.origin != getattr(own.__spec__, "origin", None)
 
 
+def _say(what: str) -> None:
+    print(f"kinetoscope: {what}", file=sys.stderr)
+
+
 try:
     _begin()
 except Exception as error:
-    print(f"kinetoscope: not recording this process: {type(error).__name__}: {error}", file=sys.stderr)
+    _say(f"not recording this process: {type(error).__name__}: {error}")
 finally:
     _stand_back()
