@@ -208,7 +208,7 @@ def _is_known(reports: tuple[list[TrialResult], list[TrialResult]], precision: f
 
 
 def _plan(pair_s: float, further_s: float, budget_s: float) -> str:
-    """What fits into the budget, by how long the first pair took: said before it is spent."""
+    """The pairs that fit into the budget, by how long the first one took: said before it is spent."""
     fitting = 1 + int((budget_s - pair_s) / further_s)
     if fitting >= FEWEST_PAIRS:
         return f"{fitting} pairs of runs fit into the budget"
