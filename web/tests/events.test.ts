@@ -1,7 +1,7 @@
 // What an allocator had after each event, against a map of bytes: each is of a segment, of a block, or neither.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { AllocatorHistory } from "../src/document.ts";
+import type { AllocatorEvents } from "../src/document.ts";
 import { eventsOf, laidOut, segmentLives, stateAfter } from "../src/memory/events.ts";
 
 const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_map", "segment_unmap", "oom"];
@@ -9,7 +9,7 @@ const ACTIONS = ["alloc", "free_requested", "free_completed", "segment_map", "se
 type Row = [action: string, address: number, bytes: number, stack: number];
 
 function given(rows: Row[], segments: [number, number, string][], blocks: [number, number, number][]) {
-  const history: AllocatorHistory = {
+  const history: AllocatorEvents = {
     peak: 0, actions: ACTIONS, released: "free_completed", streams: ["0"], segments, blocks,
     frames: [], stacks: [[], [], []], columns: [], settings: {}, left_out: 0,
   }; // prettier-ignore

@@ -76,7 +76,7 @@ class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
 
 
-class AllocatorHistory(msgspec.Struct, frozen=True, kw_only=True):
+class AllocatorEvents(msgspec.Struct, frozen=True, kw_only=True):
     """All that torch's allocator did on one device, event by event, and what it had before the first.
 
     Args:
@@ -129,5 +129,5 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     meanings: dict[str, str]
     command: list[str] = []
     peak_memory_bytes: int | None = None
-    allocator: list[AllocatorHistory] = []
+    allocator: list[AllocatorEvents] = []
     unrecorded: list[str] = []

@@ -14,7 +14,7 @@ from kinetoscope import numbers
 from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, RanksListing, Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
-from kinetoscope.document.page import AllocatorHistory, Page
+from kinetoscope.document.page import AllocatorEvents, Page
 from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.render import html, names, palette
 from kinetoscope.render.blocks import (
@@ -403,7 +403,7 @@ def packed(report: Report, words: Sentences) -> bytes:
     return html.packed(Shown(report, words), (column.data for column in columns))
 
 
-HasColumns = TypeVar("HasColumns", Timeline, AllocatorHistory)
+HasColumns = TypeVar("HasColumns", Timeline, AllocatorEvents)
 
 
 def _bare(part: HasColumns, columns: list[PackedColumn]) -> HasColumns:

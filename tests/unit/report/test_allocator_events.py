@@ -11,7 +11,7 @@ import pytest
 
 from command import ROOT
 from kinetoscope.document.collect import memory
-from kinetoscope.document.page import AllocatorHistory
+from kinetoscope.document.page import AllocatorEvents
 from kinetoscope.document.timeline import PackedColumn
 from kinetoscope.sources.run import load
 
@@ -29,7 +29,7 @@ def numbers(column: PackedColumn) -> list[int]:
     return found
 
 
-def columns(history: AllocatorHistory) -> dict[str, list[int]]:
+def columns(history: AllocatorEvents) -> dict[str, list[int]]:
     return {column.name.split()[-1]: numbers(column) for column in history.columns}
 
 

@@ -1,5 +1,5 @@
 // What an allocator did, event by event: what it had after any of them, and how long each segment was there.
-import type { AllocatorHistory } from "../document.ts";
+import type { AllocatorEvents } from "../document.ts";
 import type { Numbers } from "../load.ts";
 import type { Block } from "./layout.ts";
 
@@ -37,7 +37,7 @@ export interface State {
 const TAKES = ["segment_alloc", "segment_map"],
   GIVES = ["segment_free", "segment_unmap"];
 
-export function eventsOf(history: AllocatorHistory, columns: ReadonlyMap<string, Numbers>): Events {
+export function eventsOf(history: AllocatorEvents, columns: ReadonlyMap<string, Numbers>): Events {
   const of = (name: string): Numbers => columns.get(`allocator ${history.peak} ${name}`)!;
   const [action, stream] = [of("action"), of("stream")];
   return {
@@ -52,7 +52,7 @@ export function eventsOf(history: AllocatorHistory, columns: ReadonlyMap<string,
 }
 
 /** What the allocator had after an event; -1: before the first. */
-export function stateAfter(history: AllocatorHistory, events: Events, last: number): State {
+export function stateAfter(history: AllocatorEvents, events: Events, last: number): State {
   let segments = history.segments.map(([address, bytes, stream]) => ({ address, bytes, stream }));
   const blocks = new Map<number, Given>(
     history.blocks.map(([address, bytes, stack]) => [
@@ -100,7 +100,7 @@ export interface SegmentLife extends Block {
 }
 
 /** Each segment from when to when it was there. */
-export function segmentLives(history: AllocatorHistory, events: Events): SegmentLife[] {
+export function segmentLives(history: AllocatorEvents, events: Events): SegmentLife[] {
   const ended: SegmentLife[] = [];
   let there: SegmentLife[] = history.segments.map(([address, bytes, stream]) => ({
     start_us: null, end_us: null, address, bytes, stream, stack: 0,

@@ -1,7 +1,7 @@
 // All that the allocator did, as a list to search and to step through, with what it had after each event.
 import type { App } from "../app.ts";
 import { stackOf } from "../blocks.ts";
-import type { AllocatorHistory, MemoryBlock, MemoryPeak } from "../document.ts";
+import type { AllocatorEvents, MemoryBlock, MemoryPeak } from "../document.ts";
 import { type Child, fill, h, list, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { figure, table } from "../table.ts";
@@ -17,7 +17,7 @@ const LIBRARY = /\/(torch|site-packages|dist-packages)\//;
 export function allocatorHistory(
   app: App,
   peak: MemoryPeak,
-  history: AllocatorHistory,
+  history: AllocatorEvents,
   chosen: number | null,
   choose: (event: number) => void,
 ): Child {
@@ -100,7 +100,7 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
 function state(
   app: App,
   peak: MemoryPeak,
-  history: AllocatorHistory,
+  history: AllocatorEvents,
   events: Events,
   stacks: string[][],
   event: number,
@@ -180,7 +180,7 @@ function state(
   ];
 }
 
-function settings(history: AllocatorHistory): Child {
+function settings(history: AllocatorEvents): Child {
   const said = Object.entries(history.settings);
   return (
     said.length > 0 &&

@@ -69,8 +69,8 @@ Ranges = list[tuple[int, int, int]]  # address, bytes, stream
 
 
 def before(history: DeviceHistory, place: int) -> Ranges:
-    """What the allocator had of the driver before the entry at a place: what it has at the snapshot, and the
-    history backwards. Segments that grow by pages are so many ranges as were mapped."""
+    """The memory that the allocator had of the driver before the entry at a place: that at the snapshot, and
+    the history backwards. Segments that grow by pages are as many ranges as were mapped."""
     snapshot = history.snapshot
     of_device = pl.col("device") == history.device
     there: Ranges = snapshot.segments.filter(of_device).select("address", "bytes", "stream").rows()

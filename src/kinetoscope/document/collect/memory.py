@@ -51,7 +51,7 @@ from kinetoscope.document import (
 from kinetoscope.document.collect.findings import findings
 from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.document.collect.timeline import packed
-from kinetoscope.document.page import AllocatorHistory
+from kinetoscope.document.page import AllocatorEvents
 from kinetoscope.proof.measured import measurements
 from kinetoscope.snapshot import timeline as timelines
 from kinetoscope.snapshot.model import ACTIONS, FREE, FREED, OOM, Snapshot, Stack
@@ -322,13 +322,13 @@ def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[
     return blocks, [stack_lines(one.history.snapshot, number) for number in places]
 
 
-def allocator_histories(run: LoadedRun) -> list[AllocatorHistory]:
+def allocator_histories(run: LoadedRun) -> list[AllocatorEvents]:
     """The events of each history that has any; of a long one the last."""
     found = [_events(place, one) for place, one in enumerate(histories(run).found)]
     return [one for one in found if one]
 
 
-def _events(place: int, one: RankHistory) -> AllocatorHistory | None:
+def _events(place: int, one: RankHistory) -> AllocatorEvents | None:
     history, snapshot = one.history, one.history.snapshot
     entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == history.device)
     shown = entries.tail(EVENTS)
@@ -353,7 +353,7 @@ def _events(place: int, one: RankHistory) -> AllocatorHistory | None:
         "stack": _places(shown["stack"], stacks),
     }
     is_freed = (snapshot.entries["action"] == FREED).any()
-    return AllocatorHistory(
+    return AllocatorEvents(
         peak=place,
         actions=[ACTIONS[action] for action in actions],
         released=ACTIONS[FREED if is_freed else FREE],
