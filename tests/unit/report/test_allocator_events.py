@@ -103,3 +103,43 @@ def test_of_a_long_history_the_last_events_are_there_and_what_was_before_them(
     given, had = backwards(snapshot, device, 700)
     assert {address: size for address, size, _ in history.blocks} == given
     assert {address: size for address, size, _ in history.segments} == had
+
+
+def test_segments_that_grow_by_pages_are_known_before_their_history(tmp_path: Path) -> None:
+    """Of 64 MiB that were mapped before, the middle went, and 16 more came after the end."""
+    base, mib = 1 << 40, 1 << 20
+
+    def event(action: str, address: int, size: int, time_us: int) -> dict[str, Any]:
+        frames = [{"name": "step", "filename": "/a/train.py", "line": 7}]
+        return {
+            "action": action, "addr": address, "size": size, "stream": 0, "time_us": time_us, "frames": frames,
+        }  # fmt: skip
+
+    def segment(address: int, size: int) -> dict[str, Any]:
+        block = {"address": address, "size": size, "requested_size": 0, "state": "inactive", "frames": []}
+        return {
+            "device": 0, "address": address, "total_size": size, "allocated_size": 0, "active_size": 0,
+            "requested_size": 0, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0),
+            "is_expandable": True, "frames": [], "blocks": [block],
+        }  # fmt: skip
+
+    snapshot = {
+        "segments": [segment(base, 20 * mib), segment(base + 40 * mib, 40 * mib)],
+        "device_traces": [
+            [
+                event("segment_unmap", base + 20 * mib, 20 * mib, 10),
+                event("segment_map", base + 64 * mib, 16 * mib, 20),
+            ]
+        ],
+        "allocator_settings": {"expandable_segments": True},
+    }
+    path = tmp_path / "grown.pickle"
+    path.write_bytes(pickle.dumps(snapshot))
+    (history,) = memory.allocator_histories(load(path))
+    pages = {
+        page
+        for address, size, _ in history.segments
+        for page in range((address - base) // mib, (address - base + size) // mib)
+    }
+    assert pages == set(range(64))
+    assert sum(size for _, size, _ in history.segments) == 64 * mib
