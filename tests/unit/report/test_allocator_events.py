@@ -112,7 +112,8 @@ def test_segments_that_grow_by_pages_are_known_before_their_history(tmp_path: Pa
     def event(action: str, address: int, size: int, time_us: int) -> dict[str, Any]:
         frames = [{"name": "step", "filename": "/a/train.py", "line": 7}]
         return {
-            "action": action, "addr": address, "size": size, "stream": 0, "time_us": time_us, "frames": frames,
+            "action": action, "addr": address, "size": size, "stream": 0, "time_us": time_us,
+            "frames": frames,
         }  # fmt: skip
 
     def segment(address: int, size: int) -> dict[str, Any]:
