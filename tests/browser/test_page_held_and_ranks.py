@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,8 @@ from kinetoscope.analysis.ranks.comparison import compare
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksListing
 from kinetoscope.document.collect import ranks as comparing
-from kinetoscope.document.collect.memory import peaks
+from kinetoscope.document.collect.memory import allocator_histories, peaks
+from kinetoscope.document.page import Page
 from kinetoscope.sources.run import LoadedRun, MemoryFiles
 from kinetoscope.trace.read import read
 from kinetoscope.views import page as html
@@ -207,6 +209,46 @@ def test_allocations_are_searched_by_anything_on_their_stacks(opened: Open, peak
     assert plain(page.inner_text(".owner")).count(frame.rpartition(" ")[2])
 
 
+def test_the_allocator_is_stepped_through_event_by_event(opened: Open, peak: MemoryPeak) -> None:
+    (history,) = allocator_histories(
+        LoadedRun((), snapshots=(MemoryFiles(0, Path(f"{HELD}.pickle.gz"), None),))
+    )
+    bare = Page(
+        timeline=None, program=[], clocks=[], modules=[], frame_texts=[], roofs=[], benches=[], meanings={},
+        allocator=[history],
+    )  # fmt: skip
+    page = opened(html.render(msgspec.structs.replace(report(memory_peaks=[peak]), page=bare), ["x"]))
+    snapshot = pickle.loads(gzip.decompress(Path(f"{HELD}.pickle.gz").read_bytes()))
+    (entries,) = (trace for trace in snapshot["device_traces"] if trace)
+    go(page, f"memory&peak=0&event={len(entries) - 1}")
+    of_device = [one for one in snapshot["segments"] if one["device"] == history_device(snapshot)]
+    allocated = sum(
+        block["requested_size"]
+        for one in of_device
+        for block in one["blocks"]
+        if block["state"] != "inactive"
+    )
+    reserved = sum(one["total_size"] for one in of_device)
+    shown = plain(page.inner_text("#allocator-state"))
+    assert f"then {numbers.size(allocated)} were allocated of {numbers.size(reserved)}" in shown
+    page.click("text=event before")
+    assert page.evaluate("location.hash") == f"#memory&peak=0&event={len(entries) - 2}"
+    assert f"{len(entries) - 1} of {len(entries)}" in plain(page.inner_text("#allocator-state"))
+    assert page.locator(".held .segment").count() == len(of_device)
+    page.fill("[aria-label='filter allocator events']", "free_completed")
+    page.click("[aria-label='allocator events'] tbody button >> nth=0")
+    first = next(place for place, entry in enumerate(entries) if entry["action"] == "free_completed")
+    assert page.evaluate("location.hash") == f"#memory&peak=0&event={first}"
+    assert plain(page.inner_text("#allocator-state h3")).startswith(
+        f"free_completed of {numbers.size(entries[first]['size'])} at 0x{entries[first]['addr']:x}"
+    )
+    axe_finds_nothing(page)
+
+
+def history_device(snapshot: dict[str, Any]) -> int:
+    return next(place for place, trace in enumerate(snapshot["device_traces"]) if trace)
+
+
 def test_a_thousand_ranks_have_a_page_of_their_own(opened: Open, listing: RanksListing) -> None:
     page = opened(html.render_ranks(listing))
     assert page.locator(".top nav a").all_inner_texts() == ["Ranks"]
@@ -225,6 +267,10 @@ def test_a_thousand_ranks_have_a_page_of_their_own(opened: Open, listing: RanksL
     page.click("text=lateness")
     assert numbers.time(table.rows[2].blamed_us[1]) in plain(page.inner_text("p.owner"))
     assert page.locator("#collectives tbody tr").count() == len(listing.ranks.collectives)
+    axe_finds_nothing(page)
+
+
+def axe_finds_nothing(page: Any) -> None:
     if AXE.is_file():
         page.evaluate(AXE.read_text())
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")

@@ -10,6 +10,7 @@ the same without a change, for how many were found that are not there.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -91,12 +92,14 @@ def compared(folder: Path, seconds: float) -> dict[str, object]:
 def table(home: Path, seconds: float, names: list[str], work: int) -> None:
     print(f"| {work / WORK - 1:.0%} more work | step, ms | change, 95 % | verdict | pairs | s | load |")
     print("|---|--:|--:|---|--:|--:|--:|")
-    slower = 0
+    slower = faster = 0
     for name in names:
         began = time.monotonic()
         found = compared(repository(home, name, work), seconds)
         slower += found["verdict"] == "slower"
-        ratio, low, high = (100 * (float(str(found[key])) - 1) for key in ("ratio", "low", "high"))
+        faster += found["verdict"] == "faster"
+        ends = (found[key] for key in ("ratio", "low", "high"))  # null: too few pairs for an interval
+        ratio, low, high = (math.inf if end is None else 100 * (float(str(end)) - 1) for end in ends)
         cells = [
             name,
             f"{1e3 * found['base']['step_s']:.2f}",  # type: ignore[index]
@@ -107,7 +110,7 @@ def table(home: Path, seconds: float, names: list[str], work: int) -> None:
             f"{found['load']:.1f}",
         ]
         print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    print(f"\n{slower} of {len(names)} were called slower\n", flush=True)
+    print(f"\n{slower} of {len(names)} were called slower, {faster} faster\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // What every part of the page is given: the document, the timeline's columns, and the way to other places.
 import type { CompiledKernel, KernelRow, Report, Sentences } from "./document.ts";
 import { format } from "./links.ts";
+import type { Numbers } from "./load.ts";
 import type { Store } from "./timeline/store.ts";
 
 const OTHER = "#8b93a1";
@@ -38,6 +39,7 @@ export class App {
     readonly report: Report,
     readonly sentences: Sentences,
     readonly store: Store | null,
+    readonly columns: ReadonlyMap<string, Numbers> = new Map(),
   ) {
     this.palette = new Palette(sentences);
     this.isComparison = Object.keys(sentences.sides).length > 0;

@@ -1,4 +1,4 @@
-// The page's data: base64 of gzip of a JSON text and, behind it, the timeline's columns as planes of bytes.
+// The page's data: base64 of gzip of a JSON text and, behind it, columns of numbers as planes of bytes.
 import type { PackedColumn, Report, Sentences } from "./document.ts";
 
 export type Numbers = Uint8Array | Uint16Array | Uint32Array | Float64Array;
@@ -15,7 +15,8 @@ export async function load(base64: string): Promise<Shown> {
   const [report, sentences] = JSON.parse(text) as [Report, Sentences];
   const columns = new Map<string, Numbers>();
   let at = 4 + length;
-  for (const column of report.page?.timeline?.columns ?? []) {
+  const { timeline, allocator } = report.page ?? {};
+  for (const column of [timeline, ...(allocator ?? [])].flatMap((part) => part?.columns ?? [])) {
     columns.set(column.name, unpacked(column, bytes, at));
     at += column.length * column.planes;
   }

@@ -33,7 +33,7 @@ async function start(): Promise<void> {
   const { report, sentences, columns } = await load(data.textContent);
   data.remove(); // the text is of no more use, and megabytes long
   const store = report.page?.timeline ? new Store(report.page.timeline, columns) : null;
-  const app = new App(report, sentences, store);
+  const app = new App(report, sentences, store, columns);
   const timeline = store && new TimelineView(app, store);
   const aligned = columns.has("aligned_start")
     ? new TimelineView(app, new Store(report.page.timeline!, columns, true))

@@ -44,6 +44,7 @@ export interface Options<Row> {
 }
 
 const MOST = 200;
+const MORE = 2000; // rows that are added at once
 const EXPORTED = 6; // rows from which on a table can be taken along
 
 const quoted = (text: string): string => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -101,11 +102,11 @@ export function table<Row>(
           {
             type: "button",
             onClick: () => {
-              most = Infinity;
+              most += MORE;
               draw();
             },
           },
-          `show ${numbers.count(left)} more`,
+          `show ${numbers.count(Math.min(left, MORE))} more${left > MORE ? ` of ${numbers.count(left)}` : ""}`,
         ),
       !shown.length && (rows.length ? "Nothing fits the filter." : "None."),
     );

@@ -30,7 +30,6 @@ from kinetoscope.sources.run import LoadedRun
 
 MOST_FILES = 20_000
 LARGE = 1 << 20  # bytes: larger files are data, which the copies have links to
-OF_BUDGET = 0.1  # that the first pair's timed seconds may take: of a smaller budget, all runs are short
 LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__")
 # Modules whose calls may be put at a program's start, as they are: a snippet with other names is of its code.
 AT_THE_START = ("torch", "gc")
@@ -95,7 +94,6 @@ def prove(
             new,
             words,
             module=module,
-            seconds=campaign.LEAST_SECONDS if OF_BUDGET * budget_s < 2 * campaign.SECONDS else None,
             budget_s=budget_s,
             launch=run_one,
         )

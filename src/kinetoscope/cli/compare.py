@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     link = "what git does not track, as a folder of data: the base has it too (may be given several times)"
     add("--link", action="append", default=[], metavar="PATH", help=link)
-    budget = "seconds for all runs together (default 300)"
+    budget = "seconds for all runs together (default 300); a run that is not over by then is ended"
     add("--budget", type=float, default=300.0, metavar="S", help=budget)
     precision = "stop once the interval is ± P %% (default 1)"
     add("--precision", type=float, default=1.0, metavar="P", help=precision)

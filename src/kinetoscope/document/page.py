@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.document.timeline import Timeline
+from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.hardware.nvml import NvmlReading
 
 
@@ -76,6 +76,36 @@ class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
 
 
+class AllocatorEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """All that torch's allocator did on one device, event by event, and what it had before the first.
+
+    Args:
+        peak: the row of ``memory_peaks`` that it is of.
+        actions: what the column ``action`` numbers, in torch's words.
+        released: the action after which the memory of a block may be used again.
+        streams: what the column ``stream`` numbers.
+        segments: address, bytes and stream of what the allocator had of the driver before the first event.
+        blocks: address, requested bytes and stack of what it had given out before.
+        frames: ``file:line function``; a stack is rows of it, the innermost first, and the first has none.
+        columns: of all events ``action``, ``time`` (µs since the history began), ``address`` (of ``oom``: the
+            bytes that the driver had free), ``bytes``, ``stream`` and ``stack`` (of ``stacks``).
+        settings: of the allocator, as torch writes them.
+        left_out: the number of events before these.
+    """
+
+    peak: int
+    actions: list[str]
+    released: str
+    streams: list[str]
+    segments: list[tuple[int, int, str]]
+    blocks: list[tuple[int, int, int]]
+    frames: list[str]
+    stacks: list[list[int]]
+    columns: list[PackedColumn]
+    settings: dict[str, str]
+    left_out: int
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The page's own rows, in addition to the JSON.
 
@@ -85,6 +115,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         meanings: of names that stand in the report, by the glossary.
         command: what was run; empty where the input does not say.
         peak_memory_bytes: of the allocator of the device, the most of any rank; of the process, without one.
+        allocator: one history for each device and moment of ``memory_peaks`` that has one.
         unrecorded: what the events lack that ``kinetoscope run`` records on request: names of its options.
     """
 
@@ -98,4 +129,5 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     meanings: dict[str, str]
     command: list[str] = []
     peak_memory_bytes: int | None = None
+    allocator: list[AllocatorEvents] = []
     unrecorded: list[str] = []

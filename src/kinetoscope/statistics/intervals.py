@@ -6,6 +6,7 @@ and on resampling blocks of consecutive samples. There is one function for each 
 - ``compare``: in rounds, each of which times both once, so that sample *i* of both shares whatever the
   machine was doing then; resampling rounds keeps that.
 - ``compare_rounds``: in few rounds, each a process of its own.
+- ``compare_pairs``: in pairs of processes, of which a coin decided which ran first.
 - ``compare_apart``: one after the other, many samples of one process each.
 - ``compare_groups``: in several processes each, one number a process.
 """
@@ -25,6 +26,7 @@ Verdict = Literal["faster", "slower", "cannot tell"]
 Stands = Literal["faster", "slower", "same", "cannot tell"]
 
 CONFIDENCE = 0.95
+TAIL = (1 - CONFIDENCE) / 2
 RESAMPLES = 400
 # Consecutive sections of rounds whose own ratios must agree (see `compare`).
 SECTIONS = 6
@@ -121,6 +123,28 @@ def compare_rounds(base: Sequence[float], other: Sequence[float]) -> Ratio:
     logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
     margin = _student_margin(logs) if len(logs) > 1 else math.inf
     return _around(math.exp(sum(logs) / len(logs)), margin, margin)
+
+
+def compare_pairs(base: Sequence[float], other: Sequence[float], *, tail: float = TAIL) -> Ratio:
+    """Ratio of two programs from pairs of runs, of which a fair coin decided which ran first.
+
+    If the programs are the same, each pair's difference is as likely to have the other sign, whatever the
+    machine did meanwhile: nothing is assumed of the noise, which may drift, burst or return. The interval
+    has the factors that the signed ranks of the pairs do not reject; one of so few pairs that none could be
+    rejected is 0 to infinity (six are the fewest at 95 %).
+
+    Args:
+        tail: the share of the signs that may reject a factor, on each side.
+
+    Source: Fisher 1935 (The Design of Experiments, 21: the coin justifies the test); Wilcoxon 1945; Hodges
+    and Lehmann 1963 (the estimate, and the interval of the means of all two pairs).
+    """
+    logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
+    means = sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(logs, 2))
+    ratio, outside = math.exp(median(means)), _ranks_within(len(logs), tail)
+    if not outside:
+        return Ratio(ratio, 0.0, math.inf)
+    return Ratio(ratio, math.exp(means[outside - 1]), math.exp(means[-outside]))
 
 
 def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Ratio:
@@ -236,12 +260,11 @@ def _around(ratio: float, margin_low: float, margin_high: float) -> Ratio:
 def _bootstrapped(ratio: float, resampled: Sequence[float], margin: float) -> Ratio:
     """The percentile interval of resampled ratios, at least as wide as ``margin`` on both sides."""
     ordered = sorted(resampled)
-    tail = (1 - CONFIDENCE) / 2
     least = _around(ratio, margin, margin)
     return Ratio(
         ratio,
-        min(least.low, quantile_of_sorted(ordered, tail)),
-        max(least.high, quantile_of_sorted(ordered, 1 - tail)),
+        min(least.low, quantile_of_sorted(ordered, TAIL)),
+        max(least.high, quantile_of_sorted(ordered, 1 - TAIL)),
     )
 
 
@@ -282,4 +305,22 @@ def _student_margin(values: Sequence[float]) -> float:
 
 
 def _two_sided(freedom: int) -> float:
-    return student_t(1 - (1 - CONFIDENCE) / 2, freedom)
+    return student_t(1 - TAIL, freedom)
+
+
+def _ranks_within(pairs: int, tail: float) -> int:
+    """How many sums of positive ranks, from 0 up, have together no more than ``tail`` of all signs."""
+    return sum(together <= tail for together in itertools.accumulate(_rank_sums(pairs)))
+
+
+@functools.cache
+def _rank_sums(pairs: int) -> Sequence[float]:
+    """The share of all signs of the ranks 1 to ``pairs`` with which the positive ones sum to 0, 1, 2 …"""
+    if pairs == 0:
+        return (1.0,)
+    without = _rank_sums(pairs - 1)
+    padding = (0.0,) * pairs
+    return tuple(
+        (absent + present) / 2
+        for absent, present in zip((*without, *padding), (*padding, *without), strict=True)
+    )

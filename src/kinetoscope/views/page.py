@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import PurePath
+from typing import TypeVar
 
 import msgspec
 
@@ -13,7 +14,8 @@ from kinetoscope import numbers
 from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, RanksListing, Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.difference import Difference
-from kinetoscope.document.page import Page
+from kinetoscope.document.page import AllocatorEvents, Page
+from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.render import html, names, palette
 from kinetoscope.render.blocks import (
     Block,
@@ -390,11 +392,22 @@ def _page(report: Report, words: Sentences, *, served: bool = False) -> str:
 
 
 def packed(report: Report, words: Sentences) -> bytes:
-    """The data of the page: the timeline's columns, which are numbers, follow the JSON text."""
-    columns, page = [], report.page
-    if page and page.timeline:
-        columns = page.timeline.columns
-        bare = [msgspec.structs.replace(column, data=b"") for column in columns]
-        timeline = msgspec.structs.replace(page.timeline, columns=bare)
-        report = msgspec.structs.replace(report, page=msgspec.structs.replace(page, timeline=timeline))
+    """The data of the page: the columns of its timeline and of its allocators' histories, which are numbers,
+    follow the JSON text."""
+    columns, page = list[PackedColumn](), report.page
+    if page:
+        drawn = _bare(page.timeline, columns) if page.timeline else None
+        allocator = [_bare(one, columns) for one in page.allocator]
+        page = msgspec.structs.replace(page, timeline=drawn, allocator=allocator)
+        report = msgspec.structs.replace(report, page=page)
     return html.packed(Shown(report, words), (column.data for column in columns))
+
+
+HasColumns = TypeVar("HasColumns", Timeline, AllocatorEvents)
+
+
+def _bare(part: HasColumns, columns: list[PackedColumn]) -> HasColumns:
+    """The part with no numbers in its columns, which are put behind those that are there."""
+    columns += part.columns
+    bare = [msgspec.structs.replace(column, data=b"") for column in part.columns]
+    return msgspec.structs.replace(part, columns=bare)

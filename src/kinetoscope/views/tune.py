@@ -185,12 +185,13 @@ def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Bl
 
 def verdict(found: VersionsCompared) -> str:
     """Faster or slower by how much, the same, or how far off an answer is."""
-    if not math.isfinite(found.high):
-        return "cannot tell: one pair of runs has no interval (--budget for more)"
     half = numbers.percent((found.high - found.low) / 2)
     change = numbers.percent(abs(found.ratio - 1))
+    sign = "+" if found.ratio >= 1 else numbers.MINUS
+    if not math.isfinite(found.high):
+        pairs = f"by {numbers.count(found.pairs, 'pair')} of runs, of which an interval needs {FEWEST_PAIRS}"
+        return f"cannot tell: {sign}{change} {pairs}"
     if found.verdict == "cannot tell":
-        sign = "+" if found.ratio >= 1 else numbers.MINUS
         return f"cannot tell: {sign}{change} ({interval_words(found.low - 1, found.high - 1)})"
     if found.verdict == "same":
         return f"the same, ± {half}"

@@ -88,7 +88,7 @@ def test_too_much_noise_proves_nothing(program: Path) -> None:
     assert row["verdict"] == "cannot tell"
 
 
-@pytest.mark.parametrize(("budget_s", "seconds"), [(40.0, 1.0), (200.0, 5.0)])
+@pytest.mark.parametrize(("budget_s", "seconds"), [(20.0, 1.0), (200.0, 5.0)])
 def test_runs_are_short_where_the_budget_is(program: Path, budget_s: float, seconds: float) -> None:
     runs = Runs()
     tried(program, recorded("launch-gap"), "launch-gap", runs, patch=PATCH.format("5"), budget_s=budget_s)

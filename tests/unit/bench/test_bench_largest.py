@@ -123,7 +123,7 @@ def test_a_recording_foresees_the_batch_and_its_program_is_tried(
     device = json.loads((folder / "memory" / "rank0.json").read_text())["devices"][0]
     truth = int(4 + (device["total_bytes"] - at_4) / (at_16 - at_4) * 12)  # were every byte the program's
 
-    def call(command: Sequence[str], **_: object) -> int:
+    def call(command: Sequence[str], *_: object) -> int:
         order = msgspec.json.decode(Path(command[3]).read_bytes(), type=TrialRequest)
         batch = int(command[-1])
         error = None if batch <= truth else "OutOfMemoryError: CUDA out of memory."
@@ -131,7 +131,7 @@ def test_a_recording_foresees_the_batch_and_its_program_is_tried(
         Path(order.result).write_bytes(msgspec.json.encode(found))
         return 0
 
-    monkeypatch.setattr(program.subprocess, "call", call)
+    monkeypatch.setattr(program, "_call", call)
     words = ["--fits", str(folder), "--out", str(folder), "--", str(script), "--batch", "{batch}"]
     assert main(["tune", *words]) == 0
     (kept,) = (folder / "bench").glob("largest-*.json")

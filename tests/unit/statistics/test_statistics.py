@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics as stdlib
@@ -202,6 +203,37 @@ def test_the_interval_of_a_few_rounds_covers() -> None:
         covered += interval.low <= 0.9 <= interval.high
     assert covered / 1000 == pytest.approx(0.95, abs=0.02)
     assert intervals.compare_rounds([2.0], [1.0]) == (0.5, 0.0, math.inf)
+
+
+def test_pairs_have_the_factors_that_their_signed_ranks_do_not_reject() -> None:
+    """Against the test itself, by all signs of the ranks, at factors on both sides of each end."""
+    r = random.Random(4)
+    base = [math.exp(r.gauss(0, 0.1)) for _ in range(9)]
+    other = [1.2 * math.exp(r.gauss(0, 0.1)) for _ in range(9)]
+    found = intervals.compare_pairs(base, other)
+
+    def rejected(factor: float) -> bool:
+        logs = sorted((math.log(b / a / factor) for a, b in zip(base, other, strict=True)), key=abs)
+        ups = sum(rank for rank, value in enumerate(logs, 1) if value > 0)
+        sums = [
+            sum(rank for rank, is_up in enumerate(signs, 1) if is_up)
+            for signs in itertools.product((False, True), repeat=9)
+        ]
+        fewer, more = sum(one <= ups for one in sums), sum(one >= ups for one in sums)
+        return min(fewer, more) <= 0.025 * len(sums)
+
+    assert [rejected(end * factor) for end in found[1:] for factor in (0.999, 1.001)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert found.low < found.ratio < found.high
+
+
+def test_fewer_than_six_pairs_have_no_interval() -> None:
+    assert intervals.compare_pairs([1.0] * 5, [2.0] * 5) == (pytest.approx(2.0), 0.0, math.inf)
+    assert intervals.compare_pairs([1.0] * 6, [2.0] * 6) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_thousands_of_rounds_stay_cheap_and_right() -> None:

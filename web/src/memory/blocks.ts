@@ -18,7 +18,12 @@ export interface Blocks {
   select: (block: number) => void;
 }
 
-export function blocks(app: App, peak: MemoryPeak, selected: (block: number | null) => void): Blocks {
+export function blocks(
+  app: App,
+  peak: MemoryPeak,
+  selected: (block: number | null) => void,
+  what = "largest allocation",
+): Blocks {
   const all = peak.blocks,
     whole = peak.history_us || 1;
   const layouts: Layout[] = [piled(all, whole), addressed(all)];
@@ -129,7 +134,7 @@ export function blocks(app: App, peak: MemoryPeak, selected: (block: number | nu
   };
 
   const view = painted(
-    `the ${numbers.count(all.length, "largest allocation")} over time; arrow keys go from one to the next`,
+    `the ${numbers.count(all.length, what)} over time; arrow keys go from one to the next`,
     TALL,
     paint,
   );

@@ -5,6 +5,7 @@ import type { MemoryPeak } from "../document.ts";
 import { type Child, h, link, list, titled } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
+import { allocatorHistory } from "../memory/history.ts";
 import { allocations } from "../memory/instant.ts";
 import * as numbers from "../numbers.ts";
 import { curve } from "../plot.ts";
@@ -58,10 +59,10 @@ export function memory(app: App, { parameters }: Route): Child {
 /** One device at its peak, by the allocator's history. */
 function history(app: App, at: number, parameters: Route["parameters"]): Child {
   const peak = app.report.memory_peaks[at]!;
-  const [block, moment] = ["block", "at"].map((name) => Number(parameters.get(name) ?? NaN)) as [
-    number,
-    number,
-  ];
+  const [block, moment, event] = ["block", "at", "event"].map((name) =>
+    Number(parameters.get(name) ?? NaN),
+  ) as [number, number, number];
+  const done = app.report.page?.allocator.find((one) => one.peak === at);
   const drawn = blocks(app, peak, (place) => replace(format(["memory"], { peak: at, block: place })));
   if (peak.blocks[block]) requestAnimationFrame(() => drawn.select(block));
   return [
@@ -97,6 +98,10 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
         ),
       ),
     sections(app, app.sentences.blocks[`peak ${at}`]!),
+    done &&
+      allocatorHistory(app, peak, done, Number.isNaN(event) ? null : event, (place) =>
+        replace(format(["memory"], { peak: at, event: place })),
+      ),
   ];
 }
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES
 from kinetoscope.analysis.memory.peak import DeviceHistory, block_sizes, segments_then
 from kinetoscope.snapshot.model import MAP, UNMAP
 from kinetoscope.trace.schema import whole
@@ -62,6 +63,37 @@ def segments(history: DeviceHistory) -> list[SegmentAtPeak]:
         for inside in (by_segment.get(address, []),)
     ]
     return sorted(found, key=lambda one: -sum(one.holes))
+
+
+Ranges = list[tuple[int, int, int]]  # address, bytes, stream
+
+
+def before(history: DeviceHistory, place: int) -> Ranges:
+    """The memory that the allocator had of the driver before the entry at a place: that at the snapshot, and
+    the history backwards. Segments that grow by pages are as many ranges as were mapped."""
+    snapshot = history.snapshot
+    of_device = pl.col("device") == history.device
+    there: Ranges = snapshot.segments.filter(of_device).select("address", "bytes", "stream").rows()
+    entries = snapshot.entries.with_row_index("place").filter(of_device, pl.col("place") >= place)
+    changes = entries.filter(pl.col("action").is_in([*TAKES, *GIVES]))
+    for action, *change in changes.reverse().select("action", "address", "bytes", "stream").iter_rows():
+        address, size, stream = change
+        there = _without(there, address, size) if action in TAKES else [*there, (address, size, stream)]
+    return sorted(there)
+
+
+def _without(ranges: Ranges, address: int, size: int) -> Ranges:
+    """The ranges, and what is left of those that reach into the one that goes."""
+    found: Ranges = []
+    for one in ranges:
+        start, bytes, stream = one
+        end, until = start + bytes, address + size
+        if end <= address or until <= start:
+            found.append(one)
+            continue
+        found += [(start, address - start, stream)] if start < address else []
+        found += [(until, end - until, stream)] if until < end else []
+    return found
 
 
 def _pieces(at: int, size: int, blocks: list[tuple[int, str, int]]) -> Iterator[tuple[str, int]]:

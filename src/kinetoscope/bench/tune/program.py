@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,25 +23,50 @@ from kinetoscope.bench.tune.settings import Setting, with_program
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 from kinetoscope.errors import InputError, ProgramError, UsageError
 
+
+class OutOfTimeError(Exception):
+    """A trial was ended since its time was over."""
+
+
 RunTrial = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResult]
 
 
 def run_trial(
     order: TrialRequest, words: Sequence[str], extra: Mapping[str, str], folder: Path | None = None
 ) -> TrialResult:
-    """One trial in a process of its own, in a folder; what the program prints goes to stderr."""
+    """One trial in a process of its own, in a folder; what the program prints goes to stderr.
+
+    Raises:
+        OutOfTimeError: it took longer than the request allows; it has been ended.
+    """
     path = Path(order.folder, "order.json")
     path.write_bytes(msgspec.json.encode(order))
     order.result.unlink(missing_ok=True)
-    status = subprocess.call(
-        [sys.executable, "-m", "kinetoscope.bench.tune.trial", str(path), *words],
-        env=environment(extra),
-        cwd=folder,
-        stdout=sys.stderr,
-    )
+    command = [sys.executable, "-m", "kinetoscope.bench.tune.trial", str(path), *words]
+    status = _call(command, environment(extra), folder, order.limit_s)
     if not order.result.exists():
         return TrialResult(error=f"the process ended with status {status}")
     return msgspec.json.decode(order.result.read_bytes(), type=TrialResult)
+
+
+def _call(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path | None, limit_s: float | None
+) -> int:
+    """The exit status of a command; with a limit all that it started is ended with it."""
+    process = subprocess.Popen(
+        command, env=variables, cwd=folder, stdout=sys.stderr, start_new_session=limit_s is not None
+    )
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired as late:
+        raise OutOfTimeError(f"a run took longer than {late.timeout:.1f} s") from None
+    finally:
+        if limit_s is not None and hasattr(os, "killpg"):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        elif process.poll() is None:
+            process.kill()
+        process.wait()
 
 
 def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:

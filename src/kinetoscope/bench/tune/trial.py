@@ -43,6 +43,8 @@ class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of its files, one run after another."""
     steps: int
     seconds: float
+    limit_s: float | None = None
+    """When the process is ended, with all that it started; null: never."""
     module: bool = False
     """The program is a module's name (``-m``)."""
     compile_module: str | None = None

@@ -1,9 +1,10 @@
-"""`kinetoscope compare`: base and new in turn, A B B A, each run a process of its own."""
+"""`kinetoscope compare`: base and new in pairs of runs, each a process; a coin says which is first."""
 
 from __future__ import annotations
 
+import math
 import os
-import statistics
+import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from kinetoscope.bench.tune.program import run_trial
+from kinetoscope.bench.tune.program import OutOfTimeError, run_trial
 from kinetoscope.bench.tune.results import steady
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
@@ -33,8 +34,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One version: its step (s, the geometric mean of its runs', of which the ratio is), each run's, and what
-    of it is counted."""
+    """One version: its step (s; the base's is the median of its runs', the new one's is that times the
+    ratio), each run's, and what of it is counted."""
 
     label: str
     step_s: float
@@ -47,8 +48,9 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
     """``ratio`` is the new step over the base's, ``low`` to ``high`` its 95 % interval (from the pairs of
-    runs, so that how runs differ is in it); ``stopped`` says why no more were run. ``load`` is the machine's
-    load average between the runs (the median; null: unknown), ``cores`` how many may be used."""
+    runs, so that how runs differ is in it; ``high`` is null and ``low`` 0 of fewer than six pairs);
+    ``first`` has each pair's version that ran first, ``stopped`` why no more were run. ``load`` is the
+    machine's load average between the runs (the median; null: unknown), ``cores`` how many may be used."""
 
     schema: str = SCHEMA
     command: tuple[str, ...]
@@ -66,14 +68,19 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
     calibration: Calibration | None
     load: float | None = None
     cores: int | None = None
+    first: tuple[Literal["base", "new"], ...] = ()
 
     @property
     def interval(self) -> Ratio:
         return Ratio(self.ratio, self.low, self.high)
 
 
-# An interval of fewer pairs is narrow by luck too often: see docs/guide/compare.md.
+# Of fewer pairs the signed ranks have no interval of 95 %.
 FEWEST_PAIRS = 6
+# So many pairs end the comparison if all of them point one way, which is the chance of the coins that this
+# takes from each side of the interval.
+AGREEING_PAIRS = 10
+TAIL = intervals.TAIL - 0.5**AGREEING_PAIRS
 # Each run is timed for so many seconds, however short its steps are; for less, but for so many steps at
 # least, where fewer pairs than these would fit into the budget. Runs differ more from each other than the
 # many short steps of one do: the interval of twelve pairs is two thirds as wide as that of six.
@@ -101,74 +108,127 @@ def compare_versions(
     precision: float = 0.01,
     launch: RunVersion = run_version,
     clock: Callable[[], float] = time.monotonic,
+    draw: random.Random | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> VersionsCompared:
-    """Run both in turn (A B B A), until half of the interval is ``precision`` of the step, or the budget is
-    spent.
+    """Run both in pairs, until the answer is known to ``precision`` of the step, or the budget is spent.
 
-    The order turns from pair to pair: slow drift, of a clock or a temperature, affects both equally. When to
-    stop depends on how wide the interval is, never on where it lies.
+    A coin decides which of a pair runs first: all that the machine does otherwise from one run to the next
+    is then as likely to be on either side, and the interval assumes nothing else of it. When to stop depends
+    on how far apart the two of each pair are, never on which of them is faster, so that looking often makes
+    no difference where there is none; and on whether ten pairs agree, whose chance the interval allows for.
 
     Args:
         steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``: runs of
             short steps are as long as those of long ones.
         seconds: None: at most 5, and less where few pairs would fit into the budget.
+        budget_s: a run that is not over by then is ended, and its pair does not count.
         launch: makes one run (tests give their own).
+        draw: throws the coins.
 
     Raises:
-        ProgramError: a version fails, or has no steps.
+        ProgramError: a version fails, has no steps, or the budget is over before the first pair is.
         InputError: a version has no such script.
     """
-    versions = (base, new)
+    versions, draw = (base, new), draw or random.Random()
     words = words if module else [_relative(words[0], new), *words[1:]]
     _check(versions, words, module)
     reports: tuple[list[TrialResult], list[TrialResult]] = ([], [])
     loads: list[float] = []
-    began, longest_s = clock(), 0.0
+    first: list[Literal["base", "new"]] = []
+    began, longest_s, is_known = clock(), 0.0, False
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
-        order = TrialRequest(
-            setting=AS_WRITTEN, folder=folder, steps=steps, seconds=seconds or SECONDS, module=module
-        )
+        timed_s = seconds or _between(LEAST_SECONDS, budget_s / (2 * PAIRS), SECONDS)
+        order = TrialRequest(setting=AS_WRITTEN, folder=folder, steps=steps, seconds=timed_s, module=module)
+
+        def launched(side: int) -> TrialResult:
+            limited = msgspec.structs.replace(order, limit_s=began + budget_s - clock())
+            return _usable(launch(versions[side], limited, words), versions[side])
+
         while True:
-            pairs, pair_began = len(reports[1]), clock()
+            pairs, pair_began = len(first), clock()
             progress(f"pair {pairs + 1}{_so_far(reports)}")
-            for side in (0, 1) if pairs % 2 == 0 else (1, 0):
-                reports[side].append(_usable(launch(versions[side], order, words), versions[side]))
+            sides = (0, 1) if draw.random() < 0.5 else (1, 0)
+            try:
+                pair = {side: launched(side) for side in sides}
+            except OutOfTimeError:
+                break
+            for side, report in pair.items():
+                reports[side].append(report)
+            first.append("new" if sides[0] else "base")
             loads += _load()
             now, pairs = clock(), pairs + 1
             spent, longest_s = now - began, max(longest_s, now - pair_began)
             if pairs == 1 and seconds is None:
-                fitting_s = _fitting_s(spent, budget_s, max(map(max, map(_steps_s, reports))))
+                fitting_s = _fitting_s(spent, timed_s, budget_s, max(map(max, map(_steps_s, reports))))
                 order = msgspec.structs.replace(order, seconds=fitting_s)
-                longest_s -= 2 * (SECONDS - fitting_s)
-            ratio = _ratio(reports)
-            narrow = pairs >= FEWEST_PAIRS and (ratio.high - ratio.low) / 2 <= precision
-            if narrow or spent + longest_s > budget_s:
+                longest_s -= 2 * (timed_s - fitting_s)
+            if pairs == 1:
+                progress(_plan(spent, longest_s, budget_s))
+            is_known = _is_known(reports, precision)
+            if is_known or spent + longest_s > budget_s:
                 break
+    if not first:
+        raise ProgramError(
+            f"the budget of {budget_s:g} s was over before one run of each version was",
+            hint=f"--budget {math.ceil(2 * FEWEST_PAIRS * budget_s)}, or fewer steps a run: --steps N",
+        )
+    ratio = _ratio(reports)
+    rows = (_row(base, reports[0]), _row(new, reports[1]))
     return VersionsCompared(
         command=(*(("-m",) if module else ()), *words),
         device=reports[1][0].device,
         steps_by=reports[1][0].steps_by,
-        base=_row(base, reports[0]),
-        new=_row(new, reports[1]),
+        base=rows[0],
+        new=msgspec.structs.replace(rows[1], step_s=rows[0].step_s * ratio.ratio),
         ratio=ratio.ratio,
         low=ratio.low,
         high=ratio.high,
         verdict=intervals.stands(ratio, precision),
-        pairs=pairs,
-        stopped="precise" if narrow else "out of time",
-        seconds=spent,
+        pairs=len(first),
+        stopped="precise" if is_known else "out of time",
+        seconds=clock() - began,
         calibration=_calibration(_steps_s(reports[0])),
         load=distribution.median(loads) if loads else None,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        first=tuple(first),
     )
 
 
-def _fitting_s(pair_s: float, budget_s: float, step_s: float) -> float:
-    """Seconds of a run of which ``PAIRS`` fit into the budget, by how long the first pair took."""
-    started_s = max(0.0, pair_s / 2 - SECONDS)
+def _is_known(reports: tuple[list[TrialResult], list[TrialResult]], precision: float) -> bool:
+    """Whether pairs that differ as these do would tell ``precision`` if the versions were the same (Student's
+    margin around no change: of the size of each difference, not of its sign), or ten agree and tell it."""
+    pairs, ratio = len(reports[0]), _ratio(reports)
+    if pairs < FEWEST_PAIRS:
+        return False
+    logs = [math.log(new / base) for base, new in zip(*map(_steps_s, reports), strict=True)]
+    margin = intervals.student_t(1 - TAIL, pairs) * math.hypot(*logs) / pairs
+    agree = pairs >= AGREEING_PAIRS and len({value > 0 for value in logs[:AGREEING_PAIRS]}) == 1
+    return margin <= precision or (agree and (ratio.high - ratio.low) / 2 <= precision)
+
+
+def _plan(pair_s: float, further_s: float, budget_s: float) -> str:
+    """The pairs that fit into the budget, by how long the first one took: said before it is spent."""
+    fitting = 1 + int((budget_s - pair_s) / further_s)
+    if fitting >= FEWEST_PAIRS:
+        return f"{fitting} pairs of runs fit into the budget"
+    needed = math.ceil(pair_s + further_s * (PAIRS - 1))
+    return (
+        f"{fitting} of the {FEWEST_PAIRS} pairs of runs that a verdict needs fit into the budget "
+        f"(--budget {needed} has {PAIRS})"
+    )
+
+
+def _between(least: float, value: float, most: float) -> float:
+    return min(most, max(least, value))
+
+
+def _fitting_s(pair_s: float, timed_s: float, budget_s: float, step_s: float) -> float:
+    """Seconds of a run of which ``PAIRS`` fit into the budget, by how long the first pair took, whose runs
+    were timed for ``timed_s``."""
+    started_s = max(0.0, pair_s / 2 - timed_s)
     fitting_s = (budget_s - pair_s) / (2 * (PAIRS - 1)) - started_s
-    return min(SECONDS, max(LEAST_SECONDS, TIMED_STEPS * step_s, fitting_s))
+    return _between(max(LEAST_SECONDS, min(TIMED_STEPS * step_s, timed_s)), fitting_s, SECONDS)
 
 
 def _load() -> list[float]:
@@ -224,21 +284,22 @@ def _steps_s(reports: Sequence[TrialResult]) -> list[float]:
 
 
 def _ratio(reports: tuple[list[TrialResult], list[TrialResult]]) -> Ratio:
-    return intervals.compare_rounds(_steps_s(reports[0]), _steps_s(reports[1]))
+    return intervals.compare_pairs(_steps_s(reports[0]), _steps_s(reports[1]), tail=TAIL)
 
 
 def _so_far(reports: tuple[list[TrialResult], list[TrialResult]]) -> str:
-    if len(reports[0]) < 2:
+    if not reports[0]:
         return ""
     ratio = _ratio(reports)
-    return f": {100 * (ratio.ratio - 1):+.1f} % ± {50 * (ratio.high - ratio.low):.1f} so far"
+    margin = f" ± {50 * (ratio.high - ratio.low):.1f}" if math.isfinite(ratio.high) else ""
+    return f": {100 * (ratio.ratio - 1):+.1f} %{margin} so far"
 
 
 def _row(version: Version, reports: Sequence[TrialResult]) -> VersionRow:
     runs = _steps_s(reports)
     return VersionRow(
         label=version.label,
-        step_s=statistics.geometric_mean(runs),
+        step_s=distribution.median(runs),
         runs_s=tuple(runs),
         steps=sum(len(steady(report)) for report in reports),
         graph_breaks=reports[0].graph_breaks,

@@ -12,6 +12,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.growth import given_back, growth
 from kinetoscope.analysis.memory.headroom import fits
+from kinetoscope.analysis.memory.lifetimes import alive
 from kinetoscope.analysis.memory.owners import ROLES, stack_owners
 from kinetoscope.analysis.memory.peak import (
     DeviceHistory,
@@ -22,7 +23,7 @@ from kinetoscope.analysis.memory.peak import (
     owner,
     split,
 )
-from kinetoscope.analysis.memory.segments import segments
+from kinetoscope.analysis.memory.segments import before, segments
 from kinetoscope.analysis.memory.stacks import calls
 from kinetoscope.analysis.memory.traced import (
     BASE,
@@ -49,9 +50,11 @@ from kinetoscope.document import (
 )
 from kinetoscope.document.collect.findings import findings
 from kinetoscope.document.collect.rows import rows, rows_by
+from kinetoscope.document.collect.timeline import packed
+from kinetoscope.document.page import AllocatorEvents
 from kinetoscope.proof.measured import measurements
 from kinetoscope.snapshot import timeline as timelines
-from kinetoscope.snapshot.model import OOM, Snapshot, Stack
+from kinetoscope.snapshot.model import ACTIONS, FREE, FREED, OOM, Snapshot, Stack
 from kinetoscope.snapshot.timeline import MemoryTimeline
 from kinetoscope.sources.run import LoadedRun
 
@@ -65,6 +68,7 @@ NO_OWNERS = (
 SHOWN = 0.01  # of what was requested: of a tree of calls
 SEGMENTS = 200  # that are drawn
 FRAMES = 12  # of a stack
+EVENTS = 200_000  # of a history that a page lists: the last, as many as `run --memory` keeps
 
 
 def memory(run: LoadedRun) -> list[MemoryRow]:
@@ -316,6 +320,67 @@ def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[
     shown = shown.with_columns(pl.col("stack").replace_strict(places, return_dtype=pl.Int64))
     blocks = [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
     return blocks, [stack_lines(one.history.snapshot, number) for number in places]
+
+
+def allocator_histories(run: LoadedRun) -> list[AllocatorEvents]:
+    """The events of each history that has any; of a long one the last."""
+    found = [_events(place, one) for place, one in enumerate(histories(run).found)]
+    return [one for one in found if one]
+
+
+def _events(place: int, one: RankHistory) -> AllocatorEvents | None:
+    history, snapshot = one.history, one.history.snapshot
+    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == history.device)
+    shown = entries.tail(EVENTS)
+    if shown.is_empty():
+        return None
+    first = int(shown["place"][0])
+    there = alive(history.known, first - 1)
+    stacks = _numbered(pl.concat([pl.Series([0], dtype=pl.Int32), shown["stack"], there["stack"]]))
+    streams, actions = _numbered(shown["stream"]), _numbered(shown["action"])
+    frames: dict[str, int] = {}
+    lines = [
+        [frames.setdefault(line, len(frames)) for line in _lines(snapshot.stacks[number])]
+        for number in stacks
+    ]
+    began = int(history.curve.table["time_us"][0])
+    columns = {
+        "action": _places(shown["action"], actions),
+        "time": shown["time_us"] - began,
+        "address": shown["address"],
+        "bytes": shown["bytes"],
+        "stream": _places(shown["stream"], streams),
+        "stack": _places(shown["stack"], stacks),
+    }
+    is_freed = (snapshot.entries["action"] == FREED).any()
+    return AllocatorEvents(
+        peak=place,
+        actions=[ACTIONS[action] for action in actions],
+        released=ACTIONS[FREED if is_freed else FREE],
+        streams=[str(stream) for stream in streams],
+        segments=[(address, size, str(stream)) for address, size, stream in before(history, first)],
+        blocks=[
+            (address, size, stacks[stack])
+            for address, size, stack in there.select("address", "bytes", "stack").iter_rows()
+        ],
+        frames=list(frames),
+        stacks=lines,
+        columns=[
+            packed(f"allocator {place} {name}", values.clip(0), deltas=name in ("time", "address"))
+            for name, values in columns.items()
+        ],
+        settings={name: str(value) for name, value in snapshot.settings.items()},
+        left_out=len(entries) - len(shown),
+    )
+
+
+def _numbered(values: pl.Series) -> dict[int, int]:
+    """Each value's place among those that differ, in the order in which they come."""
+    return {value: place for place, value in enumerate(values.unique(maintain_order=True))}
+
+
+def _places(values: pl.Series, numbered: dict[int, int]) -> pl.Series:
+    return values.replace_strict(numbered, return_dtype=pl.Int64)
 
 
 def _notes(one: RankHistory) -> list[str]:

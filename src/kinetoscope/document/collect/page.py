@@ -12,6 +12,7 @@ from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.bench.request import BenchResult
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
+from kinetoscope.document.collect.memory import allocator_histories
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.sources import program
 from kinetoscope.document.collect.timeline import timeline
@@ -45,6 +46,7 @@ def with_page(run: LoadedRun, report: Report) -> Report:
         meanings=_meanings(report),
         command=list(run.manifest.command) if run.manifest else [],
         peak_memory_bytes=_peak_memory(run),
+        allocator=allocator_histories(run),
         unrecorded=_unrecorded(run, report),
     )
     return msgspec.structs.replace(report, page=page)
