@@ -27,8 +27,13 @@ class Documentation(NamedTuple):
 @cache
 def documentation() -> dict[str, Documentation]:
     """The documentation of every rule by its slug, in alphabetical order."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
-    return {name.replace("_", "-"): _read(name) for name in modules}
+    return {slug: _read(module) for slug, module in modules().items()}
+
+
+def modules() -> dict[str, str]:
+    """The name of every rule's module by its slug, in alphabetical order."""
+    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    return {name.replace("_", "-"): name for name in names}
 
 
 def _read(module: str) -> Documentation:

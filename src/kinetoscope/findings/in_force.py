@@ -45,8 +45,7 @@ class Remedy:
 def compiles(view: RankView) -> bool:
     """Whether compiled code launches a tenth of the work or more; one compiled helper of a library does
     not."""
-    launches = view.trace.device_events["launch"].drop_nulls().n_unique()
-    return len(compiled(view.trace)) >= max(1, A_TENTH * launches)
+    return len(compiled(view.trace)) >= max(1, A_TENTH * len(view.launched))
 
 
 def captures(view: RankView) -> bool:

@@ -11,6 +11,7 @@ from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
 from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -307,9 +308,10 @@ class RankView:
         """The ops and calls of the runtime that no other one is around, of the threads that launch, by
         ``lane`` and start: rows of ``host_events`` with ``end_ns``."""
         host = self.trace.host_events
-        lanes = host["lane"].gather(self.trace.device_events["launch"].drop_nulls()).unique()
         own = host.select("id", "lane", "start_ns", END)
-        own = self.inside(own.filter(is_op(self.trace) & host["lane"].is_in(lanes.implode())))
+        own = self.inside(
+            own.filter(is_op(self.trace) & host["lane"].is_in(launching_lanes(self.trace).implode()))
+        )
         return host[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
 
     @cached_property

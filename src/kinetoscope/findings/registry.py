@@ -10,7 +10,7 @@ from functools import cache
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.comparison import RankComparison
 from kinetoscope.findings import evidence, experience
-from kinetoscope.findings.documentation import documentation
+from kinetoscope.findings.documentation import modules
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Remaining, Role
 from kinetoscope.findings.rank_view import RankView, views
@@ -37,11 +37,11 @@ class Rule:
 @cache
 def rules() -> dict[str, Rule]:
     """Every rule by its slug, in alphabetical order."""
-    return {slug: _rule(slug) for slug in documentation()}
+    return {slug: _rule(slug, name) for slug, name in modules().items()}
 
 
-def _rule(slug: str) -> Rule:
-    module = importlib.import_module(f"kinetoscope.findings.rules.{slug.replace('-', '_')}")
+def _rule(slug: str, name: str) -> Rule:
+    module = importlib.import_module(f"kinetoscope.findings.rules.{name}")
     compared = getattr(module, "compared", Rule.compared)
     return Rule(slug, module.find, getattr(module, "ROLE", "cause"), compared)
 

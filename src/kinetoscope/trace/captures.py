@@ -61,18 +61,17 @@ class Capture(NamedTuple):
 
 def is_capture(trace: Trace) -> bool:
     """Whether the trace records how graphs were captured, and no step in which they ran."""
-    found = captures(trace)
-    replayed = _named(trace.host_events, GRAPH_LAUNCH).any()
-    return not replayed and sum(len(capture.calls) for capture in found) > len(trace.device_events)
+    captured = sum(len(capture.calls) for capture in captures(trace))
+    return captured > len(trace.device_events) and not _named(trace.host_events, GRAPH_LAUNCH).any()
 
 
 def captures(trace: Trace) -> list[Capture]:
     """The captures in a trace, in order."""
     host = trace.host_events
-    begins, ends = _named(host, CAPTURE_BEGIN), _named(host, CAPTURE_END)
-    marks = host.select("lane", "start_ns", begins=begins).filter(begins | ends)
+    marks = host.filter(_named(host, f"{CAPTURE_BEGIN}|{CAPTURE_END}"))
     if marks.is_empty():
         return []
+    marks = marks.select("lane", "start_ns", begins=_named(marks, CAPTURE_BEGIN))
     found: list[Capture] = []
     launching = host.select("id", "lane", "start_ns").filter(_named(host, LAUNCH))
     begun: dict[int, int] = {}

@@ -47,12 +47,14 @@ def paired_of(run: LoadedRun) -> Paired:
 @remembered
 def collectives_of(run: LoadedRun) -> Paired:
     """The same, with how much of it nothing hid (see ``with_exposed``)."""
+    paired = paired_of(run)
+    traces = run.traces if len(paired.table) else ()  # most runs are of one device, and have no collectives
     computed = [
         intervals.union(work(trace).filter(pl.col("part") != "communication"), DEVICE).select(list(BUSY))
-        for trace in run.traces
+        for trace in traces
     ]
-    windows = {trace.rank: (window(trace).start_ns, window(trace).end_ns) for trace in run.traces}
-    return with_exposed(paired_of(run), pl.concat([pl.DataFrame(schema=BUSY), *computed]), windows)
+    windows = {trace.rank: (window(trace).start_ns, window(trace).end_ns) for trace in traces}
+    return with_exposed(paired, pl.concat([pl.DataFrame(schema=BUSY), *computed]), windows)
 
 
 def waiting(run: LoadedRun) -> pl.DataFrame:

@@ -30,8 +30,8 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     ).to_series()
     deepest = whole(host["depth"].max())
     for _ in range(deepest.bit_length()):
-        target = target.gather(target)
-    found = wanted.gather(target)
+        target = target[target]
+    found = wanted[target]
     return pl.select(nearest=pl.when(found).then(target)).to_series()
 
 

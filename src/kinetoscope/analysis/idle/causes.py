@@ -7,6 +7,7 @@ import polars as pl
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.idle.launches import launches, launching_lanes
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.intervals import outermost, overlay
 from kinetoscope.analysis.time.window import window
@@ -37,9 +38,10 @@ def computing(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")
-    launches = trace.device_events["launch"].drop_nulls().unique()
     times = host.select("id", "lane", "start_ns", "duration_ns", "self_ns")
-    launching = times[nearest(host, is_op).fill_null(host["id"]).gather(launches).unique().sort()]
+    launching = times[
+        nearest(host, is_op).fill_null(host["id"]).gather(launches(trace)["launch"]).unique().sort()
+    ]
     if launching.is_empty():
         return host.clear().select("lane", "start_ns", end_ns="duration_ns", host_event="id")
     calls = times.filter(matching(host, "category", CALL))
@@ -47,7 +49,7 @@ def computing(trace: Trace) -> pl.DataFrame:
     named = is_op & matching(host, "name", OP) & ~matching(host, "name", COMPUTES_NOTHING)
     longer = pl.col("self_ns") > launching["duration_ns"].median()
     ops = (
-        times.filter(named & host["lane"].is_in(launching["lane"].unique().implode()), longer)
+        times.filter(named & host["lane"].is_in(launching_lanes(trace).implode()), longer)
         .select("lane", "start_ns", END, host_event="id")
         .sort("start_ns")
     )
@@ -104,7 +106,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
     host = trace.host_events.select("id", "category", "name", "lane", "parent", "start_ns", END)
-    lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls()).unique()
+    lanes = launching_lanes(trace)
     overhead = host.filter(matching(trace.host_events, "category", "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
     found = pl.concat(

@@ -111,6 +111,12 @@ def launches(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
+def launching_lanes(trace: Trace) -> pl.Series:
+    """The threads (``lane``) whose launches device work answers, in order."""
+    return launches(trace)["lane"].unique().sort()
+
+
+@remembered
 def arrival_ns(trace: Trace) -> int:
     """The time that a launch takes to arrive at an idle device, ns; 0 without a launch.
 

@@ -185,7 +185,7 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("bytes") > 0, pl.col("row") <= pl.col("peak"))
         .filter((pl.col("next") > pl.col("peak")).fill_null(True))
     )
-    host = trace.host_events
+    host = trace.host_events if len(living) else trace.host_events.clear()  # most recordings are without
     at = running(host, living)
     is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
     is_own = matching(host, "category", "^python_function$") & ~matching(host, "name", LIBRARY_FRAME)

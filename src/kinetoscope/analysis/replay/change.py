@@ -9,7 +9,7 @@ from math import inf
 import polars as pl
 
 from kinetoscope.analysis.events.rows import END
-from kinetoscope.analysis.idle.launches import arrival_ns
+from kinetoscope.analysis.idle.launches import arrival_ns, launching_lanes
 from kinetoscope.trace.model import Trace
 
 DEVICE = {"id": pl.UInt32, "saved_ns": pl.Float64}
@@ -96,11 +96,9 @@ def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Re
     the host did meanwhile, as much sooner as a launch takes to arrive, goes away: ``share`` of it, or their
     own ``share``."""
     ahead = arrival_ns(trace)
-    launching = trace.device_events["launch"].drop_nulls().unique()
-    lanes = trace.host_events.select(pl.col("lane").gather(launching).unique())
     own = pl.col("share") if "share" in segments.columns else pl.lit(share)
     each = segments.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
-    host = lanes.join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
+    host = launching_lanes(trace).to_frame().join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
     return ReplayChange(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
 
 

@@ -220,9 +220,13 @@ class ReplayGraph:
             found[whole(rank)] = none.scatter(own["id"], own["row"])
         return found
 
-    def lanes_of(self, rank: int, thread: int) -> list[int]:
-        """The lanes of a thread."""
-        return self.lanes.filter(pl.col("rank") == rank, pl.col("thread") == thread)["lane"].to_list()
+    @cached_property
+    def lanes_of(self) -> dict[tuple[int, int], list[int]]:
+        """The lanes of each thread, by rank and thread."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for rank, thread, lane in self.lanes.select("rank", "thread", "lane").iter_rows():
+            found.setdefault((rank, thread), []).append(lane)
+        return found
 
     @cached_property
     def instants(self) -> dict[tuple[int, int], pl.DataFrame]:

@@ -14,6 +14,7 @@ from kinetoscope.analysis.replay.change import ReplayChange
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
 from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph
 from kinetoscope.analysis.time import intervals
+from kinetoscope.trace.schema import whole
 
 
 def shares(host: pl.DataFrame) -> pl.DataFrame:
@@ -39,6 +40,8 @@ def shares(host: pl.DataFrame) -> pl.DataFrame:
 
 def larger(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """The steps of what is the larger share of two at each instant."""
+    if one.is_empty() or other.is_empty():
+        return other if one.is_empty() else one
     none = pl.lit(None, pl.Float64)
     both = one.select("at_ns", one="share", other=none).merge_sorted(
         other.select("at_ns", one=none, other="share"), key="at_ns"
@@ -51,14 +54,15 @@ def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
     """How many ns of a thread have gone away before each instant (ns, sorted)."""
     if steps.is_empty():
         return pl.zeros(len(instants), pl.Float64, eager=True)
-    at, slope = steps["at_ns"], steps["share"]
-    since = (at - at[0]).cast(pl.Float64)  # exact: of a recording, not of an age
+    first = whole(steps["at_ns"][0])
+    since = (pl.col("at_ns") - first).cast(pl.Float64)  # exact: of a recording, not of an age
+    slope = pl.col("share")
     # Between two steps what is gone is a line: by its slope, and where it meets the first step.
     height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
-    lines = pl.DataFrame({"at": at, "slope": slope, "height": height})
-    found = pl.DataFrame({"at": instants}).join_asof(lines, on="at", check_sortedness=False)
-    gone = found["height"] + found["slope"] * (found["at"] - at[0])
-    return gone.fill_null(0)
+    lines = steps.select("share", at="at_ns", height=height)
+    found = instants.to_frame("at").join_asof(lines, on="at", check_sortedness=False)
+    gone = pl.col("height") + slope * (pl.col("at") - first)
+    return found.select(gone.fill_null(0)).to_series()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +113,7 @@ class Effects:
         if change.host.is_empty():
             return Effect(left)
         steps = {
-            thread: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of(rank, thread))))
+            thread: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of[rank, thread])))
             for owner, thread in self.graph.instants
             if owner == rank
         }
@@ -138,13 +142,14 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.Series:
     if (places := graph.places.get(rank)) is None:  # none of its work is replayed
         return left
     known = device.filter(device["id"] < len(places))
-    rows, saved = places.gather(known["id"]), known["saved_ns"]
-    rows, saved = rows.filter(rows.is_not_null()), saved.filter(rows.is_not_null())
-    to = (1 - saved / graph.work["duration_ns"].gather(rows)).clip(0, 1)
+    rows = places[known["id"]]
+    replayed = rows.is_not_null()
+    rows, saved = rows.filter(replayed), known["saved_ns"].filter(replayed)
+    to = (1 - saved / graph.work["duration_ns"][rows]).clip(0, 1)
     # An event is named once, seldom twice; then the smallest share counts.
     while len(rows):
         left = left.scatter(rows, to)
-        more = left.gather(rows) > to
+        more = left[rows] > to
         rows, to = rows.filter(more), to.filter(more)
     return left
 
@@ -157,12 +162,12 @@ def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host
         else pl.zeros(len(instants), pl.Float64, eager=True)
         for (owner, thread), instants in graph.instants.items()
     ]
-    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True).gather(graph.order)
+    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)[graph.order]
     at_launch, at_start, at_end = (
         gone.slice(first, length)
         for first, length in ((0, launches), (launches, segments), (launches + segments, segments))
     )
-    return Host(steps, at_launch - at_start.gather(graph.work["segment"]), at_end - at_start)
+    return Host(steps, at_launch - at_start[graph.work["segment"]], at_end - at_start)
 
 
 @dataclass(frozen=True, eq=False)

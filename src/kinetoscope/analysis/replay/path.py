@@ -193,7 +193,7 @@ LATE_BATCHES = "waiting for the data loader's workers"
 class PathPart:
     """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
     of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of. Of the time
-    between ops, ``nexts`` are the rows of the ops that followed, with the µs before each."""
+    between ops, ``nexts`` are the rows of the ops that followed, and the µs before each."""
 
     text: str
     us: float
@@ -201,7 +201,7 @@ class PathPart:
     table: str
     ids: tuple[int, ...]
     count: int
-    nexts: tuple[tuple[int, float], ...] = ()
+    nexts: tuple[list[int], list[float]] | None = None
 
 
 def path_parts(
@@ -231,7 +231,7 @@ def path_parts(
         .sort("us", "id", descending=[True, False])
     )
     after = {
-        owner: tuple(rows.select("id", "us").iter_rows())
+        owner: (rows["id"].to_list(), rows["us"].to_list())
         for (owner,), rows in nexts.group_by("rank", maintain_order=True)
     }
     merged = (
@@ -244,7 +244,7 @@ def path_parts(
     shown = merged.with_columns(pl.col("id").list.head(SHOWN_EVENTS), count=pl.col("id").list.len())
     return [
         PathPart(
-            text, ns * scale, owner, table, tuple(ids), count, after.get(owner, ()) if text == BETWEEN else ()
+            text, ns * scale, owner, table, tuple(ids), count, after.get(owner) if text == BETWEEN else None
         )
         for text, owner, table, ns, ids, count in shown.iter_rows()
     ]

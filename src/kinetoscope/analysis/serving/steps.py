@@ -229,7 +229,7 @@ def _calls(trace: Trace) -> pl.DataFrame:
     ``replays`` a graph, ``start_ns`` and ``end_ns`` of the call, ``began_ns`` and ``ended_ns`` of its work,
     ``device_ns``."""
     host, table = trace.host_events, work(trace).filter(pl.col("launch").is_not_null())
-    ops = host["name"].cast(pl.String).gather(table["op"])
+    ops = host["name"].gather(table["op"]).cast(pl.String)
     calls = (
         table.with_columns(does=pl.coalesce(ops, pl.col("name").cast(pl.String)))
         .group_by("launch")
@@ -324,9 +324,9 @@ def _of_shape(engine: str, shape: Shape | None) -> tuple[str | int | None, ...]:
 @remembered
 def own(trace: Trace) -> pl.DataFrame:
     """Device work (``work``) that was launched within a step, with its ``step``."""
-    table = work(trace).filter(pl.col("launch").is_not_null())
-    at = trace.host_events["start_ns"].gather(table["launch"])
     found = marks(trace).table
+    table = work(trace).filter(pl.col("launch").is_not_null()) if len(found) else work(trace).clear()
+    at = trace.host_events["start_ns"].gather(table["launch"])
     row = found["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
     row = row.set(row < 0, None)
     inside = (at < found["end_ns"].gather(row)).fill_null(False)

@@ -18,12 +18,16 @@ BOUNDS = ["start_ns", "end_ns"]
 def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that at least one interval covers. Empty and negative intervals cover nothing."""
     keys = list(by)
-    rows = table.select(*keys, *BOUNDS).filter(pl.col("end_ns") > pl.col("start_ns")).sort(*keys, "start_ns")
-    rows = rows.with_columns(end_ns=_within(pl.col("end_ns").cum_max(), keys))
+    rows = table[[*keys, *BOUNDS]].filter(pl.col("end_ns") > pl.col("start_ns"))
+    if len(rows) < 2:
+        return rows
+    reached = _within(pl.col("end_ns").cum_max(), keys)
+    rows = rows.sort(*keys, "start_ns").with_columns(end_ns=reached)
     gap = pl.col("start_ns") > _within(pl.col("end_ns").shift(1), keys)
-    begins = rows.select(gap.fill_null(True)).to_series()
-    ends = begins.shift(-1, fill_value=True)
-    return rows.filter(begins).with_columns(rows["end_ns"].filter(ends))
+    ends = pl.col("begins").shift(-1, fill_value=True)
+    return rows.with_columns(begins=gap.fill_null(True)).select(
+        pl.col(*keys, "start_ns").filter("begins"), pl.col("end_ns").filter(ends)
+    )
 
 
 def intersect(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:

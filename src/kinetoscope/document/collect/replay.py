@@ -90,21 +90,21 @@ def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[d
             us=part.us,
             events=[events[part.rank, part.table][row] for row in part.ids],
             count=part.count,
-            lines=_lines(called[part.rank], part) if part.nexts else None,
+            lines=_lines(called[part.rank], *part.nexts) if part.nexts else None,
         )
         for part in path
     ]
 
 
-def _lines(called: pl.Series, part: PathPart) -> list[document.PausedLine]:
+def _lines(called: pl.Series, rows: list[int], times: list[float]) -> list[document.PausedLine]:
     """The lines in which a thread was between its ops.
 
     Args:
         called: by host event, the line to name before it.
+        rows: the ops that followed; ``times``, the µs before each.
     """
-    rows, times = zip(*part.nexts, strict=True)
     spent = defaultdict[str, float](float)
-    for line, us in zip(called.gather(list(rows)).to_list(), times, strict=True):
+    for line, us in zip(called.gather(rows).to_list(), times, strict=True):
         if line is not None:
             spent[line] += us
     most = sorted(spent.items(), key=lambda one: -one[1])[:LINES]

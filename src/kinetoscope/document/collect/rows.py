@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import islice
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ import polars as pl
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _MICROSECONDS = re.compile(r"_us(?=_|$)")
+_fields = cache(msgspec.structs.fields)  # it evaluates the annotations of the class, every time
 
 
 def rows(
@@ -32,7 +34,7 @@ def rows(
         ValidationError: a column holds what its field does not.
     """
     fields = dict(given)
-    for field in msgspec.structs.fields(kind):
+    for field in _fields(kind):
         if field.name not in given:
             column = renamed.get(field.name) or _MICROSECONDS.sub("_ns", field.name)
             values = table[column].to_list()
@@ -45,12 +47,12 @@ def rows(
 
 def row(kind: type[Row], source: object, **given: object) -> Row:
     """One row of an object's attributes, likewise; those that it lacks are given, or have a default."""
-    for field in msgspec.structs.fields(kind):
-        in_ns = _MICROSECONDS.sub("_ns", field.name)
-        if field.name not in given and hasattr(source, field.name):
-            given[field.name] = getattr(source, field.name)
-        elif field.name not in given and hasattr(source, in_ns):
-            given[field.name] = getattr(source, in_ns) / 1000
+    for field in kind.__struct_fields__:
+        in_ns = _MICROSECONDS.sub("_ns", field)
+        if field not in given and hasattr(source, field):
+            given[field] = getattr(source, field)
+        elif field not in given and hasattr(source, in_ns):
+            given[field] = getattr(source, in_ns) / 1000
     return kind(**given)
 
 

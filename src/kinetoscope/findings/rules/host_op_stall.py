@@ -70,9 +70,8 @@ def _are_sent(view: RankView, ops: pl.DataFrame) -> bool:
     host = view.trace.host_events
     converting = ops.filter(pl.col("op").str.contains(CONVERTS))
     sent = view.kernels(r"^Memcpy HtoD")["launch"].drop_nulls()
-    launches = view.trace.device_events["launch"].drop_nulls().unique()
     following = host.select("lane", next_ns="start_ns", sends=host["id"].is_in(sent.implode()))[
-        launches.sort()
+        view.launched["launch"]
     ]
     found = (
         converting.select(host["lane"].gather(converting["host_event"]), "end_ns", "idle_ns")

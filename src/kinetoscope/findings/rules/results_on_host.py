@@ -171,10 +171,10 @@ def _calls(view: RankView) -> pl.DataFrame:
     one that a program ``asks`` for, and ``launches`` anything else; the ``bytes`` that it reads; the number
     (``work``) and time (``work_ns``) of what it launches."""
     host = view.trace.host_events
-    work = view.work.drop_nulls("launch").with_columns(
-        read=matching(view.work.drop_nulls("launch"), "name", "^Memcpy DtoH")
-    )
-    calls = view.called.select("id", "lane", "start_ns", "end_ns", asks=matching(view.called, "name", ASKS))
+    work = view.work.drop_nulls("launch")
+    work = work.with_columns(read=matching(work, "name", "^Memcpy DtoH"))
+    called = view.called if work["read"].any() else host.clear().with_columns(END)  # nothing read, no loop
+    calls = called.select("id", "lane", "start_ns", "end_ns", asks=matching(called, "name", ASKS))
     each = work.select(
         host["lane"].gather(work["launch"]),
         host["start_ns"].gather(work["launch"]),
