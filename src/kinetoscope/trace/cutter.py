@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kinetoscope.trace.container import Supply
+from kinetoscope.trace.decoding.events import UNREADABLE
 from kinetoscope.trace.decoding.frame import (
     Opening,
     closing,
@@ -16,7 +17,7 @@ from kinetoscope.trace.decoding.frame import (
     opening,
     opening_without_head,
 )
-from kinetoscope.trace.decoding.salvage import REPAIRS, UNREADABLE
+from kinetoscope.trace.decoding.salvage import REPAIRS
 from kinetoscope.trace.decoding.spans import Span
 
 TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for
