@@ -55,8 +55,9 @@ def _read(path: Path, progress: Progress | None) -> Trace:
     moved: Callable[[int], None] | None = None if progress is None else lambda at: progress(at, size)
     with closing(open_supply(path, moved)) as supply:
         start = supply.window(0, 1 << 16)
-        cutter = Cutter(supply)
-        with _decoding(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1) as batches:
+        is_small = not supply.reaches(IN_PROCESS)
+        cutter = Cutter(supply, IN_PROCESS if is_small else None)  # each batch has tables of its own
+        with _decoding(cutter.spans(), 1 if is_small else cores()) as batches:
             # Polars is loaded while the first spans are decoded.
             from kinetoscope.trace.link import link
             from kinetoscope.trace.tables import Assembly
