@@ -28,15 +28,10 @@ _LONGEST_EVENT = 64 << 20
 
 
 class Cutter:
-    """Cuts a supply; afterwards ``metadata`` and ``damages`` say what stood around the events.
+    """Cuts a supply into spans of about so many bytes; ``metadata`` and ``damages`` say what is around."""
 
-    Args:
-        span: bytes of each, about; those that suit the supply where it is not given.
-    """
-
-    def __init__(self, supply: Supply, span: int | None = None) -> None:
-        self._supply = supply
-        self._span = span or supply.span
+    def __init__(self, supply: Supply, span: int) -> None:
+        self._supply, self._span = supply, span
         self.damages: Counter[str] = Counter()
         self.trailer: bytes | None = None
         self.opening = self._open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
@@ -94,8 +95,10 @@ def end_of_object(data: bytes) -> int | None:
 
 def closing(tail: bytes) -> Closing:
     """Where the list ends in the last bytes of a file, which begin with an event."""
-    if (bracket := _LAST_BRACKET.search(tail)) and _is_list(b"[%b]" % tail[: bracket.start() + 1]):
-        return Closing(bracket.start() + 1, tail[bracket.end() :])
+    if bracket := _LAST_BRACKET.search(tail):
+        with suppress(*UNREADABLE):  # nothing that is a list up to there ends elsewhere
+            _LIST.decode(b"[%b]" % tail[: bracket.start() + 1])
+            return Closing(bracket.start() + 1, tail[bracket.end() :])
     text = tail.decode("latin-1")  # a character a byte: offsets are those of the file
     at = 0
     while at < len(text):
@@ -112,14 +115,6 @@ def closing(tail: bytes) -> Closing:
             break
         at = following.end()
     return _closing_after_damage(tail, at)
-
-
-def _is_list(data: bytes) -> bool:
-    try:
-        _LIST.decode(data)
-    except UNREADABLE:
-        return False
-    return True
 
 
 def _closing_after_damage(tail: bytes, at: int) -> Closing:
