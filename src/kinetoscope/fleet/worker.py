@@ -13,10 +13,12 @@ import msgspec
 from kinetoscope.errors import InputError
 from kinetoscope.sources.paths import file_system, is_remote
 
-# A worker is one of many: one thread for tables, none for decoding, and memory goes back when it is free.
+# A worker is one of many: one thread for tables, none for decoding, and memory goes back when it is free. A
+# trace's part is kept, its tables are not.
 SETTINGS = {
     "POLARS_MAX_THREADS": "1",
     "KINETOSCOPE_WORKERS": "1",
+    "KINETOSCOPE_CACHE": "0",
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:300,muzzy_decay_ms:0",
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kinetoscope.trace.container import Supply
+from kinetoscope.trace.decoding.events import UNREADABLE
 from kinetoscope.trace.decoding.frame import (
     Opening,
     closing,
@@ -16,7 +17,7 @@ from kinetoscope.trace.decoding.frame import (
     opening,
     opening_without_head,
 )
-from kinetoscope.trace.decoding.salvage import REPAIRS, UNREADABLE
+from kinetoscope.trace.decoding.salvage import REPAIRS
 from kinetoscope.trace.decoding.spans import Span
 
 TAIL = 256 << 10  # bytes at the end in which the end of the list is looked for
@@ -27,10 +28,10 @@ _LONGEST_EVENT = 64 << 20
 
 
 class Cutter:
-    """Cuts a supply; afterwards ``metadata`` and ``damages`` say what stood around the events."""
+    """Cuts a supply into spans of about so many bytes; ``metadata`` and ``damages`` say what is around."""
 
-    def __init__(self, supply: Supply) -> None:
-        self._supply = supply
+    def __init__(self, supply: Supply, span: int) -> None:
+        self._supply, self._span = supply, span
         self.damages: Counter[str] = Counter()
         self.trailer: bytes | None = None
         self.opening = self._open()
@@ -39,29 +40,27 @@ class Cutter:
         if self.opening is None:
             return
         supply, at = self._supply, self.opening.start
-        while supply.reaches(at + supply.span + TAIL):
-            found = self._cut(at + supply.span)
+        while supply.reaches(at + self._span + TAIL):
+            found = self._cut(at + self._span)
             if found is not None:
                 yield supply.take(at, found[0])
                 at = found[1]
-            elif supply.reaches(at + supply.span + _LONGEST_EVENT):
+            elif supply.reaches(at + self._span + _LONGEST_EVENT):
                 yield supply.take(at, at + _LONGEST_EVENT)  # who decodes it finds that it cannot be read
                 at += _LONGEST_EVENT
             else:
                 break
         end = supply.end()
-        if end - at > TAIL and (found := self._cut(end - TAIL)) is not None:
-            yield supply.take(at, found[0])
-            at = found[1]
+        tail = found[1] if end - at > TAIL and (found := self._cut(end - TAIL)) is not None else at
         while True:
-            close = closing(supply.window(at, end - at))
+            close = closing(supply.window(tail, end - tail))
             self.trailer = close.trailer
             if close.end:
-                yield supply.take(at, at + close.end)
+                yield supply.take(at, tail + close.end)
             if close.trailer is None or (following := opening(close.trailer)) is None:
                 return
             self.damages["several-traces"] += 1  # one document after the other in one file
-            at = end - len(close.trailer) + following.start
+            at = tail = end - len(close.trailer) + following.start
 
     def metadata(self) -> dict[str, object]:
         """The keys of the file other than its events; call after the last span."""

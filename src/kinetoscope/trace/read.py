@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,8 +14,6 @@ from kinetoscope.trace import cache
 from kinetoscope.trace.container import open_supply
 from kinetoscope.trace.cutter import Cutter
 from kinetoscope.trace.damage import UNREADABLE_BYTES, described, is_complete
-from kinetoscope.trace.decoding.packing import Batch
-from kinetoscope.trace.decoding.spans import Span, decode_span
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 from kinetoscope.trace.recognise import refuse_document
 from kinetoscope.trace.workers import Workers, cores
@@ -55,8 +53,10 @@ def _read(path: Path, progress: Progress | None) -> Trace:
     moved: Callable[[int], None] | None = None if progress is None else lambda at: progress(at, size)
     with closing(open_supply(path, moved)) as supply:
         start = supply.window(0, 1 << 16)
-        cutter = Cutter(supply)
-        with _decoding(cutter.spans(), cores() if supply.reaches(IN_PROCESS) else 1) as batches:
+        is_small = not supply.reaches(IN_PROCESS)
+        cutter = Cutter(supply, IN_PROCESS if is_small else supply.span)
+        with Workers(1 if is_small else cores()) as workers:
+            batches = workers.decode(cutter.spans())
             # Polars is loaded while the first spans are decoded.
             from kinetoscope.trace.link import link
             from kinetoscope.trace.tables import Assembly
@@ -113,15 +113,6 @@ def assembled(
         devices=_devices(metadata),
         metadata=MappingProxyType(dict(metadata)),
     )
-
-
-@contextmanager
-def _decoding(spans: Iterator[Span], processes: int) -> Generator[Iterator[Batch], None, None]:
-    if processes == 1:
-        yield map(decode_span, spans)
-        return
-    with Workers(processes) as workers:
-        yield workers.decode(spans)
 
 
 def _refuse_empty(path: Path, start: bytes, metadata: Mapping[str, object]) -> NoReturn:

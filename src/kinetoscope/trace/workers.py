@@ -84,7 +84,7 @@ class DiedError(Exception):
 
 
 class Workers:
-    """As many decoding processes as wanted, for the length of a ``with`` block."""
+    """As many decoding processes as wanted, for the length of a ``with`` block; instead of one, this one."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -93,9 +93,8 @@ class Workers:
         self._started: list[WorkerProcess] = []
 
     def __enter__(self) -> Workers:
-        for _ in range(self._count):
-            process = _start()
-            if process is not None:
+        for _ in range(self._count if self._count > 1 else 0):
+            if (process := _start()) is not None:
                 self._started.append(process)
             self._idle.put(process)
         return self
@@ -107,6 +106,8 @@ class Workers:
 
     def decode(self, spans: Iterator[Span]) -> Iterator[Batch]:
         """The batches of all spans, in order; two per process are under way, the first from the call on."""
+        if self._count == 1:
+            return map(decode_span, spans)
         under_way = deque(self._submit(span) for span in islice(spans, 2 * self._count))
         return self._in_order(under_way, spans)
 

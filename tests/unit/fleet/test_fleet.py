@@ -28,6 +28,7 @@ from kinetoscope.fleet.store import Store, decode, encode
 from kinetoscope.fleet.worker import mapped
 from kinetoscope.sources.numbering import natural, rank_in
 from kinetoscope.sources.paths import TraceFile, find
+from kinetoscope.trace.cache import WORTH_KEEPING
 from kinetoscope.trace.read import read
 from page_data import page_data
 from rank_sets import Fault, Job, Loss, recorded
@@ -172,6 +173,16 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
     assert left_out == []
     for one, other in zip(parts, gather(found, Store(tmp_path / "b"), here)[0], strict=True):
         same(one, other)
+
+
+def test_a_worker_keeps_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rank0.json").write_text(json.dumps(dict(recorded(replace(SMALL, steps=400)))[0]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KINETOSCOPE_CACHE")
+    ((_, answer),) = engine.local(find([tmp_path]).traces)
+    assert isinstance(answer, bytes)
+    assert decode(answer, "").facts.events > WORTH_KEEPING
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_file_that_is_no_trace_is_left_out_and_said(traces: Path, tmp_path: Path) -> None:

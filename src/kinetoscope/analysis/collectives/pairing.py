@@ -3,6 +3,7 @@ clocks."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -165,7 +166,13 @@ def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
 
 
 def _agree(pairs: Sequence[Pair], line: Clock) -> int:
-    return sum(abs(ahead - line.ahead(at)) <= SCATTER_NS for at, ahead in pairs)
+    return bisect_right(_off(pairs, line), SCATTER_NS)
+
+
+def _off(pairs: Sequence[Pair], line: Clock) -> list[float]:
+    """How far off the line they lie, ns, in order."""
+    level, drift, since = line
+    return sorted(abs(ahead - (level + (at - since) * drift)) for at, ahead in pairs)
 
 
 def _lines(pairs: Sequence[Pair]) -> list[Clock]:
@@ -205,7 +212,7 @@ def refined(
         shared = [rank for rank in pairs if hosts.get(rank) == host]
         pooled = sorted(one for rank in shared for one in pairs[rank])
         fit = _fitted(pooled)
-        agreeing = [rank for rank in shared if _spread(pairs[rank], fit[0]) <= SCATTER_NS]
+        agreeing = [rank for rank in shared if _spread(_off(pairs[rank], fit[0])) <= SCATTER_NS]
         fits |= dict.fromkeys(agreeing, fit)
         counts |= dict.fromkeys(agreeing, len(pooled))
     coarsest = max((spread for _, spread in fits.values()), default=0.0)
@@ -218,12 +225,12 @@ def refined(
 
 
 def _fitted(pairs: Sequence[Pair]) -> tuple[Clock, float]:
-    line = max(_lines(pairs), key=lambda line: (_agree(pairs, line), -_spread(pairs, line)))
-    return line, _spread(pairs, line)
+    fits = [(line, _off(pairs, line)) for line in _lines(pairs)]
+    line, off = max(fits, key=lambda fit: (bisect_right(fit[1], SCATTER_NS), -_spread(fit[1])))
+    return line, _spread(off)
 
 
-def _spread(pairs: Sequence[Pair], line: Clock) -> float:
-    off = sorted(abs(ahead - line.ahead(at)) for at, ahead in pairs)
+def _spread(off: Sequence[float]) -> float:
     return off[min(len(off) - 1, int(0.9 * len(off)))]
 
 

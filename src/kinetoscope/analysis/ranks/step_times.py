@@ -115,7 +115,7 @@ def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:
         pl.col("took_us", "own_us").median(),
         pl.col("rank").sort_by("own_us", "rank", descending=[True, False]).first().alias("slowest"),
         pl.col("own_us").max().alias("slowest_us"),
-        pl.col("blamed_us").sum(),
+        blamed_us=pl.col("caused").sum() / 1000,  # of integers, whose sum no order changes
     )
     return _columns(table, count).with_columns(pl.col("blamed_us").fill_null(0.0))
 
@@ -127,7 +127,7 @@ def _columns(table: pl.DataFrame, count: int) -> pl.DataFrame:
 
 
 def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
-    """One row per rank and column (``took_us``, ``own_us``, ``blamed_us``), and what the columns are
+    """One row per rank and column (``took_us``, ``own_us``, ``caused``), and what the columns are
     called."""
     parts = [
         part.steps.select(
@@ -155,7 +155,7 @@ def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
         .group_by("rank", "column")
         .agg(
             pl.col("took", "own").mean().truediv(1000).name.suffix("_us"),
-            blamed_us=pl.col("caused").sum() / 1000,
+            pl.col("caused").sum(),
         )
     )
     firsts = every[::width]

@@ -10,8 +10,13 @@ send do not do the same, then compute equally long, as in the paper.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import islice, starmap
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -119,51 +124,64 @@ class PutRight(NamedTuple):
     transfers: Mapping[int, float] = MappingProxyType({})
 
 
-class _End(NamedTuple):
-    """One rank's end of a collective. Positions are ns of the rank's own work since the first collective
-    began: when it came (``ready``) and where it had nothing left to do without the collective's result
-    (``needed``; infinite where that is not known), as recorded and without lateness."""
-
-    rank: int
-    ready: float
-    needed: float
-    usual_ready: float
-    usual_needed: float
-    after: tuple[int | None, int | None]  # rows: before it on its stream, and what it waited for on another
-    is_free: bool  # does not wait: what it sends is buffered
-    is_receiver: bool  # of a broadcast or the like: waits for its sender alone
-
-
 class _TimedCollective(NamedTuple):
     instance: int
     step: str
     left_ns: float
     transfer_ns: float
-    rows: list[int]
-    ends: list[_End]
+    ranks: int
+
+
+class _Collectives(NamedTuple):
+    """Collectives in the order of time, and a row for each rank's end of each, in the same order.
+
+    Positions are ns of the rank's own work since the first collective began: when it came (``ready``) and
+    where it had nothing left to do without the collective's result (``needed``; infinite where that is not
+    known), as recorded and without lateness. ``before_row`` is that of the one before it on its stream,
+    ``other_row`` of what it waited for on another; 0 is none, and all are below ``rows``. What ``is_free``
+    does not wait, since what it sends is buffered; what ``is_receiver`` of a broadcast or the like waits for
+    its sender alone.
+    """
+
+    timed: list[_TimedCollective]
+    ends: pl.DataFrame
+    rows: int
 
 
 class _Rank:
-    """A rank under way."""
+    """A rank under way: when it was at which positions of its own work, and which results it needs where."""
 
     def __init__(self) -> None:
-        # At which position of its own work it was after which operations, and which collectives it needs
-        # where.
-        self.trail: list[tuple[float, list[int]]] = [(0.0, [])]
-        self.needs: list[tuple[float, int]] = []
+        self.positions, self.times = array("d", [0.0]), array("d", [0.0])
+        self.needs: list[tuple[float, float]] = []
 
-    @property
-    def position(self) -> float:
-        return self.trail[-1][0]
+    def at(self, position: float) -> float:
+        """When it comes to a position."""
+        place = max(bisect_right(self.positions, position) - 1, 0)
+        return self.times[place] + max(0.0, position - self.positions[place])
 
-    def at(self, position: float) -> tuple[list[int], float]:
-        """After which operations it comes to a position, and how long after."""
-        place = bisect_right(self.trail, position, key=lambda one: one[0]) - 1
-        came, after = self.trail[max(place, 0)]
-        return after, max(0.0, position - came)
+    def goes_on(self, position: float, time: float = 0.0) -> None:
+        """It goes on from a position, or from where it is if that is further on, not before that time."""
+        if position > self.positions[-1]:
+            self.times.append(max(time, self.at(position)))
+            self.positions.append(position)
+        else:
+            self.times[-1] = max(time, self.times[-1])
 
-    def goes_on(self, position: float, after: list[int]) -> None:
-        self.trail.append((max(position, self.position), after))
+    def comes_to(self, position: float) -> None:
+        """It gets the results that it needs until there."""
+        while self.needs and self.needs[0][0] <= position + ROUNDING_NS:
+            self.goes_on(*heappop(self.needs))
+
+
+class _Arrival(NamedTuple):
+    at: float
+    rank: _Rank
+    row: int
+    ready: float
+    needed: float
+    is_free: bool
+    is_receiver: bool
 
 
 def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
@@ -173,117 +191,90 @@ def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
         table: collectives of all ranks with what they waited and by how much longer ranks took.
     """
     collectives = _collectives(table)
-    if len(collectives) < 2:
+    timed = collectives.timed
+    if len(timed) < 2:
         return None
 
-    second = next((at for at, one in enumerate(collectives) if one.step != collectives[0].step), 1)
-
-    def replayed(remedy: PutRight, begin: int = 1) -> int:
+    def length(left: Sequence[float], begin: int = 1) -> int:
         """From the last end of the first so many collectives on."""
-        groups, ends = _operations(collectives, remedy)
-        times = [[replayed[place] for place in own] for replayed in (replay(groups),) for own in ends]
-        first = max(max(own) for own in times[:begin])
-        return round(max(max(own) for own in times) - first)
+        return round(max(left) - max(left[:begin]))
 
-    after_first = max(1, replayed(PutRight(), second))
-    everyone = frozenset(end.rank for one in collectives for end in one.ends)
-    row = ideal_row(
-        round(max(one.left_ns for one in collectives) - collectives[0].left_ns),
-        replayed(PutRight()),
-        replayed(PutRight(everyone)),
-        {},
-    )
+    recorded = _left(collectives, PutRight())
+    ideal = _left(collectives, PutRight(frozenset(collectives.ends["rank"])))
+    recorded_ns = round(max(one.left_ns for one in timed) - timed[0].left_ns)
+    row = ideal_row(recorded_ns, length(recorded), length(ideal), {})
+    second = next((at for at, one in enumerate(timed) if one.step != timed[0].step), 1)
+    after_first = max(1, length(recorded, second))
 
     def saved(remedy: PutRight) -> float:
-        return 1 - replayed(remedy, second) / after_first
+        return 1 - length(_left(collectives, remedy), second) / after_first
 
     return WithoutStragglers(row, saved)
 
 
-def _operations(
-    collectives: Sequence[_TimedCollective], remedy: PutRight
-) -> tuple[list[list[Operation]], list[list[int]]]:
-    """The operations to replay, and the places of each collective's ends among them."""
-    ranks: dict[int, _Rank] = {}
-    places: dict[int | None, int] = {}  # of rows
-    groups: list[list[Operation]] = []
-    ends: list[list[int]] = []
-    count = 0
-
-    def add(group: list[Operation]) -> int:
-        nonlocal count
-        groups.append(group)
-        count += len(group)
-        return count - len(group)
-
-    for one in collectives:
-        transfer = one.transfer_ns * remedy.transfers.get(one.instance, 1.0)
-        came: dict[int, tuple[_End, float, float, Operation]] = {}
-        for row, end in zip(one.rows, one.ends, strict=True):
-            rank = ranks.setdefault(end.rank, _Rank())
-            usual = end.rank in remedy.ranks
-            ready, needed = (end.usual_ready, end.usual_needed) if usual else (end.ready, end.needed)
-            rank.needs.sort()
-            while rank.needs and rank.needs[0][0] <= ready + ROUNDING_NS:
-                position, place = rank.needs.pop(0)
-                if position > rank.position:
-                    rank.goes_on(position, [add([Operation(*rank.at(position), 0.0)])])
-                rank.goes_on(position, [*rank.trail[-1][1], place])
-            if needed > ready + ROUNDING_NS and ready > rank.position:
-                rank.goes_on(ready, [add([Operation(*rank.at(ready), 0.0)])])
-            before = tuple(places[row] for row in end.after if row in places)
-            operation = Operation(*rank.at(ready), transfer, end.is_free, before)
-            came[row] = end, ready, needed, operation
-        receivers = [row for row, (end, *_) in came.items() if end.is_receiver]
-        together = [row for row in came if row not in receivers] or receivers
-        first = add([came[row][-1] for row in together])
-        places |= {row: first + place for place, row in enumerate(together)}
-        for row in receivers if together is not receivers else ():
-            operation = came[row][-1]
-            places[row] = add([operation._replace(needs=(*operation.needs, first))])
-        ends.append([places[row] for row in came])
-        for row, (end, ready, needed, _) in came.items():
-            rank, place = ranks[end.rank], places[row]
+def _left(collectives: _Collectives, remedy: PutRight) -> list[float]:
+    """When the last rank leaves each collective; what waits for nothing begins at 0."""
+    ranks: defaultdict[int, _Rank] = defaultdict(_Rank)
+    ended = array("d", [0.0]) * collectives.rows
+    rows = collectives.ends.iter_rows()
+    left: list[float] = []
+    for one in collectives.timed:
+        came: list[_Arrival] = []
+        for row, number, *places, before, other, is_free, is_receiver in islice(rows, one.ranks):
+            rank = ranks[number]
+            ready, needed = places[2:] if number in remedy.ranks else places[:2]
+            rank.comes_to(ready)
             if needed > ready + ROUNDING_NS:
-                rank.needs.append((needed, place))
-            else:
-                rank.goes_on(ready, [place] if ready >= rank.position else [*rank.trail[-1][1], place])
-    return groups, ends
+                rank.goes_on(ready)
+            at = max(rank.at(ready), ended[before], ended[other])
+            came.append(_Arrival(at, rank, row, ready, needed, is_free, is_receiver))
+        transfer = one.transfer_ns * remedy.transfers.get(one.instance, 1.0)
+        together = [arrival for arrival in came if not arrival.is_receiver] or came
+        last = max(arrival.at for arrival in together)
+        sent = (together[0].at if together[0].is_free else last) + transfer
+        for arrival in came:
+            at = arrival.at if arrival.is_free else last
+            if arrival.is_receiver and together is not came:
+                at = max(arrival.at, sent)
+            ended[arrival.row] = end = at + transfer
+            if not arrival.needed > arrival.ready + ROUNDING_NS:
+                arrival.rank.goes_on(arrival.ready, end)
+            elif arrival.needed < inf:
+                heappush(arrival.rank.needs, (arrival.needed, end))
+        left.append(max(ended[arrival.row] for arrival in came))
+    return left
 
 
-def _collectives(table: pl.DataFrame) -> list[_TimedCollective]:
-    """In the order of time."""
+def _collectives(table: pl.DataFrame) -> _Collectives:
     known = ("instance", "transfer_ns", "clock_ns")
     # One order for all ranks, that of replaying; those that end at once, as batched ones, begin apart or not.
-    table = (
-        _positions(table)
-        .filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known))
-        .with_columns(
-            came_ns=pl.col("start_ns") - pl.col("clock_ns"), left_ns=pl.col("end_ns") - pl.col("clock_ns")
-        )
+    table = _positions(table)
+    rows = len(table) + 1
+    table = table.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known)).with_columns(
+        came_ns=pl.col("start_ns") - pl.col("clock_ns"), left_ns=pl.col("end_ns") - pl.col("clock_ns")
     )
     order = (pl.col(name).median().over("instance") for name in ("left_ns", "came_ns"))
     table = table.sort(*order, "instance", "rank")
     is_free = (pl.col("semantics") == PAIR) & (pl.col("waiting_ns") == 0)
-    columns = ("rank", "ready", "needed", "usual_ready", "usual_needed", "after", "is_free", "is_receiver")
     is_sent = pl.col("semantics") == SENDER
     is_sender = is_sent & (pl.col("rank") == pl.col("sender"))
-    table = table.with_columns(is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender)
-    lines = table.group_by("instance", maintain_order=True).agg(
+    places = ("ready", "needed", "usual_ready", "usual_needed")
+    ends = table.select(
+        "row", "rank", *places, pl.col("before_row", "other_row").fill_null(0),
+        is_free=is_free | is_sender, is_receiver=is_sent & ~is_sender,
+    )  # fmt: skip
+    timed = table.group_by("instance", maintain_order=True).agg(
         pl.col("step").first(),
         pl.col("left_ns").max(),
         pl.col("transfer_ns").min().cast(pl.Float64),
-        "row",
-        *columns,
+        pl.len(),
     )
-    return [
-        _TimedCollective(instance, step, left, took, rows, [_End(*end) for end in zip(*each, strict=True)])
-        for instance, step, left, took, rows, *each in lines.iter_rows()
-    ]
+    return _Collectives(list(starmap(_TimedCollective, timed.iter_rows())), ends, rows)
 
 
 def _positions(table: pl.DataFrame) -> pl.DataFrame:
-    """Add ``row``, ``ready``, ``needed`` (see ``_End``), both as ``usual_…``, and ``after``.
+    """Add ``row``, ``ready`` and ``needed``, both as ``usual_…``, ``before_row`` and ``other_row`` (see
+    ``_Collectives``).
 
     When a collective was ready that began right after another one of its stream had ended is not known: not
     later than it began, nor than on the ranks that it did not keep waiting.
@@ -292,16 +283,14 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     came = pl.col("start_ns") - pl.col("clock_ns")
     table = (
         table.sort(*key, "start_ns", "id")
-        .with_row_index("row")
+        .with_row_index("row", 1)
         .with_columns(
             is_alone=pl.col("clock_ns").is_null() | pl.col("instance").is_null(),
-            after=pl.col("row").shift(1).over(*key, "stream"),
+            before_row=pl.col("row").shift(1).over(*key, "stream"),
         )
     )
-    others = table.select(*key, waits_for="id", other="row")
-    table = table.join(others, on=[*key, "waits_for"], how="left", maintain_order="left").with_columns(
-        after=pl.concat_list("after", "other")
-    )
+    others = table.select(*key, waits_for="id", other_row="row")
+    table = table.join(others, on=[*key, "waits_for"], how="left", maintain_order="left")
     # What its first collective came after the first of all; one that is no other rank's is its own work.
     own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
     table = table.with_columns(own=own.cast(pl.Float64), began=came.min()).with_columns(

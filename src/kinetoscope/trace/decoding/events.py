@@ -16,6 +16,8 @@ import msgspec
 ABSENT = -(1 << 63)  # an integer that the file does not have; packed columns hold no nulls
 NO_NUMBER = float("nan")
 _NOTHING = msgspec.Raw(b"")
+# What msgspec raises on bytes that are no events: malformed, ill-typed, nested past the stack.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 Label = str | int | float | bool | None
 

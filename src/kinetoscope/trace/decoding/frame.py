@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
+
+import msgspec
+
+from kinetoscope.trace.decoding.events import UNREADABLE
 
 _FIELD = rb'"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp|tts|tdur|sf)"\s*:'
 BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{\s*" + _FIELD + rb")")
@@ -19,6 +24,7 @@ _LONGEST_FOUND = 64 << 10  # bytes of an event that others are cut at
 _LAST_BRACKET = re.compile(rb"\}\s*(?:,\s*)?\](?=\s*(?:,\s*\"|\}|$))")
 _BRACKETS = 64  # that are looked at, each with all that follows it
 _JSON = json.JSONDecoder(strict=False)
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Opening(NamedTuple):
@@ -89,6 +95,10 @@ def end_of_object(data: bytes) -> int | None:
 
 def closing(tail: bytes) -> Closing:
     """Where the list ends in the last bytes of a file, which begin with an event."""
+    if bracket := _LAST_BRACKET.search(tail):
+        with suppress(*UNREADABLE):  # nothing that is a list up to there ends elsewhere
+            _LIST.decode(b"[%b]" % tail[: bracket.start() + 1])
+            return Closing(bracket.start() + 1, tail[bracket.end() :])
     text = tail.decode("latin-1")  # a character a byte: offsets are those of the file
     at = 0
     while at < len(text):

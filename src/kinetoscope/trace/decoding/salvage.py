@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kinetoscope.trace.decoding.events import Event
+from kinetoscope.trace.decoding.events import UNREADABLE, Event
 from kinetoscope.trace.decoding.frame import BOUNDARY
-
-# What msgspec raises on bytes that are no events: malformed, ill-typed, nested past the stack.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _GROUP = 32  # events decoded together: one bad one costs only its group the second look
 _JOIN = 8  # pieces of one event that contains what looks like a boundary

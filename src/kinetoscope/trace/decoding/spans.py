@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
 from kinetoscope.trace.decoding.decode import Decoder, doubles_hold
-from kinetoscope.trace.decoding.events import Event, ExactEvent
+from kinetoscope.trace.decoding.events import UNREADABLE, Event, ExactEvent
 from kinetoscope.trace.decoding.frame import BOUNDARY
 from kinetoscope.trace.decoding.packing import Batch, Packer
-from kinetoscope.trace.decoding.salvage import UNREADABLE, Lost, salvage
+from kinetoscope.trace.decoding.salvage import Lost, salvage
 
 SLICE = 512 << 10  # bytes decoded at a time
 _LONGEST_BOUNDARY = 1 << 12  # bytes; those of a real file are a few dozen
