@@ -65,7 +65,11 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
         unit: "µs",
         value: (event) => events.time[event]!,
         cell: (event) =>
-          h("button", { type: "button", onClick: () => show(event) }, numbers.time(events.time[event]!)),
+          h(
+            "button",
+            { type: "button", class: "door", onClick: () => show(event) },
+            numbers.time(events.time[event]!),
+          ),
         kind: "number",
       },
       { label: "what", value: events.action, cell: events.action },
@@ -141,7 +145,11 @@ function state(
       onClick: () => piece.given?.event != null && show(piece.given.event),
     });
   const step = (to: number, label: string): HTMLElement =>
-    h("button", { type: "button", disabled: to < 0 || to >= events.length, onClick: () => show(to) }, label);
+    h(
+      "button",
+      { type: "button", class: "door", disabled: to < 0 || to >= events.length, onClick: () => show(to) },
+      label,
+    );
   const of = events.action(event) === "oom" ? " requested, of the driver's " : " at ";
   const where = events.action(event) === "oom" ? `${numbers.size(address)} free` : hex(events, event);
   const stack = stacks[events.stack[event]!]!;

@@ -113,7 +113,9 @@ class Effects:
         if change.host.is_empty():
             return Effect(left)
         steps = {
-            thread: shares(change.host.filter(pl.col("lane").is_in(self.graph.lanes_of[rank, thread])))
+            thread: shares(
+                change.host.filter(pl.col("lane").is_in(self.graph.lanes_of.get((rank, thread), [])))
+            )
             for owner, thread in self.graph.instants
             if owner == rank
         }
@@ -167,7 +169,7 @@ def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host
         gone.slice(first, length)
         for first, length in ((0, launches), (launches, segments), (launches + segments, segments))
     )
-    return Host(steps, at_launch - at_start[graph.work["segment"]], at_end - at_start)
+    return Host(steps, at_launch - at_start.gather(graph.work["segment"]), at_end - at_start)
 
 
 @dataclass(frozen=True, eq=False)
