@@ -88,9 +88,19 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
         elif TRACE_FILE.search(file.url):
             found.traces.append(file)
         elif DUMP.search(file.url):
-            found.dumps.append(file.url)
+            if not _is_snapshot(file.url):
+                found.dumps.append(file.url)
         elif LOG.search(file.url):
             found.logs.append(file.url)
+
+
+def _is_snapshot(url: str) -> bool:
+    """Whether a file here is a snapshot of the allocator, a pickle too, whose first word is ``segments``."""
+    try:
+        with Path(url).open("rb") as file:
+            return b"segments" in file.read(64)
+    except OSError:  # in a bucket
+        return False
 
 
 def recordings_in(item: Path) -> list[Path]:

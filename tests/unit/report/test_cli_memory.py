@@ -212,3 +212,14 @@ def test_neighbours_in_the_bar_of_all_parts_differ_without_colours(capsys: pytes
         bar = next(line.strip() for line in page if set(line.strip()) <= set("█▒▓░") and line.strip())
         listed = [line[0] for line in page if line[:1] in "█▒▓░" and line[1:2] == " "]
         assert [glyph for glyph, _ in groupby(bar)] == listed
+
+
+def test_a_report_of_a_snapshot_is_of_memory_and_takes_it_for_no_flight_recorder_dump(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    allocator = Allocator(room=40 * MIB)
+    allocator.alloc(20 * MIB, frames("/home/u/train.py:60:loss", *MAIN))
+    path = dump(tmp_path / "x.pickle", allocator)
+    assert path.read_bytes()[:64].count(b"segments")  # as torch's own begin
+    assert main(["report", str(path), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["memory_peaks"]) == 1
