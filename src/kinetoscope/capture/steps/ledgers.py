@@ -268,8 +268,9 @@ class Ledgers(NoLedgers):
         if phase == "start":
             self.collecting = perf_counter_ns()
             if info["generation"] == FULL and len(self.full_collections) < MOST_LINES:
-                frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-                self.full_collections[frame.f_code.co_filename, frame.f_lineno] += 1
+                frame = sys._getframe().f_back  # pyright: ignore[reportPrivateUsage]
+                if frame is not None:  # a thread of C++ may collect with no frame of Python's
+                    self.full_collections[frame.f_code.co_filename, frame.f_lineno] += 1
         elif self.collecting:
             self.collected_ns += perf_counter_ns() - self.collecting
             self.collecting = 0
