@@ -70,6 +70,11 @@ def count(number: int, noun: str = "") -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {_plural(noun)}"
 
 
+def times(number: float) -> str:
+    """``once``, ``3 times``, ``0.5 times``."""
+    return "once" if number == 1 else f"{number:g} times"
+
+
 def quantity(value: float, unit: str = "") -> str:
     """Bytes (``B``) as ``size`` writes them; a count whole where it is: ``1,024``, ``2.50``."""
     if unit == "B":

@@ -1,4 +1,4 @@
-"""Progress on a terminal's stderr while a large trace is read: how far it is."""
+"""The runs that a command reads, or what it found in them before; on a terminal's stderr: how far it is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,59 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
-from typing import TextIO
+from typing import Protocol, TextIO, TypeVar
+
+from msgspec import Struct
 
 from kinetoscope import numbers
 from kinetoscope.render import names
+from kinetoscope.sources import kept
 from kinetoscope.sources.run import LoadedRun, load
+
+Found = TypeVar("Found", bound=Struct | None)
 
 PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal
+
+
+class Reader(Protocol):
+    """``load_shown``, as a command that is answered calls it."""
+
+    def __call__(
+        self, inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None
+    ) -> LoadedRun: ...
+
+
+def answered(
+    inputs: Sequence[str], kind: str, find: Callable[[Reader], Found], /, **options: object
+) -> Found:
+    """Give what ``find`` finds in the runs that it reads; or what it found before, if nothing has changed.
+
+    Args:
+        inputs: all that ``find`` reads.
+        kind: ``module:name`` of the struct that it gives. A command that reads loads no such module before.
+        options: whatever else the answer depends on.
+
+    Raises:
+        InputError: an input cannot be used.
+    """
+    asked = f"{kind} {sorted(options.items())}"
+    entry = kept.entry(inputs, asked)
+    known = None if entry is None else kept.recall(entry, kind)
+    if known is not None:
+        _say(known[0])
+        return known[1]
+    remarks: list[str] = []
+
+    def read(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:
+        run = load_shown(inputs, meanwhile)
+        remarks.extend(run.remarks)
+        return run
+
+    found = find(read)
+    if entry is not None and entry == kept.entry(inputs, asked):  # nothing changed while it was read
+        kept.keep(entry, kind, remarks, found)
+    return found
 
 
 def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:
@@ -37,9 +82,13 @@ def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | No
             shown(path, done, size)
 
         run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress)
-    for sentence in run.remarks:
-        sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")
+    _say(run.remarks)
     return run
+
+
+def _say(remarks: Sequence[str]) -> None:
+    for sentence in remarks:
+        sys.stderr.write(f"kinetoscope: {names.plain(sentence)}\n")
 
 
 class ReadingProgress:

@@ -21,11 +21,12 @@ from kinetoscope.document import GivenBackRow, MemoryBlock, MemoryPeak, RanksLis
 from kinetoscope.document.collect import ranks as comparing
 from kinetoscope.document.collect.memory import allocator_histories, peaks
 from kinetoscope.document.page import Page
-from kinetoscope.sources.run import LoadedRun, MemoryFiles
+from kinetoscope.sources.run import LoadedRun, MemoryFiles, load
 from kinetoscope.trace.read import read
 from kinetoscope.views import page as html
 from rank_sets import Fault, Job, recorded
 from report_sample import HOSTILE, report
+from snapshots import MAIN, MIB, Allocator, dump, frames
 
 HELD = Path(__file__).parents[1] / "fixtures" / "h200_memory" / "generate"
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -207,6 +208,68 @@ def test_allocations_are_searched_by_anything_on_their_stacks(opened: Open, peak
     assert 0 < rows.count() == len(having) < len(peak.blocks)
     page.click("#allocations-by-time tbody button >> nth=0")
     assert plain(page.inner_text(".owner")).count(frame.rpartition(" ")[2])
+
+
+def noted(folder: Path) -> tuple[MemoryPeak, Page]:
+    """A snapshot in which the program had torch note an epoch, and a graph's private pool is idle in part."""
+    allocator = Allocator()
+    allocator.alloc(4 * MIB, frames(*MAIN))
+    allocator.metadata, allocator.compiled = "epoch <3>", "0/1"
+    first = allocator.alloc(3 * MIB, frames(*MAIN), pool=(0, 7))
+    allocator.metadata, allocator.compiled = "", "N/A"
+    allocator.free(first)
+    run = load(dump(folder / "a.pickle", allocator))
+    shown = Page(
+        timeline=None, program=[], clocks=[], modules=[], frame_texts=[], roofs=[], benches=[], meanings={},
+        allocator=allocator_histories(run),
+    )  # fmt: skip
+    return peaks(run).peaks[0], shown
+
+
+def test_what_torch_notes_of_an_allocation_and_its_pool_are_shown(opened: Open, tmp_path: Path) -> None:
+    peak, shown = noted(tmp_path)
+    page = opened(html.render(msgspec.structs.replace(report(memory_peaks=[peak]), page=shown), ["x"]))
+    at = next(place for place, one in enumerate(peak.blocks) if one.pool)
+    go(page, f"memory&peak=0&block={at}")
+    facts = plain(page.inner_text(".blocks .owner"))
+    for words in ("noted by the program\nepoch <3>", "compiling\n0/1", "private pool\n0, 7"):
+        assert words in facts
+    assert "idle in private pools" in plain(page.inner_text("figure .legend"))
+    page.locator(".area").hover(position={"x": page.locator(".area").bounding_box()["width"] - 2, "y": 50})
+    assert "idle in private pools 17.8 MB" in plain(page.inner_text(".area .hint"))  # of 20 MiB all but 3
+    go(page, "memory&peak=0&event=3")  # the pool's allocation
+    assert "Noted by the program: epoch <3>" in plain(page.inner_text("#allocator-state"))
+    page.fill("[aria-label='filter allocator events']", "epoch")
+    assert page.locator("[aria-label='allocator events'] tbody tr").count() == 2
+
+
+def test_the_wheel_zooms_where_the_pointer_is(opened: Open, peak: MemoryPeak) -> None:
+    """With Ctrl nearer, about the moment below the pointer; with Shift along; alone it scrolls the page."""
+    page = opened(html.render(report(memory_peaks=[peak]), ["x"]))
+    go(page, "memory")
+    canvas = page.locator(".blocks canvas").first
+    middle = canvas.bounding_box()["width"] / 2
+    before = page.evaluate(HINTS, middle)
+    is_whole = """[...document.querySelectorAll(".blocks button")]
+        .find(one => one.textContent === "all of it").disabled"""
+
+    def turn(by: int, key: str = "") -> None:
+        canvas.hover(position={"x": middle, "y": 40})
+        if key:
+            page.keyboard.down(key)
+        page.mouse.wheel(0, by)
+        if key:
+            page.keyboard.up(key)
+
+    turn(-30)
+    turn(-200, "Control")
+    page.wait_for_function(f"!({is_whole})")
+    assert page.evaluate(HINTS, middle) == before, "the moment below the pointer stays there"
+    edge = page.evaluate(HINTS, 2)
+    turn(-100_000, "Shift")
+    page.wait_for_function(f"({HINTS})(2).join() !== {json.dumps(','.join(edge))}")
+    turn(2_000, "Control")
+    page.wait_for_function(is_whole)
 
 
 def test_the_allocator_is_stepped_through_event_by_event(opened: Open, peak: MemoryPeak) -> None:

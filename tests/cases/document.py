@@ -28,6 +28,8 @@ NOT_PREDICTED = {
     "would give",
     "prefill-stall": "prompts read in pieces cost throughput; what the fix does is that no request waits "
     "longer for a token than 0.65 ms, in place of 4.60 ms",
+    "repeated-work": "no trace shows whether a frozen net's inputs come again; the title says how many "
+    "products it has, and the finding how much they are at most",
     "nothing-ran": "the fix makes the function do its work, which takes longer than doing none",
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kinetoscope.analysis.ranks.comparison import compare
 from kinetoscope.analysis.ranks.parts import RankPart, part
-from kinetoscope.analysis.ranks.verdict import RankVerdict
+from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.trace.read import read
 from rank_jobs import CAUSES, jobs
 from rank_sets import Job, recorded

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from cases.record import options
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.recording.manifest import Manifest, OptimizerStep, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun, MemoryFiles, load
 
 HERE = Path(__file__).resolve().parent
@@ -46,7 +47,10 @@ def recorded(case: str, side: str) -> LoadedRun | None:
     ranks = [
         RankRecord(
             rank=rank,
-            steps=StepTimings(unprofiled_s=tuple(us / 1e6 for us in ran.unprofiled_us)),
+            steps=StepTimings(
+                unprofiled_s=tuple(us / 1e6 for us in ran.unprofiled_us),
+                updates=tuple(OptimizerStep(*update) for update in options(case, side)["updates"]),
+            ),
             peak_memory_bytes=(ran.peak or {}).get("allocated"),
         )
         for rank, ran in enumerate(_ranks(case, side))

@@ -21,7 +21,8 @@ from kinetoscope.analysis.collectives.recorded import PAIR, TOGETHER
 from kinetoscope.analysis.collectives.waiting import with_waiting
 from kinetoscope.analysis.ranks.parts import UPDATE
 from kinetoscope.analysis.ranks.pipelines import staged
-from kinetoscope.analysis.ranks.without_stragglers import IdealRow, Operation, replay
+from kinetoscope.analysis.ranks.rows import IdealRow
+from kinetoscope.analysis.ranks.without_stragglers import Operation, replay
 
 STAGE = 64  # ranks of reports are numbered by stage, so many apart
 COMPUTE = ("forward-compute", "backward-compute", "gc", "optimizer")

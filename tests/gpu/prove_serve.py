@@ -145,7 +145,7 @@ def said(folder: Path, client: dict[str, Any], name: str) -> dict[str, Any]:
     window = recorded_window(folder / record["trace"])
     if name == "serve":
         each = tokens(trace)
-        report_us = float(each["whole_ns"].sum()) / len(each) / 1000 if len(each) else None
+        report_us = float(each["waited_ns"].sum()) / each["waiting"].sum() / 1000 if len(each) else None
     else:
         profiled = record["steps"].get("profiled_s") or ()
         report_us = 1e6 * mean(profiled) if profiled else None

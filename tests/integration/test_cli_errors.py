@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from command import ROOT, SMALL, kinetoscope, refused
+from command import ROOT, SMALL, kinetoscope, process, refused
 
 
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
@@ -101,6 +101,12 @@ def test_wrong_usage_is_an_error_that_shows_the_usage(arguments):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "usage: kinetoscope" in done.stderr
+
+
+def test_without_a_verb_a_pipe_gets_the_help_too():
+    done = process(PYTHONUNBUFFERED="")
+    assert done.returncode == 2
+    assert done.stdout == process("--help").stdout
 
 
 def test_export_into_a_missing_folder(tmp_path):

@@ -30,6 +30,7 @@ from kinetoscope.compilation.sources import load
 from kinetoscope.document import compilation as document
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(600)  # compiling took 217 s on a busy machine
 PROGRAM = Path(__file__).parent / "compile_cases.py"
 SOURCE = Path(__file__).parents[2] / "src"
 LOGS = Path(__file__).parents[1] / "fixtures" / "compile-logs"
@@ -45,7 +46,7 @@ def execute(python: str, folder: Path, *words: str, **variables: str) -> None:
     own["PYTHONPATH"] = os.pathsep.join(sys.path) if python == sys.executable else str(SOURCE)
     environment = os.environ | own | variables
     done = subprocess.run(
-        [python, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=110
+        [python, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=590
     )
     assert done.returncode == 0, done.stderr
 
@@ -222,7 +223,7 @@ def test_bytecode_and_guards_are_there(compilation: CompiledProgram) -> None:
         pytest.skip("TORCH_TRACE alone holds bytecode of resumed functions only")
     before = bytecode.parse(compilation.texts[frame.index, "bytecode"].read())
     after = bytecode.parse(compilation.texts[frame.index, "modified bytecode"].read())
-    assert any(i.opcode == "BINARY_OP" for i in before)
+    assert any(i.meaning == "apply a binary operator to the top two" for i in before)
     assert any(i.meaning == "the compiled graph" for i in after)
 
 

@@ -22,7 +22,7 @@ FIRST = {
     "allocator-churn": ("idle", "allocator: cudaFree"),
     "autotune-overdue": ("kernel", "triton_tem_fused_bmm"),
     "collective-imbalance": ("kernel", "SendRecv"),
-    "compile-tax": ("graph_calls", "called 1 times per step, not 40"),
+    "compile-tax": ("graph_calls", "called once per step, not 40"),
     "copies-inside-ops": ("kernel", "direct_copy"),
     "cudagraph-input-copy": ("kernel", "multi_tensor_apply<Copy"),
     "data-loading-stall": ("idle", "data-loading"),

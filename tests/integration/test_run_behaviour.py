@@ -301,6 +301,34 @@ def test_a_program_without_torch_runs_and_is_told_so(programs: Programs):
     assert "nothing was recorded" in run.err
 
 
+def test_a_thread_that_ends_while_it_is_recorded_ends_its_recording(programs: Programs):
+    """torch frees what the session needs with the thread: the program crashed then, or at its end."""
+    script = programs.write(
+        """
+        import threading, torch
+        net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)]).eval()
+
+        def work():
+            with torch.no_grad():
+                for _ in range(400):
+                    answer = net(torch.ones(1, 64))
+            print(answer.shape)
+
+        for _ in range(2):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        print(sum(len(net(torch.ones(2, 64))) for _ in range(100)))
+        """
+    )
+    run = programs.record("--steps", "1000000", "--", str(script))
+    assert (run.status, run.out) == (0, programs.plain(str(script)).out)
+    recorded = len(run.steps["profiled_s"])
+    assert recorded > 20
+    assert run.marks()[0] == f"ProfilerStep#{run.steps['first_step']}"
+    assert len(run.marks()) >= recorded
+
+
 def test_a_program_ends_as_ever_while_its_worker_thread_is_recorded(programs: Programs):
     """Only that thread can end the recording, and it waits for more (torch 2.13 crashed, 2.11 raised)."""
     script = programs.write(

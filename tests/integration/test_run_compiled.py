@@ -6,6 +6,8 @@ import pytest
 
 from programs import Programs
 
+pytestmark = pytest.mark.timeout(1200)  # both of its programs compile, which took 217 s on a busy machine
+
 # Prints its results, the files that its code came from, what Dynamo counted; last, hits and misses of caches.
 PROGRAM = """
     import torch
@@ -38,6 +40,7 @@ PROGRAM = """
 def test_a_compiled_program_finds_its_caches_as_a_plain_run_does(
     graph: str, rows: tuple[int, ...], programs: Programs
 ) -> None:
+    programs.limit_s = 590
     script = str(programs.write(PROGRAM.format(graph=graph, rows=rows)))
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(programs.home / "cache")}
     cold = programs.plain(script, **cache)

@@ -6,7 +6,8 @@
     python tests/support/aa.py found RUNS.json                 how many of those are found
 
 A run is a list of steps in ms. What is judged is what `diff` (two runs, or folders of five) and `compare`
-(pairs in turn) conclude from them; a slow-down is every step of one side times so much.
+(pairs, of which a coin says which ran first) conclude from them; a slow-down is every step of one side times
+so much.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kinetoscope.bench.versions.campaign import TAIL
 from kinetoscope.comparison.step_change import A_RUN_OF_THE_HOST, of_one_run_each
 from kinetoscope.statistics.distribution import median
-from kinetoscope.statistics.intervals import Ratio, compare_groups, compare_rounds
+from kinetoscope.statistics.intervals import Ratio, compare_groups, compare_pairs
 
 COMPARISONS, REPEATS, PAIRS = 200, 5, 8
 STEPS, TURNS = 60, 20_000
@@ -93,11 +95,16 @@ def power(path: Path) -> None:
         several = [
             _medians(rounds[i : i + REPEATS], compare_groups) for i in range(len(rounds) - REPEATS + 1)
         ]
-        pairs = [_medians(rounds[i : i + PAIRS], compare_rounds) for i in range(len(rounds) - PAIRS + 1)]
-        together = _medians(rounds, compare_rounds)
+        pairs = [_medians(rounds[i : i + PAIRS], of_pairs) for i in range(len(rounds) - PAIRS + 1)]
+        together = _medians(rounds, of_pairs)
         cells = [f"{sum(x.low > 1 for x in way)} of {len(way)}" for way in (one, several, pairs)]
         cells.append(f"{together.low - 1:+.1%} to {together.high - 1:+.1%}")
         print(f"| {name} | {' | '.join(cells)} |")
+
+
+def of_pairs(base: list[float], new: list[float]) -> Ratio:
+    """As `compare` has it."""
+    return compare_pairs(base, new, tail=TAIL)
 
 
 def _medians(rounds: list[tuple[Run, Run]], compare: Callable[[list[float], list[float]], Ratio]) -> Ratio:
@@ -123,10 +130,10 @@ def folders(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
 
 
 def in_turn(runs: list[Run], number: int, slow: Callable[[Run], Run]) -> Ratio:
-    """`compare`: pairs of runs, A B B A."""
-    chosen = _neighbours(runs, number, 2 * PAIRS)
-    pairs = [chosen[i : i + 2] if i % 4 == 0 else chosen[i : i + 2][::-1] for i in range(0, 2 * PAIRS, 2)]
-    return compare_rounds([median(base) for base, _ in pairs], [median(slow(new)) for _, new in pairs])
+    """`compare`: pairs of runs, of which a coin says which is the base's."""
+    chosen, draw = _neighbours(runs, number, 2 * PAIRS), random.Random(number)
+    pairs = [draw.sample(chosen[i : i + 2], 2) for i in range(0, 2 * PAIRS, 2)]
+    return of_pairs([median(base) for base, _ in pairs], [median(slow(new)) for _, new in pairs])
 
 
 def _neighbours(runs: list[Run], number: int, count: int) -> list[Run]:

@@ -67,6 +67,8 @@ class Run:
 class Programs:
     """Runs Python source as a script, in a folder of its own."""
 
+    limit_s = 100.0  # a test of what compiles raises it, and its own limit
+
     def __init__(self, home: Path) -> None:
         self.home = home
 
@@ -88,7 +90,7 @@ class Programs:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=self.limit_s,
         )
         home = self.home / "recordings"
         folders = sorted(home.iterdir(), key=lambda p: p.stat().st_mtime) if home.is_dir() else []

@@ -56,6 +56,7 @@ class Allocator:
         self.entries: list[dict[str, object]] = []
         self.counted: list[dict[str, int]] = []
         self.recording = True
+        self.metadata, self.compiled = "", "N/A"  # what is noted of each entry
         self.peaks = {"requested": 0, "allocated": 0, "reserved": 0}
 
     def begin(self) -> None:
@@ -146,9 +147,9 @@ class Allocator:
                 "action": action,
                 "device_free" if action == "oom" else "addr": address,
             }
-            context = "".join(("N/", "A"))  # torch makes a new text for every entry
+            context = "".join([*self.compiled])  # torch makes a new text for every entry
             entry |= {"size": size, "stream": stream, "time_us": self.now, "compile_context": context}
-            entry |= {"user_metadata": "", "pool_id": (pool[0] + 0, pool[1] + 0)}
+            entry |= {"user_metadata": self.metadata, "pool_id": (pool[0] + 0, pool[1] + 0)}
             self.entries.append(entry | ({} if at is None else {"frames": at}))
             self.counted.append(self.counts())
 

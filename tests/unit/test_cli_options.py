@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from command import RECORDING, ROOT
-from kinetoscope.cli import VERBS, main
+from kinetoscope.cli import VERBS, main, parse, parser_of
 
 FIXTURES = ROOT / "tests" / "fixtures"
 RANKS = FIXTURES / "h200-dist" / "ddp_none_rank0.json.gz"
@@ -28,6 +30,15 @@ def test_a_result_is_written_where_every_spelling_says(verb: str) -> None:
     known = options(verb)
     if "-o" in known:
         assert known["-o"] == known["--output"] == known["--out"] == "output"
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"completion", "doctor"}))
+def test_help_ends_with_examples_that_the_parsers_take(verb: str) -> None:
+    epilog = re.sub(r'"[^"]*"', lambda sql: " ".join(sql[0].split()), parser_of(verb).epilog or "")
+    commands = [shlex.split(line) for line in re.findall(r"^  kinetoscope (.+?)(?:   .*)?$", epilog, re.M)]
+    assert any(name == verb for name, *_ in commands)
+    for name, *words in commands:
+        parse(name, words)
 
 
 @pytest.mark.parametrize("verb", ["check", "findings", "history", "kernels", "memory", "query", "whatif"])
@@ -61,7 +72,8 @@ def test_a_limit_leaves_the_first_findings(capsys: pytest.CaptureFixture[str]) -
     assert main(["findings", str(RECORDING), "--limit", "1"]) == 0
     shown = capsys.readouterr()
     assert rules[0] in shown.out
-    assert f"1 of {len(rules)} rows" in shown.err
+    assert f"{len(rules)} findings" in shown.out
+    assert f"… and {len(rules) - 1} findings more" in shown.out
     assert len(shown.out) < 2000
 
 

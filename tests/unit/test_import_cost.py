@@ -1,5 +1,6 @@
 """Importing the command line happens inside profiled programs: it may bring nothing heavy."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from kinetoscope.analysis.origins import sums
 from kinetoscope.cli import kernels
 
 TRACE = Path(__file__).parents[1] / "fixtures" / "h200_breaks" / "breaks.json.gz"
+RECORDING = Path(__file__).parents[1] / "fixtures" / "h200_rare_steps" / "collecting"
 HEAVY = (
     "polars",
     "rich",
@@ -57,6 +59,21 @@ def test_a_trace_alone_is_read_without_what_reads_compile_logs():
     assert "kinetoscope.trace.read" in modules
     assert "kinetoscope.compilation.build" not in modules
     assert "sqlite3" not in modules  # some Pythons are built without it
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["report"], ["report", "--json"], ["report", "-o", "x.html"], ["kernels"], ["findings"], ["steps"]],
+)
+def test_what_is_known_is_shown_without_the_analyses(words, tmp_path, monkeypatch):
+    """An answer of another command's life: neither Polars nor what reads traces is loaded for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(ENVIRONMENT, "XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(ENVIRONMENT, "KINETOSCOPE_CACHE", "1")
+    shutil.copytree(RECORDING, tmp_path / "r")
+    shown = f"from kinetoscope.cli import main; main({[words[0], 'r', *words[1:]]})"
+    assert "polars" in loaded(shown)
+    assert not {"polars", "kinetoscope.trace.read", "kinetoscope.findings.registry"} & set(loaded(shown))
 
 
 @pytest.mark.parametrize("word", [[], ["overhead-bound"], ["aten::mm"]])

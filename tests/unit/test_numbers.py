@@ -51,6 +51,10 @@ def test_numbers_are_written_with_three_digits_and_a_unit():
     assert numbers.count(2, "category") == "2 categories"
 
 
+def test_how_often() -> None:
+    assert [numbers.times(n) for n in (1, 1.0, 3.0, 0.5)] == ["once", "once", "3 times", "0.5 times"]
+
+
 def test_a_number_stays_with_its_unit():
     kept = numbers.together("busy 41.2 % of 3 steps (18.3 ms each)")
     assert kept.split(" ") == ["busy", "41.2\xa0%", "of", "3", "steps", "(18.3\xa0ms", "each)"]

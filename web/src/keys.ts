@@ -14,6 +14,7 @@ const KEYS: [keys: string, does: string][] = [
   ["Shift + drag", "timeline: select a range, and sum what happened in it"],
   ["click on idle", "timeline: why the GPU idled there; a track's head collapses it"],
   ["Esc", "let go of what is selected; in the flame graph, all of it again"],
+  ["Ctrl + wheel", "memory: allocations zoom at the pointer; Shift + wheel goes along"],
   ["click", "flame graph: zoom; with Shift, show the longest call in the timeline"],
 ];
 

@@ -10,7 +10,7 @@ type Row = [action: string, address: number, bytes: number, stack: number];
 
 function given(rows: Row[], segments: [number, number, string][], blocks: [number, number, number][]) {
   const history: AllocatorEvents = {
-    peak: 0, actions: ACTIONS, released: "free_completed", streams: ["0"], segments, blocks,
+    peak: 0, actions: ACTIONS, released: "free_completed", streams: ["0"], contexts: [["", ""]], segments, blocks,
     frames: [], stacks: [[], [], []], columns: [], settings: {}, left_out: 0,
   }; // prettier-ignore
   const column = (of: (row: Row, at: number) => number): Float64Array => Float64Array.from(rows, of);

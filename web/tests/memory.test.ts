@@ -67,6 +67,9 @@ test("the owners at a moment have the bytes of the blocks that are there, each b
       module: null,
       op: null,
       stack: 0,
+      user_metadata: null,
+      compile_context: null,
+      pool: null,
     }));
     for (let time = 0; time < UNTIL; time++) {
       const here = there(blocks, time),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.idle.gaps import gaps
@@ -10,6 +9,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import steps
 from kinetoscope.analysis.time.phases import leading, phases
+from kinetoscope.analysis.time.rows import StepDifference, StepOutlierRow
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -23,48 +23,6 @@ WORTHWHILE = 0.1
 ENOUGH_STEPS = 3
 # What differed is explained by the few largest differences.
 DIFFERENCES = 5
-
-
-class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How evenly the steps of one rank ran: their time, and the time its device was busy in them."""
-
-    rank: int
-    steps: int
-    duration_mean_us: float
-    duration_median_us: float
-    duration_min_us: float
-    duration_max_us: float
-    duration_p10_us: float
-    duration_p90_us: float
-    busy_mean_us: float
-    busy_median_us: float
-    busy_min_us: float
-    busy_max_us: float
-    busy_p10_us: float
-    busy_p90_us: float
-    spread: float
-    """The 90th less the 10th percentile of the steps' time, over their median."""
-
-
-class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that an outlier did more of than the median step: a kernel, an op (host time of its own) or
-    idle time (of a cause), which is its ``kind``."""
-
-    kind: str
-    name: str
-    extra_us: float
-    count: int
-    usual_count: float
-
-
-class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One step that took longer than the others of its phase; ``differences`` are the largest first."""
-
-    rank: int
-    name: str
-    duration_us: float
-    median_us: float
-    differences: list[StepDifference]
 
 
 @remembered

@@ -146,8 +146,9 @@ def run() -> NoReturn:
         if getattr(sys, name) is None:  # closed: its number must not be a file's of ours
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     status = main()
-    with suppress(OSError):
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     if status < 0:
         _die_of(-status)
     os._exit(status)

@@ -71,7 +71,8 @@ def compared(
         if not (chosen or dumps or logs):
             raise failures[0]
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
-    return listing(compare(chosen), every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
+    ranks = compare(chosen.pop() for _ in range(len(chosen)))  # who joins them holds them alone
+    return listing(ranks, every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
 
 
 def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:

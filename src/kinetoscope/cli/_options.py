@@ -28,7 +28,7 @@ def as_json(parser: argparse.ArgumentParser, note: str = " and nothing else") ->
 
 
 def limit(parser: argparse.ArgumentParser, rows: int, what: str = "rows") -> None:
-    printed = f"{what} to print (default {rows or 'all'}; 0: all)"
+    printed = f"{what} to print (default {rows}; 0: all)" if rows else f"{what} to print (default all)"
     parser.add_argument("--limit", type=int, default=rows, metavar="N", help=printed)
 
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 KERNELS, AUTOTUNED = 20, 8
 
 
+EPILOG = """\
+examples:
+  kinetoscope bench REC --limit 3                       the three generated kernels with most time
+  kinetoscope bench REC --max-autotune --apply          better configurations, kept for Inductor
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     add, flag = parser.add_argument, partial(_options.flag, parser)
     read = "a recording, Inductor's cache folder, or a module that Inductor generated"
     add("input", metavar="INPUT", help=read)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.fail_on(
         parser,
         "only on this, as `kinetoscope diff --help` names it (otherwise: any growth of exact counts, "
-        "'peak_memory > 2%%', 'step_time > 5%%')",
+        "'peak_memory > 2%%', 'step_time > 5%%', 'device_time > 5%%')",
     )
     _options.as_json(parser)
     _options.limit(parser, 0)
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     import shlex
+    import sys
 
     from kinetoscope.comparison import baseline
     from kinetoscope.comparison.gates import parse
@@ -40,8 +41,11 @@ def main(arguments: argparse.Namespace) -> int:
     file: Path = arguments.against
     gates = [parse(text) for text in arguments.fail_on]
     if arguments.update:
-        destination.check(file, arguments.inputs)
-        _options.write(file, baseline.render(baseline.of(load_shown(arguments.inputs))).encode())
+        destination.check(file, arguments.inputs, option="--against")
+        written = baseline.of(load_shown(arguments.inputs))
+        _options.write(file, baseline.render(written).encode())
+        for why in baseline.busy("the baseline", written):
+            print(f"kinetoscope: no time is judged by it: {why}", file=sys.stderr)
         return 0
     kept = baseline.read(file)
     rows = baseline.checked(load_shown(arguments.inputs), kept, gates)

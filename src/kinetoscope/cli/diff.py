@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from kinetoscope.document.difference import Difference
 
 EPILOG = """\
 examples:
@@ -17,7 +21,7 @@ what --fail-on takes:
   of the usual step   launches eager_kernels graph_calls syncs copies pageable_copies copied_bytes ops
   in all              graph_breaks recompilations compile_failures graphs generated_kernels guards peak_memory
                       cache_hits cache_misses compile_s (they may differ from run to run)
-  the step's time     step_time (fails only if the whole interval lies above)
+  time                step_time device_time (they fail only if the whole interval lies above)
 """
 
 
@@ -44,21 +48,28 @@ def main(arguments: argparse.Namespace) -> int:
     import sys
 
     from kinetoscope.comparison.gates import parse
-    from kinetoscope.document.collect.difference import compared
-    from kinetoscope.progress import load_shown
+    from kinetoscope.progress import Reader, answered
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
     from kinetoscope.render.json import indented
     from kinetoscope.render.terminal import standard_output
-    from kinetoscope.views import difference, github
-    from kinetoscope.views.page import render_difference
 
     gates = [parse(text) for text in arguments.fail_on]
     files: list[Path] = arguments.output
     inputs = [arguments.base, arguments.new]
     renderers = [renderer(destination.check(file, inputs), COMPARED) for file in files]
     page = any(file.suffix == ".html" for file in files)
-    found = compared(inputs[0], inputs[1], gates, page=page, read=load_shown)
+
+    def find(read: Reader) -> Difference:
+        from kinetoscope.document.collect.difference import compared
+
+        return compared(inputs[0], inputs[1], gates, page=page, read=read)
+
+    kind = "kinetoscope.document.difference:Difference"
+    found = answered(inputs, kind, find, gates=arguments.fail_on, page=page)
+    from kinetoscope.views import difference, github
+    from kinetoscope.views.page import render_difference
+
     view = difference.view(found, lambda: render_difference(found))
     for file, render in zip(files, renderers, strict=True):
         _options.write(file, render(view).encode())

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+EPILOG = """\
+examples:
+  kinetoscope explain launch-bound                      a word of a report
+  kinetoscope explain nvjet_tst_128x128_64x6_2x1_v_bz_NNT    the parts of a kernel's name
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     parser.add_argument(
         "word",
         nargs="?",

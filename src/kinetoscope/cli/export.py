@@ -9,6 +9,9 @@ from pathlib import Path
 from kinetoscope.cli import _options
 
 EPILOG = """\
+example:
+  kinetoscope export REC --to perfetto -o trace.pftrace
+
 formats:
   perfetto     for https://ui.perfetto.dev, with counters of device memory; PATH is a file: .pftrace is
                Perfetto's own format, anything else Chrome JSON, with .gz compressed

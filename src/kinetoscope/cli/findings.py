@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _many, _options
 
 if TYPE_CHECKING:
-    from kinetoscope.render.blocks import Block
+    from kinetoscope.document import FindingsListing
+
+EPILOG = """\
+examples:
+  kinetoscope findings REC --limit 3
+  kinetoscope findings BEFORE --proof AFTER             what a change saved, next to what was promised
+
+then:
+  kinetoscope explain overhead-bound                    what a finding means, and how it is decided
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording, a trace, a compile log, or a folder of them; of many ranks parts and buckets too",
@@ -27,23 +36,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from msgspec import structs
-
-    from kinetoscope.document.collect.findings import listing
-    from kinetoscope.progress import load_shown
-    from kinetoscope.views import findings as view
+    from kinetoscope.progress import Reader, answered
 
     if _many.are_many(arguments.inputs):
         _of_many(arguments)
         return 0
-    run = load_shown(arguments.inputs)
-    found = listing(run, load_shown([arguments.proof]) if arguments.proof else None)
+    inputs, proof = arguments.inputs, [arguments.proof] if arguments.proof else []
 
-    def blocks() -> Iterable[Block]:
-        shown = _options.first(found.findings, arguments.limit)
-        return view.listing(structs.replace(found, findings=shown))
+    def find(read: Reader) -> FindingsListing:
+        from kinetoscope.document.collect.findings import listing
 
-    _options.answer(arguments, view.document(found), blocks, as_page=True)
+        return listing(read(inputs), read(proof) if proof else None)
+
+    found = answered([*inputs, *proof], "kinetoscope.document:FindingsListing", find, proof=bool(proof))
+    from kinetoscope.views import findings as view
+
+    _options.answer(
+        arguments, view.document(found), lambda: view.listing(found, arguments.limit), as_page=True
+    )
     return 0
 
 

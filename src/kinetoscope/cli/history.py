@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from kinetoscope.comparison.history import History
 
 WRITTEN = (".json", ".md", ".txt")
 
 
+EPILOG = """\
+example, of a folder that gets a recording of each version:
+  kinetoscope history recordings
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a folder of recordings, traces, reports kept as .json"
     )
@@ -22,15 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     from msgspec import structs
 
-    from kinetoscope.document.collect.history import gathered
-    from kinetoscope.progress import load_shown
+    from kinetoscope.progress import Reader, answered
     from kinetoscope.render import destination
     from kinetoscope.render.formats import View, renderer
-    from kinetoscope.views import history as view
 
     file: Path | None = arguments.output
     render = renderer(destination.check(file, [str(arguments.folder)]), WRITTEN) if file else None
-    found = gathered(arguments.folder, load_shown)
+
+    def find(read: Reader) -> History:
+        from kinetoscope.document.collect.history import gathered
+
+        return gathered(arguments.folder, read)
+
+    found = answered([str(arguments.folder)], "kinetoscope.comparison.history:History", find)
+    from kinetoscope.views import history as view
+
     shown = structs.replace(found, rows=found.rows[-arguments.limit :])  # -0: all of them
     if file and render:
         written = View(document=lambda: found, blocks=lambda _: list(view.listing(shown)))

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from kinetoscope.document import MemoryPeaks
 
 ROWS = 20
 
 
+EPILOG = """\
+example:
+  kinetoscope run --memory -o REC train.py
+  kinetoscope memory REC
+
+then:
+  kinetoscope tune --fits REC -- train.py --batch 128   the largest batch that fits
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory timeline (.json), "
@@ -23,13 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.document.collect.memory import listing
     from kinetoscope.errors import InputError
-    from kinetoscope.progress import load_shown
+    from kinetoscope.progress import Reader, answered
+
+    def find(read: Reader) -> MemoryPeaks:
+        from kinetoscope.document.collect.memory import listing
+
+        return listing(read(arguments.inputs), None if arguments.at is None else 1000 * arguments.at)
+
+    found = answered(arguments.inputs, "kinetoscope.document:MemoryPeaks", find, at=arguments.at)
     from kinetoscope.views import memory as view
 
-    run = load_shown(arguments.inputs)
-    found = listing(run, None if arguments.at is None else 1000 * arguments.at)
     if not (found.peaks or found.memory):
         raise InputError(
             "; ".join(found.unread) or "no device memory was recorded in it",

@@ -6,8 +6,15 @@ import argparse
 
 from kinetoscope.cli import _options
 
+EPILOG = """\
+example, in one terminal and then, while requests come, in another:
+  kinetoscope run --on-request server.py
+  kinetoscope record --steps 50
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     add = parser.add_argument
     add(
         "target",

@@ -17,7 +17,19 @@ if TYPE_CHECKING:
 PAGE = "kinetoscope.views.page"  # loads a template engine that no other format needs
 
 
+EPILOG = """\
+examples:
+  kinetoscope report REC                                the recording of `kinetoscope run`
+  kinetoscope report trace.json.gz -o report.html       a trace of torch.profiler, as a page
+
+then:
+  kinetoscope findings REC                              what to change, with the evidence
+  kinetoscope view REC                                  the timeline
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording, a trace (.json, .json.gz, …, .sqlite of nsys), a compile log, or a folder of them; "
@@ -67,9 +79,11 @@ def main(arguments: argparse.Namespace) -> int:
     render = renderer(output)
     destination.check(output, arguments.inputs)
     report = _report(arguments.inputs, page=output.suffix.lower() == ".html")
-    from kinetoscope.views import overview, page
+    from kinetoscope.views import overview
 
-    view = overview.view(report, arguments.inputs, lambda: page.render(report, arguments.inputs))
+    view = overview.view(
+        report, arguments.inputs, lambda: import_module(PAGE).render(report, arguments.inputs)
+    )
     _options.write(output, render(view).encode())
     return 0
 
@@ -108,12 +122,15 @@ def _compared(arguments: argparse.Namespace) -> None:
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:
     os.environ.setdefault(*_many.ALLOCATOR)
-    from kinetoscope.progress import load_shown
+    from kinetoscope.progress import Reader, answered
 
-    run = load_shown(inputs, meanwhile=_load_analyses)
-    from kinetoscope.document.collect.report import build
+    def find(read: Reader) -> Report:
+        run = read(inputs, _load_analyses)
+        from kinetoscope.document.collect.report import build
 
-    return build(run, page=page)
+        return build(run, page=page)
+
+    return answered(inputs, "kinetoscope.document:Report", find, page=page)
 
 
 def _load_analyses() -> None:

@@ -12,8 +12,19 @@ from kinetoscope.capture.options import Options, described
 from kinetoscope.cli import _options
 from kinetoscope.errors import UsageError
 
+EPILOG = """\
+examples:
+  kinetoscope run train.py --batch 128                  a script, with its own arguments
+  kinetoscope run -m package.train --batch 128          a module
+  kinetoscope run -o before torchrun --nproc-per-node 8 train.py
+
+then, REC being the folder that it names at its end:
+  kinetoscope report REC
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     parser.usage = (
         "kinetoscope run [options] [--] script.py [arguments]   |   "
         "kinetoscope run [options] -m module [arguments]"

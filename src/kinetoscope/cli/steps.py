@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from kinetoscope.document import StepsListing
 
 ROWS = 20
 
 
+EPILOG = """\
+example, and then, if it shows that a step should be something else, the option that it prints:
+  kinetoscope steps REC
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     _options.inputs(parser, "a recording")
     parser.add_argument(
         "--client",
@@ -23,14 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.document.collect.steps import listing
     from kinetoscope.errors import InputError
-    from kinetoscope.progress import load_shown
+    from kinetoscope.progress import Reader, answered
     from kinetoscope.sources import client
-    from kinetoscope.views import steps as view
 
     measured = None if arguments.client is None else client.read(arguments.client)
-    found = listing(load_shown(arguments.inputs), measured)
+
+    def find(read: Reader) -> StepsListing | None:
+        from kinetoscope.document.collect.steps import listing
+
+        return listing(read(arguments.inputs), measured)
+
+    found = answered(arguments.inputs, "kinetoscope.document:StepsListing", find, client=measured)
+    from kinetoscope.views import steps as view
+
     if found is None:
         raise InputError(
             "nothing in it says what a step of the program is",

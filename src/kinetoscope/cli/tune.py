@@ -11,14 +11,21 @@ if TYPE_CHECKING:
     from kinetoscope.bench.tune.largest import Foreseen
 
 
+EPILOG = """\
+examples:
+  kinetoscope tune train.py --batch 128                 eager next to each mode of torch.compile
+  kinetoscope tune --batch 64,128 --modes default -- train.py --batch {batch}
+
+The program is run unedited, once a setting and round. {batch} in its arguments becomes --batch.
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         "kinetoscope tune [options] [--] script.py [arguments]   |   "
         "kinetoscope tune [options] -m module [arguments]"
     )
-    parser.epilog = (
-        "The program is run unedited, once a setting and round. {batch} in its arguments becomes --batch."
-    )
+    parser.epilog = EPILOG
     add = parser.add_argument
     listed = {
         "--modes M,…": "modes of torch.compile (default: all four); eager, the base, always runs",

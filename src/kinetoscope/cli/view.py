@@ -8,6 +8,9 @@ import sys
 from kinetoscope.cli import _options
 
 EPILOG = """\
+example:
+  kinetoscope view REC
+
 The page is served on 127.0.0.1 until this command is interrupted (Ctrl-C), under an address that cannot be
 guessed. On a click it hands the trace to Perfetto, in a window of your own browser, at the range that it
 shows; nothing else leaves. `kinetoscope report INPUT -o report.html` writes the same page as a file.

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+
+if TYPE_CHECKING:
+    from kinetoscope.document import WhatIfRow
 
 EPILOG = """\
 examples:
@@ -34,15 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.analysis.replay import what_if
-    from kinetoscope.document.collect.replay import what_if_listing
-    from kinetoscope.progress import load_shown
-    from kinetoscope.views import whatif as view
+    from kinetoscope.progress import Reader, answered
 
     named = {of: dict(_factor(f"--{of}", text) for text in getattr(arguments, of)) for of in SCALED}
     factor = None if arguments.host is None else _factor("--host", f"*={arguments.host}")[1]
-    changes = what_if.asked(**named, host_factor=factor, no_sync=arguments.no_sync, fuse=arguments.fuse)
-    listing = what_if_listing(load_shown(arguments.inputs), changes)
+    no_sync, fuse = arguments.no_sync, arguments.fuse
+
+    def find(read: Reader) -> WhatIfRow | None:
+        from kinetoscope.analysis.replay import what_if
+        from kinetoscope.document.collect.replay import what_if_listing
+
+        changes = what_if.asked(**named, host_factor=factor, no_sync=no_sync, fuse=fuse)
+        return what_if_listing(read(arguments.inputs), changes)
+
+    options = {**named, "host": factor, "no_sync": no_sync, "fuse": fuse}
+    listing = answered(arguments.inputs, "kinetoscope.document:WhatIfRow", find, **options)
+    from kinetoscope.views import whatif as view
+
     _options.answer(arguments, listing, lambda: view.listing(listing, arguments.limit))
     return 0
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.kernels.names import short_name
-from kinetoscope.comparison.account import Account, account
+from kinetoscope.comparison.account import LAUNCH_BOUND, Account, account
 from kinetoscope.comparison.comparability import changed_variables
-from kinetoscope.comparison.contributors import contributors, described, grown
+from kinetoscope.comparison.contributors import Contributor, contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counted_rank, counts
 from kinetoscope.comparison.gates import (
     DEVICE_TIME,
@@ -48,6 +49,7 @@ from kinetoscope.statistics.intervals import SECTIONS, Ratio
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of intervals of the steps: their spread is what an interval needs
 KEPT_PARTS = 60  # of each count, the largest
+IDLE = "idle: "  # before its causes, among the parts of a step
 MOST = 16 << 20  # bytes of the file: it is read in reviews
 # A step's time (µs) that a clock can show: from a picosecond to thirty years.
 PLAUSIBLE_US = (1e-6, 1e15)
@@ -65,11 +67,13 @@ ON_THE_HOST = "ops > 0"  # where no device worked, its ops are the program's wor
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """One run's counts and step. ``steps_us`` are medians of intervals of its steps, in their order;
+    """One run's counts and step. ``step_us`` is the step as reports have it, ``busy_us`` the device's time in
+    it; ``steps_us`` are medians of intervals of its steps, in their order, for how far they spread;
     ``device_us`` is the device's time in each of the recorded steps, likewise; empty of a host's program.
     ``kernels`` are launches per step by short name, those launched most; ``by`` what the other counts consist
-    of. ``cpu``, ``cores`` and ``load`` (the load average when it was recorded) are the host's, ``variables``
-    the environment's; ``command`` what was run, ``program`` its script or module."""
+    of, and ``step_time`` (µs). ``cpu``, ``cores`` and ``load`` (the load average when it was recorded) are
+    the host's, ``variables`` the environment's; ``command`` is what was run, ``program`` its script.
+    """
 
     schema: str = SCHEMA
     counts: dict[str, float]
@@ -86,6 +90,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     load: float | None = None
     command: list[str] = []
     variables: dict[str, str] = {}
+    step_us: float | None = None
+    busy_us: float | None = None
 
 
 class _Versioned(msgspec.Struct):
@@ -127,11 +133,16 @@ def _of(run: LoadedRun) -> Baseline:
         cpu=environment.cpu or None,
         program=program(run),
         device_us=[] if own is None else _kept(own.busy_by_step_us),
-        by={name: own for name, count in counted.items() if count and (own := _by(run, name))},
+        by={
+            **{name: parts for name, count in counted.items() if count and (parts := _by(run, name))},
+            **({} if own is None else {STEP_TIME: {k: _short(one.amount) for k, one in _parts(own).items()}}),
+        },
         cores=environment.cpu_count or None,
         load=environment.load_average,
         command=[*manifest.command] if manifest else [],
         variables=environment.variables,
+        step_us=None if own is None else _short(own.step_us),
+        busy_us=_short(own.busy_us) if own is not None and own.busy_by_step_us else None,
     )
 
 
@@ -170,6 +181,17 @@ def _kernels(own: Account) -> dict[str, float]:
     for name, launches in table.head(KEPT_PARTS).iter_rows():
         found[short_name(name)] = round(found.get(short_name(name), 0.0) + launches, 2)
     return found
+
+
+def _parts(own: Account) -> dict[str, Contributor]:
+    """The step by what it goes to (µs), the largest: kernels (or ops), and idle time by its cause."""
+    sums: dict[str, float] = {f"{IDLE}{LAUNCH_BOUND}": float(own.launches["idle_us"].sum())}
+    for name, us in own.launches.select("name", "us").iter_rows():
+        sums[short_name(name)] = sums.get(short_name(name), 0.0) + us
+    for cause, us in own.idle.select("cause", "us").iter_rows():
+        sums[f"{IDLE}{cause}"] = sums.get(f"{IDLE}{cause}", 0.0) + us
+    largest = sorted(sums.items(), key=lambda item: -item[1])[:KEPT_PARTS]
+    return {name: Contributor(us, name) for name, us in largest if us > 0}
 
 
 def _kept(values: Sequence[float]) -> list[float]:
@@ -234,6 +256,8 @@ def _wrong(baseline: Baseline) -> Iterator[str]:
     low, high = PLAUSIBLE_US
     yield from (f"steps_us has {us!r}" for us in baseline.steps_us if not low <= us <= high)
     yield from (f"device_us has {us!r}" for us in baseline.device_us if not 0 <= us <= high)
+    shown = {"step_us": baseline.step_us, "busy_us": baseline.busy_us}
+    yield from (f"{name} is {us!r}" for name, us in shown.items() if us is not None and not 0 <= us <= high)
     if baseline.step_basis not in (None, *BASES):
         yield f"step_basis is {baseline.step_basis!r}, which is none of {', '.join(BASES)}"
     if bool(baseline.steps_us) != (baseline.step_basis is not None):
@@ -263,9 +287,7 @@ def checked(run: LoadedRun, baseline: Baseline, gates: list[Gate]) -> list[Judge
         ]
     step = times[STEP_TIME]
     if step is not None and not any(one.name == STEP_TIME for one in judgements):
-        judgements.append(
-            Judgement(STEP_TIME, STEP_TIME, False, time_words(STEP_TIME, *step), known=not apart)
-        )
+        judgements.append(Judgement(STEP_TIME, STEP_TIME, False, time_words(STEP_TIME, *step), known=False))
     judgements.sort(key=lambda one: one.name != STEP_TIME)
     if not gates and step is not None and step[1].high < 1 and not lost and not unlike and not apart:
         judgements = [_forgiven(one) for one in judgements]
@@ -332,13 +354,17 @@ def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
         for what, (kept, own) in facts.items()
         if kept and own and kept != own
     ]
-    for which, one in (("the baseline", baseline), ("this run", now)):
-        if one.load is not None and one.cores and one.load > one.cores:
-            busy = f"a load of {one.load:.1f} on {one.cores} cores"
-            found.append(f"the machine was busy when {which} was recorded: {busy}")
+    found += [*busy("the baseline", baseline), *busy("this run", now)]
     if baseline.steps_us and now.steps_us and baseline.step_basis != now.step_basis:
         found.append(f"the baseline's steps were timed {baseline.step_basis}, these {now.step_basis}")
     return tuple(found)
+
+
+def busy(which: str, one: Baseline) -> Iterator[str]:
+    """A sentence where its machine had more to do than it has cores: no time is judged by it."""
+    if one.load is not None and one.cores and one.load > one.cores:
+        load = f"a load of {one.load:.1f} on {one.cores} cores"
+        yield f"the machine was busy when {which} was recorded: {load}"
 
 
 def _other_variables(baseline: Baseline, now: Baseline) -> str:
@@ -353,16 +379,24 @@ def _times(baseline: Baseline, now: Baseline) -> dict[str, tuple[float, Ratio] |
         varies(share, crowded(one.load, one.cores))
         for share, one in zip(shares, (baseline, now), strict=True)
     )
-    step = _timed(baseline.steps_us, now.steps_us, vary)
+    step = _timed(baseline.steps_us, now.steps_us, (baseline.step_us, now.step_us), vary)
     if step is not None and baseline.step_basis == "as recorded":
         step = step[0], without_the_profiler(step[1], *shares)
-    return {STEP_TIME: step, DEVICE_TIME: _timed(baseline.device_us, now.device_us, A_RUN)}
+    busy_us = baseline.busy_us, now.busy_us
+    return {STEP_TIME: step, DEVICE_TIME: _timed(baseline.device_us, now.device_us, busy_us, A_RUN)}
 
 
-def _timed(before: list[float], after: list[float], vary: float) -> tuple[float, Ratio] | None:
+def _timed(
+    before: list[float], after: list[float], shown: tuple[float | None, float | None], vary: float
+) -> tuple[float, Ratio] | None:
+    """The base's time and the ratio to it: of what reports show, with the interval of the times kept."""
     if min(before, default=0) <= 0 or min(after, default=0) <= 0:
         return None
-    return median(before), of_one_run_each(before, after, vary)[0]
+    found, (base_us, now_us) = of_one_run_each(before, after, vary)[0], shown
+    if not base_us or not now_us:  # an older baseline has none
+        return median(before), found
+    shift = now_us / base_us / found.ratio
+    return base_us, Ratio(now_us / base_us, found.low * shift, found.high * shift)
 
 
 def _device_share(one: Baseline) -> float:
@@ -372,14 +406,29 @@ def _device_share(one: Baseline) -> float:
     return min(1.0, median(one.device_us) / median(one.steps_us))
 
 
+def _whole(known: dict[str, float], now: Iterable[str]) -> dict[str, float]:
+    """The kept parts; of one that is not among so many there was no more than of the least."""
+    return known if len(known) < KEPT_PARTS else {**dict.fromkeys(now, min(known.values())), **known}
+
+
 def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgement:
-    """The judgement with what grew most of what is counted, and its line; of a time, what is launched more
-    often."""
+    """The judgement with what grew most of what is counted, and its line; of a time, what takes longer, or
+    where an older baseline does not have that, what is launched more often."""
+    if judgement.name in TIMES and (times := baseline.by.get(STEP_TIME)):
+        own = account(run)
+        parts = {} if own is None else _parts(own)
+        if judgement.name == DEVICE_TIME:
+            parts = {name: one for name, one in parts.items() if not name.startswith(IDLE)}
+        times = _whole(times, parts)
+        if (slower := grown(times, parts)) is None:
+            return judgement
+        was = numbers.time(times.get(slower.name, 0.0))
+        words = f"{slower.name}, {was} → {numbers.time(slower.amount)} per step"
+        return msgspec.structs.replace(judgement, culprit=words)
     count = "launches" if judgement.name in TIMES else judgement.name
     known = baseline.kernels if count == "launches" else baseline.by.get(count)
     now = contributors(run, count)
-    if known is not None and len(known) >= KEPT_PARTS:  # of a part that is not among them there were no more
-        known = {**dict.fromkeys(now, min(known.values())), **known}
+    known = None if known is None else _whole(known, now)
     one = grown(known or {}, now)
     if one is None or (known is None and not now) or (judgement.name in TIMES and not known):
         return judgement

@@ -211,7 +211,7 @@ def _change(steps: Steps, group: _Changed) -> Change:
     us = [steps.sum(side, "us", rows) for side, rows in enumerate(sides)]
     launches = [steps.sum(side, "launches", rows) for side, rows in enumerate(sides)]
     # The waiting for the host of unchanged launches is no change of theirs: it is counted with the idle time.
-    idle = [steps.sum(side, "idle_us", rows) for side, rows in enumerate(unpaired)]
+    idle = [float(steps.sum(side, "idle_us", rows)) for side, rows in enumerate(unpaired)]
     busy, waiting = us[1] - us[0], idle[1] - idle[0]
     work = [_work(steps, side, rows) for side, rows in enumerate(sides)]
     ops = chain(steps.values(1, "op_name", sides[1]), steps.values(0, "op_name", sides[0]))

@@ -67,13 +67,15 @@ def _calls(before: Counts, after: Counts) -> Fact | None:
     if base == new:
         return None
     if not base:
-        name = f"compiled graphs, called {new:g} times per step, in place of eager code"
+        name = f"compiled graphs, called {numbers.times(new)} per step, in place of eager code"
         return Fact(COMPILED, "added", name)
     if not new:
-        name = f"eager code in place of compiled graphs, called {base:g} times per step"
+        name = f"eager code in place of compiled graphs, called {numbers.times(base)} per step"
         return Fact(COMPILED, "removed", name)
     what: What = "more often" if new > base else "less often"
-    return Fact("graph_calls", what, f"compiled graphs are called {new:g} times per step, not {base:g}")
+    return Fact(
+        "graph_calls", what, f"compiled graphs are called {numbers.times(new)} per step, not {base:g}"
+    )
 
 
 def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:

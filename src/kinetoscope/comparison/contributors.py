@@ -100,7 +100,7 @@ def _owners(run: LoadedRun) -> Iterable[Contributor]:
         for role, owner, line, held in (
             holders(known.history).select("role", "owner", "line", "bytes").iter_rows()
         ):
-            yield Contributor(held, f"{role} of {owner}", line)
+            yield Contributor(held, owner if role == "before" else f"{role} of {owner}", line)
         return
     for trace in run.traces:
         for op, line, held in (

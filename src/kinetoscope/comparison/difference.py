@@ -32,6 +32,7 @@ from kinetoscope.comparison.findings import changed_findings
 from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
 from kinetoscope.comparison.memory import MemoryChange, memory_change
 from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
+from kinetoscope.comparison.programs import other_programs
 from kinetoscope.comparison.step_change import StepChange, device_change, step_change
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rules.layout_conversion import CONVERTS
@@ -273,12 +274,18 @@ def _idle(base: Account, new: Account) -> list[SumChange]:
 
 def judged(found: RunDifference, gates: Sequence[Gate]) -> list[Judgement]:
     """The difference judged by every gate; those that failed name the kernel, op, call or line that did
-    it."""
+    it. None can be judged of different programs, nor times where they say nothing of the program."""
     timed = {STEP_TIME: found.step, DEVICE_TIME: found.device_time}
     times = {
         name: None if change is None else (change.base_us, change.ratio) for name, change in timed.items()
     }
-    judgements = [judge(gate, found.counts, times, found.lost) for gate in gates]
+    around = found.surroundings
+    apart = around.why[:1] if around.comparability == "none" else ()
+    other = [one for one in (other_programs(*found.runs),) if one]
+    judgements = [
+        judge(gate, found.counts, times, found.lost or other or (apart if gate.name in TIMES else ()))
+        for gate in gates
+    ]
     return [_with_culprit(found, one) if one.failed and one.known else one for one in judgements]
 
 

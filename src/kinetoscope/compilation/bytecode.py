@@ -11,6 +11,9 @@ LINE = re.compile(
     r"(?P<opcode>[A-Z][A-Z0-9_]+)(?:\s+(?P<argument>\S+))?(?:\s+\((?P<operand>.*)\))?\s*$"
 )
 
+# Each an opcode of its own until Python 3.10.
+OPERATORS = "ADD SUBTRACT MULTIPLY MATRIX_MULTIPLY TRUE_DIVIDE FLOOR_DIVIDE MODULO POWER"
+
 MEANINGS = {
     "RESUME": "start (or resumption) of the function",
     "LOAD_FAST": "push a local variable",
@@ -36,6 +39,11 @@ MEANINGS = {
     "DELETE_FAST": "forget a local variable",
     "DELETE_SUBSCR": "del container[key]",
     "BINARY_OP": "apply a binary operator to the top two",
+    **{
+        f"{way}_{operator}": "apply a binary operator to the top two"
+        for way in ("BINARY", "INPLACE")
+        for operator in OPERATORS.split()
+    },
     "BINARY_SUBSCR": "container[key]",
     "BINARY_SLICE": "container[start:end]",
     "UNARY_NEGATIVE": "negate the top",
@@ -47,6 +55,9 @@ MEANINGS = {
     "PRECALL": "prepare a call",
     "CALL": "call with so many arguments",
     "CALL_KW": "call with keyword arguments",
+    "CALL_FUNCTION": "call with so many arguments",
+    "CALL_FUNCTION_KW": "call with keyword arguments",
+    "CALL_METHOD": "call a method with so many arguments",
     "CALL_FUNCTION_EX": "call with *args (and **kwargs)",
     "CALL_INTRINSIC_1": "call one of the interpreter's own functions",
     "KW_NAMES": "names of the keyword arguments",
@@ -57,6 +68,9 @@ MEANINGS = {
     "YIELD_VALUE": "yield the top",
     "POP_TOP": "drop the top",
     "COPY": "push a copy from the stack",
+    "DUP_TOP": "push the top once more",
+    "ROT_TWO": "swap the top two",
+    "ROT_THREE": "put the top below the next two",
     "SWAP": "swap with the top",
     "NOP": "nothing",
     "CACHE": "room for the interpreter's inline cache",
@@ -81,6 +95,7 @@ MEANINGS = {
         for way, where in (("", ""), ("_FORWARD", " forward"), ("_BACKWARD", " back"))
         for test in ("false", "true", "None", "not None")
     },
+    "JUMP_ABSOLUTE": "jump",
     "JUMP_FORWARD": "jump forward",
     "JUMP_BACKWARD": "jump back",
     "JUMP_BACKWARD_NO_INTERRUPT": "jump back",

@@ -58,7 +58,7 @@ def frame_row(
         status=status(draft),
         attempts=max(draft.attempts, 1),
         restarts=tuple(breaks.explain(r).reason for r in metrics.restart_reasons or ()),
-        compile_s=round(sum(seconds.values()), 6),
+        compile_s=round(sum(seconds.values(), 0.0), 6),
         **phase_seconds,
         retraced_s=round(metrics.dynamo_time_before_restart_s or 0.0, 6),
         backend=_backend(draft),

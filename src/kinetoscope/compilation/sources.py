@@ -17,6 +17,7 @@ from kinetoscope.compilation import build, fusion
 from kinetoscope.compilation.build import RecordedBytecode, Sidecar
 from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
+from kinetoscope.compilation.log import recognise
 from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log.read import Log, looks_like_compile_log
 from kinetoscope.compilation.log.recognise import candidates, is_scheduler_text
@@ -77,18 +78,18 @@ def _find(item: Path) -> tuple[list[tuple[Log, int | None, Sidecar]], list[Path]
         return [(read, None, sidecar) for read in logs], []
     all = list(candidates(item))
     logs = [path for path in all if looks_like_compile_log(path)]
-    own = {_next_to(path, "scheduler.log") for path in logs}
+    own = {recognise.next_to(path, recognise.SCHEDULER) for path in logs}
     texts = [p for p in all if p not in logs and p not in own and is_scheduler_text(p)]
     return [(log.read(path), _rank(path), _sidecar(path)) for path in logs], texts
 
 
 def _sidecar(path: Path) -> Sidecar:
-    scheduler = _next_to(path, "scheduler.log")
+    scheduler = recognise.next_to(path, recognise.SCHEDULER)
     return Sidecar(
         scheduler=fusion.parse(_lines(scheduler)) if scheduler.is_file() else build.NO_SCHEDULER,
-        counters=next(_decoded(_next_to(path, "counters.json"), COUNTERS, between=b"\0"), {}),
-        bytecode=tuple(_decoded(_next_to(path, "bytecode.jsonl"), BYTECODE)),
-        loaded=tuple(_decoded(_next_to(path, "kernels.jsonl"), launchers.decoder)),
+        counters=next(_decoded(recognise.next_to(path, recognise.COUNTERS), COUNTERS, between=b"\0"), {}),
+        bytecode=tuple(_decoded(recognise.next_to(path, recognise.BYTECODE), BYTECODE)),
+        loaded=tuple(_decoded(recognise.next_to(path, recognise.KERNELS), launchers.decoder)),
     )
 
 
@@ -97,12 +98,6 @@ def _decoded(path: Path, decoder: msgspec.json.Decoder[Line], between: bytes = b
         for line in plain_file.content(path).split(between):
             with suppress(*manifests.UNREADABLE):  # the last line of a program that was killed
                 yield decoder.decode(line)
-
-
-def _next_to(path: Path, name: str) -> Path:
-    """``rank0.NAME`` in the folder of ``rank0.log``."""
-    stem = re.sub(r"\.log(?:\.gz)?$", "", path.name)
-    return path.with_name(f"{stem}.{name}")
 
 
 def _rank(path: Path) -> int | None:

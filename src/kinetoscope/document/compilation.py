@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.analysis.compiled.sums import Coverage as Coverage
-from kinetoscope.analysis.compiled.sums import Matched as Matched
+from kinetoscope.analysis.compiled.rows import Coverage as Coverage
+from kinetoscope.analysis.compiled.rows import Matched as Matched
 from kinetoscope.compilation.model import (
     Autotune,
     CompiledGraph,

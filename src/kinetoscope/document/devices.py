@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinetoscope.analysis.idle.gaps import IdleRow as IdleRow
-from kinetoscope.analysis.idle.launches import LaunchRow as LaunchRow
-from kinetoscope.analysis.idle.launches import QueuePoint as QueuePoint
-from kinetoscope.analysis.time.busy import DeviceRow as DeviceRow
+from kinetoscope.analysis.idle.rows import IdleRow as IdleRow
+from kinetoscope.analysis.idle.rows import LaunchRow as LaunchRow
+from kinetoscope.analysis.idle.rows import QueuePoint as QueuePoint
+from kinetoscope.analysis.time.rows import DeviceRow as DeviceRow

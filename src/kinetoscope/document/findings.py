@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.findings.model import Evidence as Evidence
+from kinetoscope.findings.rows import Evidence as Evidence
 from kinetoscope.proof.measured import SecondRecording as SecondRecording
 
 
@@ -32,7 +32,7 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Why it stands below a finding that saves less."""
     also: str | None = None
     subject: str = ""
-    """What tells it from other findings of its rule: an op, a kernel, a place."""
+    """Distinguishes it from other findings of its rule: an op, a kernel, a place."""
     kernels: list[str] = []
     """Full names of the device work that its evidence shows."""
     above: list[str] = []

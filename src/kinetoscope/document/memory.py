@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.memory.headroom import Fits as Fits
+from kinetoscope.analysis.memory.rows import Fits as Fits
 from kinetoscope.document.findings import FindingRow
 
 
@@ -92,12 +92,17 @@ class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: int
     bytes: list[int]
     """By role, in the order of ``roles``."""
+    idle_in_pools_bytes: int = 0
+    """Of what private pools, as of CUDA graphs, have of the driver: what no tensor has, nor can get that is
+    not of the pool."""
 
 
 class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
     """One allocation: where it lay, from when to when. Null: from before the history, or beyond it.
 
-    ``name`` is the program's own for it, ``stack`` a row of the peak's ``stacks``.
+    ``name`` is the program's own for it, ``stack`` a row of the peak's ``stacks``. ``user_metadata`` is what
+    the program had torch note of its allocations, ``compile_context`` what was compiling, ``pool`` torch's
+    pair of numbers of a private pool, null of the default one.
     """
 
     start_us: float | None
@@ -111,6 +116,9 @@ class MemoryBlock(msgspec.Struct, frozen=True, kw_only=True):
     module: str | None
     op: str | None
     stack: int
+    user_metadata: str | None = None
+    compile_context: str | None = None
+    pool: tuple[int, int] | None = None
 
 
 class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +191,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     failed_line: str | None = None
     failed_stack: list[str] = []
     free_bytes: int | None = None
-    """What the driver had free when the allocation failed."""
+    """Memory that the driver had free when the allocation failed."""
     annotations: list[str] = []
     """The program's named ranges at that moment, the outermost first."""
     peak_us: float
@@ -191,7 +199,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     requested_bytes: int
     """The bytes that tensors requested."""
     reserved_bytes: int
-    """What the allocator had of the driver."""
+    """Memory that the allocator had taken from the driver."""
     outside_bytes: int | None
     """Of the device, at the snapshot: other processes, the driver, libraries with allocators of their own."""
     total_bytes: int | None
@@ -206,7 +214,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     stacks: list[list[str]]
     """``file:line function``, the innermost first; the first is empty."""
     traced_us: float | None
-    """What the trace's clock reads when the history begins; null where neither is known."""
+    """The time on the trace's clock when the history begins; null where neither is known."""
     growth: list[GrowthRow]
     given_back: list[GivenBackRow] = []
     """The most bytes first."""

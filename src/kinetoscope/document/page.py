@@ -84,11 +84,12 @@ class AllocatorEvents(msgspec.Struct, frozen=True, kw_only=True):
         actions: what the column ``action`` numbers, in torch's words.
         released: the action after which the memory of a block may be used again.
         streams: what the column ``stream`` numbers.
+        contexts: what the column ``context`` numbers: what the program had torch note, what was compiling.
         segments: address, bytes and stream of what the allocator had of the driver before the first event.
         blocks: address, requested bytes and stack of what it had given out before.
         frames: ``file:line function``; a stack is rows of it, the innermost first, and the first has none.
         columns: of all events ``action``, ``time`` (µs since the history began), ``address`` (of ``oom``: the
-            bytes that the driver had free), ``bytes``, ``stream`` and ``stack`` (of ``stacks``).
+            bytes that the driver had free), ``bytes``, ``stream``, ``stack`` (of ``stacks``) and ``context``.
         settings: of the allocator, as torch writes them.
         left_out: the number of events before these.
     """
@@ -97,6 +98,7 @@ class AllocatorEvents(msgspec.Struct, frozen=True, kw_only=True):
     actions: list[str]
     released: str
     streams: list[str]
+    contexts: list[tuple[str, str]]
     segments: list[tuple[int, int, str]]
     blocks: list[tuple[int, int, int]]
     frames: list[str]

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.ranks.step_times import PaceRow as PaceRow
-from kinetoscope.analysis.ranks.step_times import Paces as Paces
-from kinetoscope.analysis.ranks.verdict import WHY as WHY
-from kinetoscope.analysis.ranks.verdict import RankVerdict as RankVerdict
-from kinetoscope.analysis.ranks.without_stragglers import IdealRow as IdealRow
+from kinetoscope.analysis.ranks.rows import WHY as WHY
+from kinetoscope.analysis.ranks.rows import IdealRow as IdealRow
+from kinetoscope.analysis.ranks.rows import PaceRow as PaceRow
+from kinetoscope.analysis.ranks.rows import Paces as Paces
+from kinetoscope.analysis.ranks.rows import RankVerdict as RankVerdict
 from kinetoscope.document.findings import FindingsListing
 
 
@@ -182,7 +182,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankRow] = []
     """All of them, by rank: where they are few, or all were requested."""
     dumps: list[str] = []
-    """What flight-recorder dumps say: who is missing in which collective."""
+    """By flight-recorder dumps, who is missing in which collective."""
     inspected: list[CollectiveRow] = []
     """As NCCL's Inspector logged them: no skew; of what does not end together no times either."""
     unread: list[str] = []

@@ -71,6 +71,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Null of one rank."""
     compilation: Compilation | None = None
     unread: list[str] = []
-    """What stands in the folder or recording and cannot be read, and why."""
+    """The files of the folder or recording that cannot be read, and why."""
     page: Page | UnsetType = UNSET
     """Set for the HTML page alone."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.analysis.health.verdict import Health as Health
-from kinetoscope.analysis.health.verdict import Note as Note
+from kinetoscope.analysis.health.rows import Health as Health
+from kinetoscope.analysis.health.rows import Note as Note
 from kinetoscope.recording.manifest import DeviceInfo
 
 

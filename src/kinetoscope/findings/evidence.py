@@ -10,8 +10,8 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.origins.attribution import lines_of_work
-from kinetoscope.findings.model import Evidence
 from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rows import Evidence
 
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 

@@ -37,6 +37,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "low-bandwidth": (0.8, 1.2),
     "low-flops": (0.6, 1.0),
     "low-occupancy": (0.9, 1.4),
+    "made-on-host": (0.9, 1.3),
     "many-tiny-kernels": (0.9, 2.9),
     "misaligned-shapes": (0.8, 1.2),
     "needless-checkpointing": (1.0, 1.6),

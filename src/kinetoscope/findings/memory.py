@@ -11,8 +11,9 @@ from kinetoscope.analysis.memory.headroom import saves
 from kinetoscope.analysis.memory.peak import RankHistory
 from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.findings import savings
-from kinetoscope.findings.model import Evidence, Finding, Severity
+from kinetoscope.findings.model import Finding, Severity
 from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rows import Evidence
 
 # Shares of the memory that was reserved at the peak: below the first a finding is not worth a line, from the
 # second on it is more than information, from the third on most of what there was.

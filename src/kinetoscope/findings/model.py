@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
+from kinetoscope.findings.rows import Evidence
 
 Severity = Literal["high", "medium", "low", "info"]
 # root: stands first, whatever it saves, since what follows is its consequence. symptom: others explain it.
@@ -25,16 +24,6 @@ def combined(first: Changes, second: Changes) -> Changes:
     for rank, change in second.items():
         changes[rank] = changes[rank] | change if rank in changes else change
     return changes
-
-
-class Evidence(msgspec.Struct, frozen=True):
-    """Something to look at in the trace: what it shows, from when to when (µs, the trace's own clock), and
-    which events of the file (positions in ``traceEvents``; at most the first few)."""
-
-    text: str
-    start_us: float
-    end_us: float
-    events: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

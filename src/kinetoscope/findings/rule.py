@@ -22,8 +22,9 @@ from kinetoscope.analysis.replay.change import (
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import commands, evidence, memory, savings
 from kinetoscope.findings.in_force import Remedy, blocked, capturable, compiles, fewer_launches, trains
-from kinetoscope.findings.model import Changes, Evidence, Finding, Saving, Severity, combined
+from kinetoscope.findings.model import Changes, Finding, Saving, Severity, combined
 from kinetoscope.findings.rank_view import RankView, spans, views
+from kinetoscope.findings.rows import Evidence
 from kinetoscope.findings.savings import HIGH, LOW, MEDIUM, finding_of_calls, slow_calls
 from kinetoscope.trace.schema import whole
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.ranks.verdict import RankVerdict
+from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
     ReplayChange,

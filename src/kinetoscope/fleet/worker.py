@@ -14,7 +14,7 @@ from kinetoscope.errors import InputError
 from kinetoscope.sources.paths import file_system, is_remote
 
 # A worker is one of many: one thread for tables, none for decoding, and memory goes back when it is free. A
-# trace's part is kept, its tables are not.
+# trace's part is kept, its tables are neither kept nor looked for.
 SETTINGS = {
     "POLARS_MAX_THREADS": "1",
     "KINETOSCOPE_WORKERS": "1",
@@ -43,7 +43,7 @@ def _mapped(path: str, url: str, rank: int | None) -> bytes:
     from kinetoscope.fleet.store import encode
     from kinetoscope.trace.read import read
 
-    found = part(read(path))
+    found = part(read(path, kept=False))
     if rank is not None and not found.facts.numbered:
         found = renumbered(found, rank)
     return encode(replace(found, facts=msgspec.structs.replace(found.facts, path=shown(url))))

@@ -12,9 +12,6 @@ import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.errors import InputError
-from kinetoscope.findings.commands import program
-from kinetoscope.findings.model import Finding, Proof
-from kinetoscope.findings.registry import find
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics import intervals
 from kinetoscope.statistics.distribution import mean, variance
@@ -27,6 +24,7 @@ if TYPE_CHECKING:  # a recording without measurements is read without bench
     from kinetoscope.bench.measure.results import RatioToBase
     from kinetoscope.bench.request import BenchResult
     from kinetoscope.bench.tune.results import SettingRow, Tuning
+    from kinetoscope.findings.model import Finding, Proof
 
 
 class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +55,8 @@ def after(before: LoadedRun, later: LoadedRun) -> SecondRecording:
     Raises:
         InputError: one of them does not have the time of at least two steps without the profiler.
     """
+    from kinetoscope.findings.registry import find  # with it comes what finds; the row needs nothing of it
+
     first, second = _steps_us(before), _steps_us(later)
     left = {(finding.rule, finding.subject) for finding in find(later)}
     gone = [
@@ -161,6 +161,7 @@ def measurements(run: LoadedRun, later: LoadedRun | None = None) -> Measurements
     if run.folder is None or not (run.folder / "bench").is_dir():
         return Measurements(after=second)
     from kinetoscope.bench.kept import read
+    from kinetoscope.findings.commands import program
 
     names = {device.name for trace in run.traces for device in trace.devices}
     if run.manifest is not None:

@@ -99,7 +99,7 @@ class StepLevel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: str
     name: str
-    calls: float = 1
+    calls: float = 1.0
     option: str = ""
     seconds: float | None = None
 
@@ -116,6 +116,18 @@ class StepCandidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str
     ticks: int
     seconds: float | None = None
+
+
+class OptimizerStep(msgspec.Struct, frozen=True):
+    """An update of a step.
+
+    Attributes:
+        optimizer: the class.
+        gradients: how many of its parameters had one, as the program's first steps ended.
+    """
+
+    optimizer: str
+    gradients: int
 
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,6 +161,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
     candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first
+    updates: tuple[OptimizerStep, ...] = ()  # of a step, in order
     notes: tuple[str, ...] = ()
 
     @property

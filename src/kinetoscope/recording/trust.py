@@ -2,11 +2,13 @@
 
 `bench` runs Python out of a recording. Next to that code is a signature of it, an HMAC-SHA256 under a random
 key that stays in the user's own folder (``$XDG_CONFIG_HOME/kinetoscope/key``, 0600): no other user can make
-one, and it moves with the recording. Without the key, or a signature, code is a stranger's.
+one, and it moves with the recording. Without the key, or a signature, code is a stranger's. So are answers
+that were kept next to a recording (``sources.kept``): each begins with a seal under the same key.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -20,7 +22,7 @@ from kinetoscope.recording.manifest import write_whole
 
 FILE = "signature"
 GENERATED = "generated"
-KEY_BYTES = 32
+KEY_BYTES = SEAL_BYTES = 32
 _BLOCK = 1 << 20
 
 
@@ -56,6 +58,19 @@ def sign(recording: Path) -> None:
     with suppress(OSError):
         if (key := _key() or _new_key()) is not None:
             write_whole(recording / FILE, _signature(recording, key) + b"\n")
+
+
+def seal(name: str, content: bytes) -> bytes:
+    """Make what this user alone can make of a content that is kept under a name.
+
+    Raises:
+        OSError: the user's folder cannot be read or written, or there is no user to speak of.
+    """
+    key = _key() or _new_key()
+    if key is None:
+        raise OSError(errno.ENOENT, "there is no folder for settings")
+    own = hmac.digest(key, b"answers", "sha256")  # so that no seal is a signature of code
+    return hmac.digest(own, hashlib.sha256(name.encode()).digest() + content, "sha256")
 
 
 def _signature(recording: Path, key: bytes) -> bytes:

@@ -13,13 +13,13 @@ from kinetoscope.recording.manifest import write_whole
 NEVER_READ = {".html", ".md", ".sarif", ".pftrace"}
 
 
-def check(path: Path, inputs: Sequence[str]) -> Path:
-    """``path``, if a file may be written there.
+def check(path: Path, inputs: Sequence[str], option: str = "-o") -> Path:
+    """``path``, if a file may be written there; ``option`` named it.
 
     Raises:
         UsageError: its folder is missing, it is a folder itself, or it is one of the inputs or lies in one.
     """
-    where = f"-o {path}"
+    where = f"{option} {path}"
     if not path.parent.is_dir():
         raise UsageError(
             "the folder to write into does not exist", where=where, hint=f"mkdir -p {path.parent}"

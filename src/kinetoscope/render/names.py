@@ -52,3 +52,10 @@ def shorten(text: str, width: int) -> str:
         return text
     tail = max((width - 1) // 2, 0)
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def ended_early(text: str, width: int) -> str:
+    """``plain(text)`` in at most ``width`` characters, for sentences: they end between two words."""
+    text = plain(text)
+    kept = text[: width - 1].rpartition(" ")[0]
+    return f"{kept} …" if kept and len(text) > width else shorten(text, width)

@@ -42,6 +42,7 @@ ENTRIES = {
     "time_us": pl.Int64,  # on the wall clock
     "stack": pl.Int32,
     "pool": pl.Int32,
+    "context": pl.Int32,  # of ``Snapshot.contexts``
 }
 
 
@@ -62,6 +63,14 @@ class Annotation(NamedTuple):
     begins: bool
 
 
+class Noted(NamedTuple):
+    """An entry's notes: the ``metadata`` that the program had set, and what was ``compiling``, as torch names
+    compilations; empty where it was nothing."""
+
+    metadata: str
+    compiling: str
+
+
 Stack = tuple[StackFrame, ...]  # the innermost first
 
 
@@ -75,6 +84,7 @@ class Snapshot:
         such.
         settings: of the allocator, as torch writes them.
         annotations: of the program's ranges, in order of time.
+        contexts: what ``context`` numbers; the first is empty.
         unknown: entries that are none of those known.
     """
 
@@ -88,3 +98,4 @@ class Snapshot:
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     unknown: int = 0
     annotations: Sequence[Annotation] = ()
+    contexts: Sequence[Noted] = (Noted("", ""),)

@@ -15,7 +15,16 @@ import polars as pl
 from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.recording import plain_file
 from kinetoscope.snapshot import unpickle, unpickler
-from kinetoscope.snapshot.model import BLOCKS, ENTRIES, SEGMENTS, STATES, Annotation, Snapshot, StackFrame
+from kinetoscope.snapshot.model import (
+    BLOCKS,
+    ENTRIES,
+    SEGMENTS,
+    STATES,
+    Annotation,
+    Noted,
+    Snapshot,
+    StackFrame,
+)
 
 # As the documentation has it, and as torch writes it.
 STATE_NUMBERS = {name: number for number, name in enumerate(STATES)} | {"active_awaiting_free": 1}
@@ -85,23 +94,42 @@ class _Head(msgspec.Struct, frozen=True):
     pools: list[tuple[Address, Address]]
     settings: dict[str, object]
     annotations: list[tuple[int, str, int, bool]]
+    contexts: list[tuple[str, str]]
 
 
 def _snapshot(head: _Head, columns: memoryview, path: Path, size: int) -> Snapshot:
     frames = [StackFrame(*frame) for frame in head.frames]
-    table = _entries(head.sizes, columns)
+    segments, blocks = _segments(head)
+    table = _in_pools(_entries(head.sizes, columns), segments)
     unknown = int((table["action"] < 0).sum())
     return Snapshot(
         str(path),
         size,
-        *_segments(head),
+        segments,
+        blocks,
         table.filter(pl.col("action") >= 0) if unknown else table,
         tuple(tuple(frames[number] for number in stack) for stack in head.stacks),
         tuple(head.pools),
         {name: value for name, value in head.settings.items() if isinstance(value, (str, int, float))},
         unknown,
         tuple(sorted((Annotation(*one) for one in head.annotations), key=lambda one: one.time_us)),
+        tuple(Noted(*one) for one in head.contexts),
     )
+
+
+def _in_pools(entries: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
+    """The entries with their pools: up to 2.11 torch says those of segments alone, which addresses tell."""
+    private = segments.filter(pl.col("pool") != 0).sort("address")
+    if private.is_empty() or (entries["pool"] != 0).any():
+        return entries
+    end = (pl.col("address") + pl.col("bytes")).alias("end")
+    placed = entries.drop("pool").with_row_index("place").sort("address")
+    placed = placed.join_asof(
+        private.select("device", "address", "pool", end), on="address", by="device", check_sortedness=False
+    )
+    is_inside = (pl.col("address") < pl.col("end")).fill_null(value=False)
+    pool = pl.when(is_inside).then("pool").otherwise(0).alias("pool")
+    return placed.with_columns(pool).sort("place").select(list(ENTRIES))
 
 
 def _entries(sizes: Sequence[int], columns: memoryview) -> pl.DataFrame:

@@ -30,10 +30,14 @@ ACTIONS = (
 NUMBERS = {name: number for number, name in enumerate(ACTIONS)}
 COLUMNS = {
     "action": "b", "address": "q", "bytes": "q", "stream": "q", "time_us": "q", "stack": "i", "pool": "i",
+    "context": "i",
 }  # fmt: skip
 # torch's default is to write the C++ frames as well, the interpreter's between Python's: not the program's.
 NATIVE = re.compile(r"^(\?\?)?$|\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inl|S|so[.\d]*)$|/include/c\+\+/")
 MALFORMED = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError)
+
+
+Contexts = dict[tuple[str, str], int]
 
 
 class ForeignError(pickle.UnpicklingError):
@@ -88,7 +92,7 @@ def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
         MALFORMED: it is none.
     """
     content = {"segments": content} if isinstance(content, list) else content  # as memory_snapshot() gives it
-    stacks, pools = Stacks(), {(0, 0): 0}
+    stacks, pools, contexts = Stacks(), {(0, 0): 0}, {("", ""): 0}
     segments, blocks = content["segments"], [block for one in content["segments"] for block in one["blocks"]]
     traces = content.get("device_traces", ())
     for listed in (segments, blocks, [trace for trace in traces if trace]):  # each is written once by torch
@@ -96,7 +100,7 @@ def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
             raise TypeError
     columns: list[array[int]] = [array(code) for code in COLUMNS.values()]
     for trace in traces:
-        for column, values in zip(columns, entries(trace, stacks, pools), strict=True):
+        for column, values in zip(columns, entries(trace, stacks, pools, contexts), strict=True):
             column.extend(values)
     found: dict[str, object] = {
         "segments": [[*segment(one, pools), stacks.number(one.get("frames"))] for one in segments],
@@ -108,6 +112,7 @@ def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
         "stacks": [*stacks.stacks],
         "frames": [*stacks.frames],
         "pools": [*pools],
+        "contexts": [*contexts],
         "settings": content.get("allocator_settings", {}),
         "annotations": [
             [one.get("device", 0), one["name"], one["time_us"], one["stage"] == "START"]
@@ -118,7 +123,7 @@ def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
 
 
 def entries(
-    trace: Sequence[dict[str, Any]], stacks: Stacks, pools: dict[Any, int]
+    trace: Sequence[dict[str, Any]], stacks: Stacks, pools: dict[Any, int], contexts: Contexts
 ) -> Iterable[Iterable[int]]:
     """The columns of one device's history."""
     yield [NUMBERS.get(action, -1) for action in column(trace, "action")]
@@ -128,6 +133,20 @@ def entries(
     number = stacks.number
     yield [number(frames) for frames in column(trace, "frames")]
     yield [0 if one is None else pool(one, pools) for one in column(trace, "pool_id")]
+    sides = [column(trace, key) for key in ("user_metadata", "compile_context")]
+    said = [{value: noted(value) for value in {*side}} for side in sides]  # a few texts, of many entries
+    if all(set(texts.values()) <= {""} for texts in said):
+        yield [0] * len(trace)
+        return
+    yield [
+        contexts.setdefault((said[0][metadata], said[1][compiling]), len(contexts))
+        for metadata, compiling in zip(*sides, strict=True)
+    ]
+
+
+def noted(value: Any) -> str:
+    """The text of a note; empty where torch noted nothing."""
+    return "" if value is None or value == "N/A" else text(str(value))
 
 
 def column(trace: Sequence[dict[str, Any]], key: str, other: str = "") -> Iterable[Any]:

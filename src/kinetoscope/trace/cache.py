@@ -5,20 +5,23 @@ next to the user's file. An entry is a folder named by this version of the reade
 its size, its modification time, and a hash of its first and last 64 KiB and of sixteen blocks between. (Only
 an edit that keeps the size, misses all of those and sets the modification time back would be mistaken for the
 original.) Entries are written elsewhere and renamed into place, so readers and other writers never see half
-of one; one that cannot be read is as good as none.
+of one; one that cannot be read is as good as none. Answers (``sources.kept``) lie in the same folders.
 
 ``KINETOSCOPE_CACHE=0`` turns it off; ``KINETOSCOPE_CACHE_SIZE`` (bytes; 2 GiB if not set) bounds the user's
-folder, from which the entries unused for longest go first.
+folder, from which the entries unused for longest go first. Of a recording's own, answers alone are bounded.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +40,8 @@ if TYPE_CHECKING:
 
 WORTH_KEEPING = 5_000  # events; keeping their tables costs a sixth of what each later reading saves
 CLEANED_AFTER = 50_000  # events; looking at all entries costs more than keeping fewer
-_DEFAULT_SIZE = 2 << 30
+ANSWER = ".answer"  # how the names of entries end that hold no tables
+_DEFAULT_SIZE, _ANSWERS_SIZE = 2 << 30, 64 << 20
 _EDGE = 64 << 10
 _SAMPLES, _SAMPLE = 16, 4 << 10
 _REFERENCES = {  # columns that hold numbers of rows, and of which table's
@@ -90,30 +94,41 @@ def keep(path: Path, trace: Trace, part: int | None = None) -> None:
     folder = _entry(path, part)
     if folder is None or trace.source.events < WORTH_KEEPING or folder.is_dir():
         return
+    place(folder, lambda partial: _write(partial, trace))
+    if trace.source.events >= CLEANED_AFTER or folder.name.startswith("0"):  # else one time in sixteen
+        forget_oldest(folder)
+
+
+def _write(folder: Path, trace: Trace) -> None:
     import polars as pl
 
     from kinetoscope.trace import schema
 
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+        for name in schema.TABLES:
+            trace.table(name).write_parquet(
+                folder / f"{name}.parquet", compression="zstd", compression_level=1, statistics=False
+            )
+    except pl.exceptions.PolarsError as error:
+        raise OSError(str(error)) from error
+    files = {
+        name: (len(trace.table(name)), (folder / f"{name}.parquet").stat().st_size) for name in schema.TABLES
+    }
+    facts = _Facts(trace.source, trace.devices, dict(trace.metadata), files)
+    (folder / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))
+
+
+def place(entry: Path, write: Callable[[Path], None]) -> None:
+    """Have an entry written elsewhere, and rename it into place; where that cannot be, there is none."""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".writing-", dir=entry.parent))
     except OSError:
         return
     try:
-        for name in schema.TABLES:
-            trace.table(name).write_parquet(
-                partial / f"{name}.parquet", compression="zstd", compression_level=1, statistics=False
-            )
-        files = {
-            name: (len(trace.table(name)), (partial / f"{name}.parquet").stat().st_size)
-            for name in schema.TABLES
-        }
-        facts = _Facts(trace.source, trace.devices, dict(trace.metadata), files)
-        (partial / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))
-        partial.rename(folder)
-        if trace.source.events >= CLEANED_AFTER or folder.name.startswith("0"):  # else one time in sixteen
-            _forget_oldest(folder)
-    except (OSError, pl.exceptions.PolarsError):  # no space, or another writer was first
+        write(partial)
+        partial.rename(entry)
+    except OSError:  # no space, or another writer was first
         pass
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -131,32 +146,55 @@ def user_folder() -> Path:
 
 
 def _entry(path: Path, part: int | None) -> Path | None:
-    if os.environ.get("KINETOSCOPE_CACHE") == "0" or not path.is_file():  # opening a pipe would wait
+    if is_off() or not path.is_file():  # opening a pipe would wait
         return None
     try:
-        key = _key(path)
+        name = f"{mark(path)}{'' if part is None else f'-{part}'}-{__version__}-{code(Path(__file__).parent)}"
     except OSError:
         return None
-    return _home(path) / f"{key}{'' if part is None else f'-{part}'}-{__version__}-{_code()}"
+    return home(path) / name
+
+
+def is_off() -> bool:
+    return os.environ.get("KINETOSCOPE_CACHE") == "0"
 
 
 @functools.cache
-def _code() -> str:
-    """The reader's own code: what another version of it wrote may mean something else."""
-    times = [module.stat().st_mtime_ns for module in sorted(Path(__file__).parent.rglob("*.py"))]
-    return hashlib.blake2b(repr(times).encode(), digest_size=6).hexdigest()
+def code(folder: Path) -> str:
+    """A mark of the code in a folder: what another version of it wrote may mean something else.
+
+    Raises:
+        OSError: it is no folder (but in an archive).
+    """
+    files = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
+    facts = [(path, os.stat(path)) for path in sorted(files) if "__pycache__" not in path]
+    if not facts:
+        raise OSError(errno.ENOTDIR, "no code is there", str(folder))
+    marks = [(path, status.st_size, status.st_mtime_ns) for path, status in facts]
+    return hashlib.blake2b(repr(marks).encode(), digest_size=6).hexdigest()
 
 
-def _home(path: Path) -> Path:
+def home(path: Path) -> Path:
+    """Where entries on a file are kept."""
     for folder in path.absolute().parents[:2]:
         tables = folder / "tables"
         if manifest.is_recording(folder) and os.access(folder, os.W_OK) and not tables.is_symlink():
             return tables
+    return users()
+
+
+def users() -> Path:
+    """Where entries on what is in no recording are kept."""
     return user_folder() / "traces"
 
 
-def _key(path: Path) -> str:
-    with path.open("rb") as file:
+def mark(path: Path) -> str:
+    """A mark of what a file holds: as long as it stays, the content does.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    with plain_file.opened(path) as file:
         facts = os.fstat(file.fileno())
         digest = hashlib.blake2b(f"{facts.st_size} {facts.st_mtime_ns}".encode(), digest_size=16)
         starts = [0, *(facts.st_size * part // (_SAMPLES + 1) for part in range(1, _SAMPLES + 1))]
@@ -193,15 +231,16 @@ def _check_references(tables: dict[str, pl.DataFrame]) -> None:
                 raise ValueError(f"{table}.{column} leads nowhere")
 
 
-def _forget_oldest(newest: Path) -> None:
-    """Bring the user's folder under its limit; a recording's own folder has none."""
-    home = newest.parent
-    if home != user_folder() / "traces":
-        return
-    text = os.environ.get("KINETOSCOPE_CACHE_SIZE", "")
+def forget_oldest(newest: Path) -> None:
+    """Bring the user's folder under its limit, or the answers of a recording, whose tables have none."""
+    text, ending = os.environ.get("KINETOSCOPE_CACHE_SIZE", ""), ""
     left = int(text) if text.isdecimal() else _DEFAULT_SIZE
-    entries = [folder for folder in home.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
-    for folder in sorted(entries, key=lambda entry: entry.stat().st_mtime, reverse=True):
-        left -= sum(file.stat().st_size for file in folder.iterdir())
-        if left < 0 and folder != newest:
-            shutil.rmtree(folder, ignore_errors=True)
+    if newest.parent != users():
+        left, ending = _ANSWERS_SIZE, ANSWER
+    with suppress(OSError):  # of another process that does the same
+        kept = [one for one in newest.parent.iterdir() if one.name.endswith(ending) and one.name[0] != "."]
+        entries = [one for one in kept if one.is_dir() and not one.is_symlink()]
+        for folder in sorted(entries, key=lambda entry: entry.stat().st_mtime, reverse=True):
+            left -= sum(file.stat().st_size for file in folder.iterdir())
+            if left < 0 and folder != newest:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from kinetoscope.trace.decoding.decode import LARGEST_US
 from kinetoscope.trace.decoding.events import ABSENT, LAYOUTS, RENAMED, canonical
 from kinetoscope.trace.decoding.packing import SEPARATOR
 from kinetoscope.trace.schema import NAME, DType
-from kinetoscope.trace.threads import on_threads
+from kinetoscope.trace.threads import PIECE, on_threads
 
 _TYPES: dict[str, tuple[DType, int]] = {
     "q": (pl.Int64, 8), "d": (pl.Float64, 8), "I": (pl.UInt32, 4), "B": (pl.UInt8, 1),
@@ -101,7 +101,9 @@ class CodeTables(NamedTuple):
             column, columns[place] = columns[place], _DONE
             return self._columns(column.gather(order))
 
-        return list(chain.from_iterable(on_threads(ordered, range(len(columns)))))
+        each = range(len(columns))
+        found = on_threads(ordered, each) if len(order) > PIECE else map(ordered, each)
+        return list(chain.from_iterable(found))
 
     def _columns(self, column: pl.Series) -> list[pl.Series]:
         name = column.name

@@ -27,12 +27,15 @@ _LONGEST_NAME = 256  # characters of a device's
 IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it saves
 
 
-def read(path: str | Path, *, rank: int | None = None, progress: Progress | None = None) -> Trace:
+def read(
+    path: str | Path, *, rank: int | None = None, progress: Progress | None = None, kept: bool = True
+) -> Trace:
     """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
 
     Args:
         rank: the rank it belongs to, where the file does not say or is not to be believed.
         progress: called now and then with the bytes of the file read so far, and its size.
+        kept: its tables are, for the next time.
 
     Raises:
         NotATraceError: nothing in it is a trace; the message says what it is instead.
@@ -44,7 +47,8 @@ def read(path: str | Path, *, rank: int | None = None, progress: Progress | None
     trace = cache.recall(path)
     if trace is None:
         trace = _read(path, progress)
-        cache.keep(path, trace)
+        if kept:
+            cache.keep(path, trace)
     return trace if rank is None else replace(trace, source=replace(trace.source, rank=rank))
 
 

@@ -16,8 +16,11 @@ PIECE = 1 << 16  # values; below it another thread costs more than it saves
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """The results of ``work`` for every item, in order; as many at a time as Polars has threads."""
+    each = list(items)
+    if len(each) < 2 or pl.thread_pool_size() < 2:
+        return list(map(work, each))
     with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
-        return list(threads.map(work, items))
+        return list(threads.map(work, each))
 
 
 def on_thread(

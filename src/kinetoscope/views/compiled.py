@@ -149,7 +149,7 @@ def _troubles(facts: Compilation) -> Iterable[Block]:
                 (
                     Text(f"{row.compile_id} {row.type}", "red"),
                     (
-                        Line((_place(row.file, row.line), f" {names.shorten(row.reason, 600)}")),
+                        Line((_place(row.file, row.line), f" {names.ended_early(row.reason, 600)}")),
                         *_code(row.code),
                         Prose(row.effect, "dim"),
                         *_hints(row.hints),
@@ -184,9 +184,9 @@ def _graph_break(row: GraphBreak) -> tuple[Prose | Line | Items, ...]:
     if row.skipped_frame:
         figures.append("the whole function runs eagerly")
     return (
-        Line((Text(names.shorten(row.reason, 200), "bold"),)),
+        Line((Text(names.ended_early(row.reason, 200), "bold"),)),
         *_code(row.code),
-        Prose(names.shorten(row.explanation, 600)),
+        Prose(names.ended_early(row.explanation, 600)),
         *_hints(row.hints),
         Prose(" · ".join(figures), "dim"),
     )
@@ -206,7 +206,7 @@ def _recompilation(row: Recompilation) -> tuple[Prose | Line | Items, ...]:
             )
             for reason in row.reasons[:REASONS]
         ),
-        Prose(f"{names.shorten(row.advice, 500)}{limit}"),
+        Prose(f"{names.ended_early(row.advice, 500)}{limit}"),
     )
 
 
@@ -219,7 +219,7 @@ def _code(code: str | None) -> tuple[Line, ...]:
 
 
 def _hints(hints: Iterable[str]) -> tuple[Items, ...]:
-    shown = tuple(names.shorten(hint, 400) for hint in list(hints)[:HINTS])
+    shown = tuple(names.ended_early(hint, 400) for hint in list(hints)[:HINTS])
     return (Items(shown),) if shown else ()
 
 

@@ -47,7 +47,7 @@ from kinetoscope.render.blocks import (
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.terminal import LISTING_WIDTH, Screen, Section
 from kinetoscope.views import memory_change
-from kinetoscope.views.gates import gate_lines
+from kinetoscope.views.gates import gate_lines, mark
 
 SCREEN = Screen(
     least={"lead": 3, "changes": 3, "counts": 3, "gates": 9},
@@ -350,7 +350,8 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
     base_us = found.step.base_us if found.step else 0.0
     facts = _other_facts(found)
     rows: list[tuple[Cell, ...]] = [
-        ("", "", (fact.name, Text(f"  {names.from_here(fact.source or '')}", "dim"))) for fact in facts[:most]
+        ("", "", (Text(f"{names.from_here(fact.source)}  " if fact.source else "", "dim"), fact.name))
+        for fact in facts[:most]
     ]
     rows += [row for change in shown for row in _change_rows(change, parts, base_us)]
     for left, what in ((smaller, "smaller change"), (noise, "change")):
@@ -508,9 +509,8 @@ def _page_code(code: str, _: int) -> Iterable[Block]:
 def _page_gates(found: Difference, most: int) -> Iterable[Block]:
     yield Heading("Gates")
     for gate in found.gates[:most]:
-        mark = Text("FAILED  ", "bold red") if gate.failed else Text("passed  ", "green")
         by = f": {gate.culprit}{f' ({gate.source})' if gate.source else ''}" if gate.culprit else ""
-        yield line(mark, f"{gate.gate}: {gate.words}", Text(by, "dim"))
+        yield line(mark(gate), f"  {gate.gate}: {gate.words}", Text(by, "dim"))
 
 
 def _gates(found: Difference, most: int) -> Iterable[Block]:

@@ -50,7 +50,7 @@ def section(report: Report, most: int, *, everything: bool = False) -> Iterable[
     if all_of_it := together(report):
         yield Prose(all_of_it)
     yield from rest(len(report.findings) - len(shown), "finding")
-    yield from (line(Text(names.shorten(problem, 300), "yellow")) for problem in report.unread)
+    yield from (line(Text(names.ended_early(problem, 300), "yellow")) for problem in report.unread)
 
 
 def _severity(row: FindingRow) -> Text:
@@ -62,7 +62,7 @@ def _entry(report: Report, row: FindingRow, everything: bool) -> Iterable[Prose 
     saves = saving(report, row)
     saves = f"{saves[0].upper()}{saves[1:]}. " if saves else ""
     yield Prose(names.shorten(row.title, 240), "bold" if everything else "")
-    yield Prose(f"{saves}{names.shorten(row.advice, 300)}{where}", "dim")
+    yield Prose(f"{saves}{names.ended_early(row.advice, 300)}{where}", "dim")
     if found := measured(row):
         basis = f" ({row.measured_basis})" if everything and row.measured_basis else ""
         yield Prose(f"M{found[1:]}{basis}.", palette.verdict(row.measured_verdict))
@@ -75,8 +75,9 @@ def document(found: FindingsListing) -> dict[str, object]:
     return {"findings": found.findings, "unread": found.unread, "after": found.after}
 
 
-def listing(found: FindingsListing) -> Iterable[Block]:
-    """Every finding: title, saving and its basis, advice, code, evidence, and the command that proves it."""
+def listing(found: FindingsListing, most: int = 0) -> Iterable[Block]:
+    """Findings, at most so many (0: all): title, saving and its basis, advice, code, evidence, and the
+    command that proves it."""
     if found.after is not None:
         yield line(_after(found.after))
         yield Line()
@@ -87,10 +88,13 @@ def listing(found: FindingsListing) -> Iterable[Block]:
     counted = [(level, sum(row.severity == level for row in found.findings)) for level in STYLES]
     levels = " · ".join(f"{count} {level}" for level, count in counted if count)
     yield line(Text(f"{numbers.count(len(found.findings), 'finding')}  ", "bold"), Text(levels, "dim"))
-    for number, row in enumerate(found.findings, 1):
+    shown = found.findings[: most or None]
+    for number, row in enumerate(shown, 1):
         yield Line()
         yield from _finding(found, number, row)
     yield Line()
+    if left := rest(len(found.findings) - len(shown), "finding"):
+        yield from (*left, Line())
     command = f"kinetoscope explain {shlex.quote(names.plain(found.findings[0].rule))}"
     yield Commands(((command, "what the first one is, and how it was decided"),))
 

@@ -44,9 +44,15 @@ def gate_lines(gates: Iterable[Judgement], *, is_cut: bool = False) -> Iterable[
     for gate in gates:
         if gate.failed and not gate.known and len(unknown[gate.words]) > 1:
             continue
-        mark = Text("FAILED", "bold red") if gate.failed else Text("passed", "green")
         lines = [Line((f"{gate.gate}: {gate.words}",))]
         if gate.culprit:
             where = f" ({names.from_here(gate.source)})" if gate.source else ""
             lines.append(Line((f"{gate.culprit}{where}",), overflow="cut" if is_cut else "fold"))
-        yield Labelled(((mark, tuple(lines)),))
+        yield Labelled(((mark(gate), tuple(lines)),))
+
+
+def mark(gate: Judgement) -> Text:
+    """Whether it passed; what was not judged did neither."""
+    if gate.failed:
+        return Text("FAILED", "bold red")
+    return Text("passed", "green") if gate.known else Text("–", "dim")

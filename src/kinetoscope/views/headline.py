@@ -137,7 +137,7 @@ def notes(report: Report) -> list[str]:
     for note in report.health.notes:
         if note.gravity != "info":
             kinds.setdefault(note.code, []).append(note)
-    return [names.shorten(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
+    return [names.ended_early(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
 
 
 def _whose(kind: list[Note], several: bool) -> str:

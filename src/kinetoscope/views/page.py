@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import PurePath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, RanksListing, Report
-from kinetoscope.document.collect import timeline
-from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import AllocatorEvents, Page
 from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.render import html, names, palette
@@ -33,7 +31,6 @@ from kinetoscope.render.blocks import (
 )
 from kinetoscope.views import (
     compiled,
-    difference,
     findings,
     graph_names,
     headline,
@@ -46,6 +43,9 @@ from kinetoscope.views import (
     whatif,
     whole_run,
 )
+
+if TYPE_CHECKING:
+    from kinetoscope.document.difference import Difference
 
 PARTS = 12  # of the critical path
 TOP = 5  # kernels on the first screen
@@ -223,7 +223,7 @@ def _first(report: Report) -> Iterable[Block]:
         has_share = bool(saving) and best.share_of_step > 0 and bool(report.steps)
         share = f", {numbers.percent(best.share_of_step)} of it" if has_share else ""
         promise = f"{words[0].upper()}{words[1:]}{share}: " if words else ""
-        yield Heading(names.shorten(best.advice, ADVICE), level=1)
+        yield Heading(names.ended_early(best.advice, ADVICE), level=1)
         yield Line((promise, Text(best.title, "", "finding", best.rule), "."))
     yield Prose(said)
 
@@ -352,6 +352,9 @@ def render_ranks(listing: RanksListing) -> str:
 
 def render_difference(found: Difference) -> str:
     """Two recordings compared: both steps one above the other, and what differs."""
+    from kinetoscope.document.collect import timeline  # with it and with what follows come analyses
+    from kinetoscope.views import difference
+
     drawn = timeline.compared(found.timelines or ())
     ends = (
         max((piece.start_us + piece.duration_us for piece in side), default=0.0)

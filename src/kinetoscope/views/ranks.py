@@ -8,8 +8,6 @@ from itertools import pairwise
 from shlex import quote
 from statistics import median
 
-from msgspec import structs
-
 from kinetoscope import numbers
 from kinetoscope.document import (
     CollectiveRow,
@@ -34,7 +32,6 @@ from kinetoscope.render.blocks import (
     Text,
     field,
     line,
-    rest,
     table,
 )
 from kinetoscope.render.formats import Extent, View
@@ -495,6 +492,4 @@ def what_to_change(listing: RanksListing, most: int) -> Iterable[Block]:
         others = "the others " if said else ""
         said.append(f"{others}of rank {listing.findings_rank}, by its trace alone: likely of all ranks")
     yield Heading("Findings", "; ".join(said), 3)
-    shown = found.findings[: most or None]
-    yield from findings.listing(structs.replace(found, findings=shown))
-    yield from rest(len(found.findings) - len(shown), "finding")
+    yield from findings.listing(found, most)

@@ -230,10 +230,11 @@ def client(found: ServingClient) -> Iterable[Block]:
         "part",
     )
     own = found.recorded_tokens_per_s
-    said += f"; the recorded steps took {numbers.time(found.recorded_token_us)}"
+    recorded_us = found.request_token_us or found.recorded_token_us
+    said += f"; by the recorded steps a request waits {numbers.time(recorded_us)} for it"
     said += "" if own is None else f", {numbers.rate(own)} tokens/s"
     if found.outside_us < 0:
-        slower = "That is more than the client saw: recording slowed them down, or their batches differ."
+        slower = "That is more than the client saw: recording slowed the steps down, or their batches differ."
         yield Prose(f"{said}. {slower}")
         return
     share = found.outside_us / measured.token_us

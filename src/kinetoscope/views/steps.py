@@ -155,8 +155,9 @@ def _rarely(own: AsItRunsRow) -> str:
     if rare is None:
         return ""
     cause = f", {RARE_CAUSES[rare.cause]}" if rare.cause in RARE_CAUSES else ""
-    longest = f"up to {numbers.time(rare.longest_us)}{cause}"
-    rounds = "" if rare.size == 1 else f" rounds of {rare.size} steps"
+    per = "" if rare.size == 1 else " per step"
+    longest = f"up to {numbers.time(rare.longest_us)}{per}{cause}"
+    rounds = "" if rare.size == 1 else f" rounds of {rare.size} steps (a batch from each worker)"
     take = "takes" if rare.count == 1 else "take"
     return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} {take} {longest}"
 

@@ -40,16 +40,20 @@ def recorded(case: str, *command: str) -> LoadedRun:
 
 
 class Runs:
-    """Runs of such a program on a machine with noise; under a setting it takes half as long."""
+    """Runs of such a program on a machine with noise; under a setting it takes half as long.
+
+    Each version draws its noise by itself: a coin that nothing here seeds decides which of a pair runs first.
+    """
 
     def __init__(self, noise: float = 0.001) -> None:
-        self.draw, self.noise, self.seen = random.Random(3), noise, list[tuple[Version, TrialRequest]]()
+        self.draws: dict[str, random.Random] = {}
+        self.noise, self.seen = noise, list[tuple[Version, TrialRequest]]()
 
     def __call__(self, version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
         self.seen.append((version, order))
         ms = float((version.folder / words[0]).read_text().splitlines()[-1])
         ms *= (1 if order.setting.as_written and not order.setting.matmul_precision else 0.5) * (
-            1 + self.draw.gauss(0, self.noise)
+            1 + self.draws.setdefault(version.label, random.Random(version.label)).gauss(0, self.noise)
         )
         return TrialResult(steps_s=(ms / 1e3,) * 8, steps_by="user")
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.origins.dispatch import Link, Quantiles, chains, forward_links, links
+from kinetoscope.analysis.origins.dispatch import chains, forward_links, links
+from kinetoscope.analysis.origins.rows import Link, Quantiles
 from kinetoscope.errors import UsageError
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace.model import Trace

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.analysis.health.verdict import Note, health
+from kinetoscope.analysis.health.rows import Note
+from kinetoscope.analysis.health.verdict import health
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.damage import described

@@ -81,7 +81,7 @@ def test_devices_of_ranks_that_see_their_own_alone_have_no_number() -> None:
             collectives=one.collectives.with_columns(alone),
             overlapped=one.overlapped.with_columns(alone),
         )
-        for one in found_in(FAULTY[0]).parts
+        for one in parts_of(FAULTY[0])
     ]
     shown = compared(compare(parts), every=False)
     assert verdict(shown).startswith("Rank 4 (host host1) makes each step")

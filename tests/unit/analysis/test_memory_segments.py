@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from kinetoscope.analysis.memory.peak import devices
 from kinetoscope.analysis.memory.segments import FREE, segments
 from kinetoscope.analysis.memory.stacks import calls
 from kinetoscope.cli import main
+from kinetoscope.document.collect.memory import peaks
 from kinetoscope.errors import InputError
 from kinetoscope.snapshot.read import read
+from kinetoscope.sources.run import load
 from snapshots import MAIN, MIB, OF_LAYER, WHEN_US, Allocator, Training, dump, frames, snapshot
 
 
@@ -78,6 +81,37 @@ def test_ranges_that_the_program_named_are_those_around_the_moment(tmp_path: Pat
     path.write_bytes(pickle.dumps(made))
     with pytest.raises(InputError):
         read(path)
+
+
+def test_what_torch_notes_of_an_allocation_is_kept(tmp_path: Path):
+    """What the program set, what was compiling, and the private pool, as (0, 7) of a CUDA graph."""
+    allocator = Allocator()
+    allocator.alloc(4 * MIB, frames(*MAIN))
+    allocator.metadata = "epoch 3"
+    allocator.alloc(3 * MIB, frames(*MAIN), pool=(0, 7))
+    allocator.metadata, allocator.compiled = "", "0/1"
+    allocator.alloc(2 * MIB, frames(*MAIN))
+    (peak,) = peaks(load(dump(tmp_path / "a.pickle", allocator))).peaks
+    said = {one.bytes // MIB: (one.user_metadata, one.compile_context, one.pool) for one in peak.blocks}
+    assert said == {4: (None, None, None), 3: ("epoch 3", None, (0, 7)), 2: (None, "0/1", None)}
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["said", "by address"])
+def test_what_is_idle_in_private_pools_is_counted(tmp_path: Path, *, is_said: bool):
+    """A graph's pool keeps 20 MiB of the driver's for its 3 and 2 MiB, whoever else might need them; older
+    torch says the pool of segments alone."""
+    allocator = Allocator()
+    allocator.alloc(4 * MIB, frames(*MAIN))
+    first = allocator.alloc(3 * MIB, frames(*MAIN), pool=(0, 7))
+    allocator.alloc(2 * MIB, frames(*MAIN), pool=(0, 7))
+    allocator.free(first)
+    if not is_said:
+        for entry in allocator.entries:
+            del entry["pool_id"]
+    (peak,) = peaks(load(dump(tmp_path / "a.pickle", allocator))).peaks
+    idle = [one.idle_in_pools_bytes // MIB for one in peak.over_time]
+    assert [amount for amount, _ in groupby(idle)] == [0, 20, 17, 15, 18]
+    assert [one.bytes // MIB for one in peak.parts if one.part == "graph pool"] == [5]
 
 
 def test_another_moment_than_the_peak_is_shown_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.serving.client import compared
-from kinetoscope.analysis.serving.layers import Repeats, ServingLayer, repeats
+from kinetoscope.analysis.serving.layers import Repeats, repeats
 from kinetoscope.analysis.serving.parts import parts
-from kinetoscope.analysis.serving.table import ServingRow, serving, with_client
+from kinetoscope.analysis.serving.rows import ServingLayer, ServingRow
+from kinetoscope.analysis.serving.table import serving, with_client
 from kinetoscope.errors import InputError
 from kinetoscope.sources import client
 from kinetoscope.sources.run import LoadedRun, load
@@ -234,7 +235,8 @@ def test_the_parts_of_a_token_sum_to_the_clients_time(
     found = compared(run, measured)
     assert sum(part.us for part in found.parts) == pytest.approx(token_us)
     assert found.recorded_token_us is not None
-    assert found.outside_us == pytest.approx(token_us - found.recorded_token_us)
+    assert found.request_token_us is not None
+    assert found.outside_us == pytest.approx(token_us - found.request_token_us)
     assert found.recorded_tokens_per_s == pytest.approx(8e6 / found.recorded_token_us)
     assert all(part.us >= -1e-6 for part in found.parts if part.part != "outside")
     table = with_client(run, measured)
@@ -263,3 +265,27 @@ def test_shapes_that_no_tensor_has_say_nothing(dims: object, types: object) -> N
     (row,) = rows_of(*made.events)
     assert (row.requests, row.padded_to) == (None, None)
     assert all(part.bytes == 0 for part in row.exposed)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.floats(40, 200)), min_size=4, max_size=12))
+@settings(max_examples=20)
+def test_a_request_waits_for_its_next_token_since_its_latest_one(
+    steps: list[tuple[bool, int, float]],
+) -> None:
+    """Against requests one by one: each has its latest token where a step's work on the device ended."""
+    made, latest, waits = Server(mode="full"), [0.0] * 4, [[0.0] * 4]
+    for prefill, leave, pause in [(False, 0, 80.0), *steps, (False, 0, 80.0), (False, 0, 80.0)]:
+        if not prefill:
+            latest = latest[min(leave, len(waits[-1]), len(latest) - 1) :]  # those who have been decoded
+        before = len(made.events)
+        made.step(batch=len(latest), prefill=256 if prefill else 0, pause=pause)
+        work = (one for one in made.events[before:] if one["cat"] in {"kernel", "gpu_memcpy"})
+        ended = max(one["ts"] + one["dur"] for one in work)
+        if prefill:
+            latest.append(ended)
+        else:
+            waits.append([ended - at for at in latest])
+            latest = [ended] * len(latest)
+    found = compared(LoadedRun((trace(*made.events),)), client.ClientTimes(file="x", token_us=1.0))
+    measured = [wait for step in waits[2:] for wait in step]
+    assert found.request_token_us == pytest.approx(sum(measured) / len(measured))

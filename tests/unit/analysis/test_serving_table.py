@@ -6,7 +6,8 @@ from statistics import median
 
 import pytest
 
-from kinetoscope.analysis.serving.table import ServingRow, replayed, serving
+from kinetoscope.analysis.serving.rows import ServingRow
+from kinetoscope.analysis.serving.table import replayed, serving
 from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, copy, event, kernel, trace
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import graphs as graph_captures
 from kinetoscope.capture.recorder.graphs import GraphCaptures
-from kinetoscope.capture.recorder.profiler import Captures, Replay, TorchDevice, annotate
+from kinetoscope.capture.recorder.profiler import Captures, KinetoSession, Replay, TorchDevice, annotate
 
 
 class Graph:
@@ -68,6 +69,27 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def made(device: Any, folder: Path) -> GraphCaptures:
     return GraphCaptures(device, folder / "rank0.json")
+
+
+def test_a_thread_that_ends_waits_for_the_capture_of_another_before_it_ends_its_recording() -> None:
+    captures, capturing = Captures(), []
+
+    class Session(KinetoSession):
+        def __init__(self) -> None:
+            self.graphs = captures
+
+        def _stop(self) -> None:
+            capturing.append(dict(captures.threads))
+
+    captures.threads[1] = 1
+    thread = threading.Thread(target=Session().thread_ends)
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert not capturing
+    del captures.threads[1]
+    thread.join(5)
+    assert capturing == [{}]
 
 
 def test_a_capture_is_recorded_from_before_it_begins_until_it_has_ended(

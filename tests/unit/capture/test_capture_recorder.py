@@ -276,10 +276,10 @@ def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
     assert set(timings.recorded.data_s) == {0.0}
     assert timings.after is None
     assert timings.notes == (
-        "the loader's queue had not drained: for waits use the unprofiled figure",
+        "the loader's queue had not drained: for waits use the time without the profiler",
         "the loader's queue had not drained: the program was not timed again after the recording",
         "waits for the data loader changed while recording (30.0 → 0.0 ms per step): "
-        "use the unprofiled figure",
+        "use the time without the profiler",
     )
 
 

@@ -35,6 +35,25 @@ def test_first_steps_are_not_said_to_be_none():
     assert "holds its first steps" in program.recorder.timings().notes[0]
 
 
+def test_first_steps_of_another_kind_are_no_part_of_the_steps_that_were_timed_later():
+    program = Program()
+    program.steps(4, seconds=0.01, kind="module", key=7)  # the towers of a step that is recorded too late
+    assert "whole1 export trace.json" in program.device.log
+    program.until(TimeBefore)
+    program.steps(2)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert (timings.found_by, timings.before, timings.unprofiled_s, timings.levels) == (
+        "module",
+        None,
+        (),
+        (),
+    )
+    assert timings.notes[0] == (
+        "a step is one AdamW.step() of 1 s, and none was recorded: what is recorded are calls of AdamW"
+    )
+
+
 def test_a_program_without_steps_is_recorded_whole_and_told_so():
     program = Program()
     program.recorder.end()

@@ -119,6 +119,9 @@ def test_steps_are_not_held_against_a_whole_recording() -> None:
     found = difference([unmarked], [marked])
     assert found.surroundings.comparability == "none"
     assert "in the base no steps are marked" in found.surroundings.why[0]
+    (gate,) = judged(found, [parse("step_time > 900%")])
+    assert (gate.failed, gate.known) == (True, False), "it cannot be judged by a step of another kind"
+    assert "cannot be judged: in the base no steps are marked" in gate.words
 
 
 def test_repeated_runs_sum_to_the_difference_of_their_means() -> None:
@@ -298,13 +301,15 @@ def test_other_arguments_limit_a_comparison_and_another_program_forbids_it(
     command: tuple[str, ...], comparability: str, why: str | None
 ) -> None:
     one = run(("aten::mm", "a", 10, 30))
-    sides = (
+    sides = [
         replace(one, manifest=Manifest(command=words))
         for words in (("python", "train.py", "--batch", "256"), command)
-    )
+    ]
     found = surroundings(*sides)
     assert found.comparability == comparability
     assert found.why[0].startswith(why) if why else not found.why
+    gates = judged(difference([sides[0]], [sides[1]]), [parse("launches > 0"), parse("step_time > 3%")])
+    assert [gate.known for gate in gates] == 2 * [comparability != "none"]
 
 
 def test_other_shapes_are_said_first(tmp_path: Path) -> None:

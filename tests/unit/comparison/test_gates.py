@@ -8,7 +8,7 @@ import pytest
 
 from kinetoscope.cli.diff import EPILOG
 from kinetoscope.comparison.counts import COUNTED
-from kinetoscope.comparison.gates import STEP_TIME, judge, nothing_counted, parse
+from kinetoscope.comparison.gates import TIMES, judge, nothing_counted, parse
 from kinetoscope.comparison.limits import amount
 from kinetoscope.errors import UsageError
 from kinetoscope.statistics.intervals import Ratio
@@ -89,7 +89,7 @@ def test_limits_that_are_no_numbers_are_refused(given: object) -> None:
 
 def test_the_help_names_everything_that_may_be_gated() -> None:
     names = EPILOG[EPILOG.index("what --fail-on takes") :].split()
-    assert all(name in names for name in (STEP_TIME, *COUNTED))
+    assert all(name in names for name in (*TIMES, *COUNTED))
 
 
 @pytest.mark.parametrize("text", ["graph breaks > 0", "graph-breaks > 0", "graph_breaks > 0"])

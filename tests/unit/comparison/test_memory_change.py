@@ -72,3 +72,13 @@ def test_a_peak_that_grew_fails_its_gate_and_names_who_grew(
     assert json.loads(capsys.readouterr().out)["memory"]["requested_bytes"] == [6 * MIB, 13 * MIB]
     assert main(["diff", paths[0], paths[0], "--fail-on", "peak_memory > 2%"]) == 0
     assert "allocated, the same" in capsys.readouterr().out
+
+
+def test_memory_from_before_the_history_is_a_culprit_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    kept = tmp_path / "kept.json"
+    train, leak = (str(HOME / f"{name}.pickle.gz") for name in ("train", "leak"))
+    assert main(["check", train, "--against", str(kept), "--update"]) == 0
+    assert main(["check", leak, "--against", str(kept)]) == 1
+    assert "\n        allocated before the history, 0 B → 96.5 MB in all" in capsys.readouterr().out

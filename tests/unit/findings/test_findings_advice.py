@@ -27,6 +27,7 @@ from kinetoscope.findings.rules import (
     layout_conversion,
     low_bandwidth,
     low_flops,
+    made_on_host,
     optimizer_not_fused,
     pageable_copy,
     profiler_inflation,
@@ -437,6 +438,61 @@ def test_the_wait_that_ends_a_copy_from_pageable_memory_goes_with_it() -> None:
     waits = batch.trace.host_events["name"].gather(finding.saving.change.waits).cast(pl.String)
     assert sorted(waits) == ["cudaMemcpyAsync", "cudaStreamSynchronize"]
     assert not list(sync_in_step.find(batch))
+
+
+def sent(maker: str, took_us: float, *between: str, size: int = 1 << 20, launches: bool = False) -> RankView:
+    """A tensor that an op makes, and which is copied to the device after the ops between; with a product
+    before and after."""
+    began = 410 - took_us - 10 * len(between)
+    return view(
+        traces.step(1, 0, 2000),
+        *launched("aten::mm", "gemm", 1, 200),
+        traces.host(maker, began, took_us),
+        *([traces.call("cudaLaunchKernel", began + 1, 1, 98), traces.kernel("fill", 320, 5, 98)] * launches),
+        *(traces.host(name, 410 - 10 * place, 5) for place, name in enumerate(between, 1)),
+        traces.host("aten::to", 411, 205),
+        traces.host("aten::copy_", 412, 200),
+        traces.call("cudaMemcpyAsync", 420, 40, 99),
+        traces.kernel("Memcpy HtoD (Pageable -> Device)", 540, 60, 99, bytes=size) | {"cat": "gpu_memcpy"},
+        traces.call("cudaStreamSynchronize", 470, 140, 0),
+        *launched("aten::mm", "gemm", 10, 400),
+    )
+
+
+@pytest.mark.parametrize(
+    ("maker", "between"),
+    [("aten::zeros", ()), ("aten::randn", ()), ("aten::arange", ("aten::unsqueeze", "aten::expand"))],
+)
+def test_what_is_made_on_the_cpu_and_sent_is_better_made_on_the_device(
+    maker: str, between: tuple[str, ...]
+) -> None:
+    made = sent(maker, 100, *between)
+    finding = only(made_on_host.find(made))
+    assert finding.title == f"1 tensor per step is made on the CPU ({maker}) and sent to the device: 1.05 MB"
+    gone = finding.saving.change
+    assert sorted(made.trace.host_events["name"].gather(gone.waits).cast(pl.String)) == [
+        "cudaMemcpyAsync",
+        "cudaStreamSynchronize",
+    ]
+    assert sorted(gone.host.unique()["start_ns"]) == [(410 - 100 - 10 * len(between)) * 1000, 420_000]
+    assert gone.device["saved_ns"].to_list() == [60_000]
+    assert not list(pageable_copy.find(made))
+    assert not list(sync_in_step.find(made))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        sent("aten::mul", 100),  # a batch that was scaled on the CPU
+        sent("aten::zeros", 100, "aten::mul"),
+        sent("aten::randn", 20),  # a core draws no 1 MB in 20 µs: it drew something else
+        sent("aten::zeros", 2),
+        sent("aten::zeros", 100, launches=True),  # made on the device
+    ],
+)
+def test_what_was_not_made_directly_before_it_was_sent_is_a_batch(made: RankView) -> None:
+    assert not list(made_on_host.find(made))
+    assert list(pageable_copy.find(made))
 
 
 def test_nobody_is_told_to_lock_the_pages_of_a_few_numbers() -> None:

@@ -37,10 +37,10 @@ def finding(**changes: object) -> FindingRow:
     return FindingRow(**(fields | changes))  # type: ignore[arg-type]
 
 
-def shown(*findings: FindingRow, width: int = 100) -> str:
+def shown(*findings: FindingRow, width: int = 100, most: int = 0) -> str:
     page = io.StringIO()
     console = Console(file=page, width=width, highlight=False, markup=False, emoji=False)
-    show(view.listing(FindingsListing(findings=list(findings), start_us=100.0)), console)
+    show(view.listing(FindingsListing(findings=list(findings), start_us=100.0), most), console)
     return page.getvalue()
 
 
@@ -52,6 +52,14 @@ def explained(word: str | None) -> str:
     else:
         show(explanation_view.explanation(explanation(word)), console)
     return page.getvalue()
+
+
+def test_those_that_a_limit_leaves_out_are_counted() -> None:
+    page = shown(finding(title="One"), finding(title="Two", severity="low"), finding(title="Three"), most=1)
+    assert page.splitlines()[0] == "3 findings  2 high · 1 low"
+    assert "One" in page
+    assert "Two" not in page
+    assert "… and 2 findings more" in page
 
 
 def test_a_finding_shows_all_it_has() -> None:

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
+import pytest
 
 import traces
 from kinetoscope.analysis.events.backward import passes, recomputed
 from kinetoscope.findings import in_force
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import needless_checkpointing, split_batches
-from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings
+from kinetoscope.findings.rules import discarded_gradients, needless_checkpointing, split_batches
+from kinetoscope.recording.manifest import Manifest, OptimizerStep, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
 
@@ -77,9 +78,12 @@ class Program:
         self.events.append(traces.step(number, self.began, self.at - self.began))
         self.began = self.at = self.at + 1
 
-    def view(self, peak: int | None = GIB, found_by: str = "optimizer") -> RankView:
+    def view(
+        self, peak: int | None = GIB, found_by: str = "optimizer", updates: tuple[OptimizerStep, ...] = ()
+    ) -> RankView:
         trace: Trace = replace(traces.trace(*self.events), devices=(H200,))
-        record = RankRecord(rank=0, steps=StepTimings(found_by=found_by), peak_memory_bytes=peak)
+        timings = StepTimings(found_by=found_by, updates=updates)
+        record = RankRecord(rank=0, steps=timings, peak_memory_bytes=peak)
         return RankView(LoadedRun((trace,), manifest=Manifest(ranks=(record,))), trace)
 
 
@@ -244,3 +248,84 @@ def test_larger_batches_are_said_to_be_worth_what_the_memory_allows() -> None:
     assert "at 4" in in_force.larger_batch(accumulated(1).view())
     assert in_force.larger_batch(accumulated(1).view(peak=80 * GIB)) == ""
     assert in_force.larger_batch(accumulated(1).view(peak=None)) == ""
+
+
+# Gradients that the next update does not use.
+
+
+def adversarial(*backwards: tuple[str, ...]) -> Program:
+    """Two steps, each of so many updates, with the nets that a backward pass before each goes through: two
+    layers each, whose products take 20 µs and whose gradients are added in 20 µs."""
+    program = Program()
+    for number in range(2):
+        for nets in backwards:
+            layers = [f"{net}{i}" for net in nets for i in range(2)]
+            sequences = [program.forward("aten::mm", layer) for layer in layers]
+            for layer, sequence in reversed(list(zip(layers, sequences, strict=True))):
+                program.backward("MmBackward0", f"gemm of {layer}", sequence)
+                program.backward("torch::autograd::AccumulateGrad", "add", None)
+            program.optimizer()
+        program.step(number)
+    return program
+
+
+def updates(*gradients: int) -> tuple[OptimizerStep, ...]:
+    return tuple(OptimizerStep("SGD", number) for number in gradients)
+
+
+GENERATOR_LAST = (("discriminator",), ("generator", "discriminator"))
+
+
+@pytest.mark.parametrize("had", [(2, 2), (2, 4)])
+def test_a_generator_s_pass_computes_gradients_of_the_discriminator(had: tuple[int, int]) -> None:
+    generator = ("generator", "generator") if had[1] == 4 else ("generator",)
+    program = adversarial(("discriminator",), (*generator, "discriminator"))
+    # The program's first steps may have been looked at from either update on.
+    for order in (had, had[::-1]):
+        view = program.view(updates=updates(*order))
+        finding = only(discarded_gradients.find(view))
+        assert finding.title.startswith(f"2 of {sum(had) + 2} gradients per step")
+        gone = finding.saving.change.device.join(view.work, on="id").sort("id")
+        names = gone["name"].cast(pl.String)
+        assert names.to_list() == ["gemm of discriminator1", "add", "gemm of discriminator0", "add"] * 2
+        assert gone["saved_ns"].to_list() == [10_000, 20_000] * 4
+
+
+@pytest.mark.parametrize(
+    ("backwards", "had"),
+    [
+        ((("net",),), (2,)),
+        ((("actor",), ("critic",)), (2, 2)),
+        ((("actor", "critic"), ()), (2, 2)),  # one backward pass for two optimizers
+        ((("net",), ("net",)), (2,)),  # accumulated twice for one update: the updates are others
+        (GENERATOR_LAST, ()),  # nobody looked at the updates
+        (GENERATOR_LAST, (2, 4)),  # the optimizer of the generator has both
+    ],
+)
+def test_gradients_that_an_optimizer_uses_are_not_discarded(
+    backwards: tuple[tuple[str, ...], ...], had: tuple[int, ...]
+) -> None:
+    assert not list(discarded_gradients.find(adversarial(*backwards).view(updates=updates(*had))))
+
+
+def test_of_gradients_that_no_optimizer_has_the_cheaper_ones_are_promised() -> None:
+    # A body of two layers under a head of two: which of them is trained shows in no trace.
+    program = adversarial(("body", "head"))
+    program.events = [
+        event | {"dur": 60} if "gemm of body" in event["name"] else event for event in program.events
+    ]
+    view = program.view(updates=updates(2))
+    finding = only(discarded_gradients.find(view))
+    gone = finding.saving.change.device.join(view.work, on="id").sort("id")
+    assert set(gone["name"].cast(pl.String)) == {"gemm of head0", "gemm of head1", "add"}
+
+
+def test_a_net_of_the_loss_that_nothing_trains_goes_with_the_discriminator() -> None:
+    program = adversarial(("discriminator",), ("generator", "features", "discriminator"))
+    view = program.view(updates=updates(2, 2))
+    finding = only(discarded_gradients.find(view))
+    assert finding.title.startswith("4 of 8 gradients per step")
+    gone = finding.saving.change.device.join(view.work, on="id")["name"].cast(pl.String)
+    assert {name for name in gone if name != "add"} == {
+        f"gemm of {net}{layer}" for net in ("features", "discriminator") for layer in range(2)
+    }

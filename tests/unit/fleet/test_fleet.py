@@ -157,6 +157,7 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
 ) -> None:
     """The first process is killed under its first trace, as the system kills for memory."""
     monkeypatch.setenv("KINETOSCOPE_WORKERS", "2")
+    monkeypatch.setattr(engine, "SMALL", 0)  # however small they are
     found = find([traces])
     killed: list[int] = []
 
@@ -175,7 +176,25 @@ def test_processes_map_as_this_one_does_and_a_dead_one_is_replaced(
         same(one, other)
 
 
-def test_a_worker_keeps_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_small_traces_are_mapped_without_another_process(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One byte more than is small, and processes are started."""
+    found = find([traces])
+    size = sum(Path(trace.url).stat().st_size for trace in found.traces)
+    monkeypatch.setattr(engine, "SMALL", size)
+    monkeypatch.setattr(engine, "WorkerProcess", None)
+    parts, left_out = gather(found, Store(tmp_path / "a"), engine.local)
+    assert [part.facts.rank for part in parts] == [0, 1, 2]
+    assert left_out == []
+    monkeypatch.setattr(engine, "SMALL", size - 1)
+    with pytest.raises(TypeError, match="not callable"):
+        gather(found, Store(tmp_path / "b"), engine.local)
+
+
+@pytest.mark.parametrize("small", [0, 1 << 30])
+def test_mapping_keeps_no_tables(small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SMALL", small)
     (tmp_path / "rank0.json").write_text(json.dumps(dict(recorded(replace(SMALL, steps=400)))[0]))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KINETOSCOPE_CACHE")
@@ -183,6 +202,25 @@ def test_a_worker_keeps_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert isinstance(answer, bytes)
     assert decode(answer, "").facts.events > WORTH_KEEPING
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_small_trace_that_nothing_can_map_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_text('{"traceEvents": []}')
+    found = find([tmp_path]).traces
+
+    def mapped(url: str, rank: int | None) -> bytes:
+        if url == found[0].url:
+            raise ZeroDivisionError("a bug")
+        return b"a part"
+
+    monkeypatch.setattr(engine, "mapped", mapped)
+    (_, first), (_, second) = engine.local(found)
+    assert isinstance(first, InputError)
+    assert "ZeroDivisionError: a bug" in str(first)
+    assert second == b"a part"
 
 
 def test_a_file_that_is_no_trace_is_left_out_and_said(traces: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 from msgspec.structs import replace
+from rich.console import Console
 
 from kinetoscope.comparison.changes import Change
 from kinetoscope.comparison.comparability import surroundings
@@ -94,6 +96,15 @@ def test_a_graph_break_has_a_row_of_its_own() -> None:
     assert rows.index(next(row for row in rows if "print" in row)) < rows.index(
         next(row for row in rows if "gemm" in row)
     )
+
+
+def test_a_line_is_there_however_long_the_reason() -> None:
+    fact = Fact("recompilation", "added", f"1 recompilation added: {'a guard that failed, ' * 9}", HERE)
+    found = replace(compared(), step=None, facts=[fact])
+    console = Console(file=io.StringIO(), width=100, legacy_windows=False)
+    view.show(found, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "train.py:8  1 recompilation added" in console.file.getvalue()
 
 
 def test_two_ranks_are_said_to_be_two() -> None:

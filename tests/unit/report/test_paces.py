@@ -10,7 +10,7 @@ import pytest
 
 from kinetoscope.analysis.ranks import step_times
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
-from kinetoscope.analysis.ranks.parts import part, placed, renumbered
+from kinetoscope.analysis.ranks.parts import RankPart, part, placed, renumbered
 from kinetoscope.document.collect.ranks import compared
 from kinetoscope.trace.read import read
 from kinetoscope.views import ranks as rank_lines
@@ -20,13 +20,18 @@ JOB = Job("late", ranks=4, tensor=2, steps=5, fault=Fault(3, "kernel"))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> RankComparison:
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[RankPart]:
     folder: Path = tmp_path_factory.mktemp("ranks")
     parts = []
     for rank, document in recorded(JOB):
         path = folder / f"rank{rank}.json"
         path.write_text(json.dumps(document))
         parts.append(part(read(path)))
+    return parts
+
+
+@pytest.fixture(scope="module")
+def found(parts: list[RankPart]) -> RankComparison:
     return compare(parts)
 
 
@@ -83,8 +88,8 @@ def test_many_steps_are_few_columns(found: RankComparison, monkeypatch: pytest.M
         assert row.took_us == pytest.approx([sum(took[:3]) / 3, sum(took[3:]) / 2])
 
 
-def test_rows_do_not_grow_with_the_ranks(found: RankComparison) -> None:
-    many = compare([renumbered(found.parts[rank % 3], rank) for rank in range(60)])
+def test_rows_do_not_grow_with_the_ranks(parts: list[RankPart]) -> None:
+    many = compare([renumbered(parts[rank % 3], rank) for rank in range(60)])
     assert len(compared(many, every=False).paces.rows) <= 12 + 8 + 1
 
 
@@ -104,9 +109,9 @@ def test_each_sort_of_collective_has_the_meeting_that_was_waited_in_most(found: 
             assert arrived + waited <= left + 1e-6
 
 
-def test_ranks_by_host_and_by_their_place_in_groups(found: RankComparison) -> None:
+def test_ranks_by_host_and_by_their_place_in_groups(parts: list[RankPart]) -> None:
     """Rank 3, which is late, is in one place of each sort; the slowest place comes first."""
-    hosts = [placed(one, f"node{one.facts.rank // 2}") for one in found.parts]
+    hosts = [placed(one, f"node{one.facts.rank // 2}") for one in parts]
     paces = compared(compare(hosts), every=True).paces
     assert paces.places["host"][0].place == "node1"
     assert {sort: sorted(row.ranks for row in rows) for sort, rows in paces.places.items()} == {

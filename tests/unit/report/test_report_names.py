@@ -37,6 +37,16 @@ def test_shortened_names_fit_and_keep_their_ends(text, width):
         assert whole.endswith(tail)
 
 
+def test_a_sentence_that_is_too_long_ends_between_two_words():
+    assert names.ended_early("Take the call out of the function.", 34) == "Take the call out of the function."
+    assert names.ended_early("Take the call out of the function.", 20) == "Take the call out …"
+    assert names.ended_early("Take the call out of the function.", 19) == "Take the call out …"
+    assert names.ended_early("Take the call out of the function.", 18) == "Take the call …"
+    assert names.ended_early("a_name_of_many_characters is long", 10) == names.shorten(
+        "a_name_of_many_characters is long", 10
+    )
+
+
 def test_the_number_of_a_generated_kernel_survives():
     assert names.shorten("triton_poi_fused_native_batch_norm_backward_silu_silu_backward_117", 30).endswith(
         "117"

@@ -57,6 +57,7 @@ def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
         return tuple((f["name"], f["filename"], f["line"]) for f in one.get("frames", ()))
 
     numbers = {one: number for number, one in enumerate(found.stacks)}
+    compiling = {one: "" if one in (None, "N/A") else one for one in (None, "N/A", "0/0", "1/2")}
     entries = [(device, e) for device, trace in enumerate(expected["device_traces"]) for e in trace]
     assert found.entries.rows() == [
         (
@@ -68,6 +69,7 @@ def same(found: Snapshot, expected: dict) -> None:  # type: ignore[type-arg]
             e["time_us"],
             numbers[stack(e)],
             found.pools.index(e.get("pool_id", (0, 0))),
+            found.contexts.index((e.get("user_metadata", ""), compiling.get(e.get("compile_context"), ""))),
         )
         for device, e in entries
     ]
@@ -207,7 +209,9 @@ def test_entries_of_any_kind_are_read_as_python_reads_them(data: st.DataObject):
     entry = st.fixed_dictionaries(
         {"action": st.sampled_from(ACTIONS), "addr": numbers, "size": numbers, "stream": numbers,
          "time_us": numbers},
-        optional={"frames": stacks.map(list) | stacks, "pool_id": st.tuples(st.integers(0, 3), st.just(1))},
+        optional={"frames": stacks.map(list) | stacks, "user_metadata": st.sampled_from(["", "step 1"]),
+                  "compile_context": st.sampled_from(["N/A", "0/0", "1/2"]),
+                  "pool_id": st.tuples(st.integers(0, 3), st.just(1))},
     )  # fmt: skip
     trace = data.draw(st.lists(entry, max_size=40))
     expected = {"segments": [], "device_traces": [trace * data.draw(st.integers(1, 20))]}

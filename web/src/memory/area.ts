@@ -6,7 +6,8 @@ import * as numbers from "../numbers.ts";
 import { instant } from "./instant.ts";
 
 const WIDE = 1000,
-  TALL = 100;
+  TALL = 100,
+  IDLE = "idle in private pools";
 
 /** A round number of bytes, of which two to five fit below `most`. */
 export function tick(most: number): number {
@@ -39,6 +40,14 @@ export function area(
       fill: app.palette.memory(role),
     });
   });
+  const isIdle = samples.some((one) => one.idle_in_pools_bytes > 0);
+  if (isIdle) {
+    const bottom = along((at) => below[at]!);
+    const top = along((at) => below[at]! + samples[at]!.idle_in_pools_bytes);
+    bands.push(
+      svg("polygon", { points: [...top, ...bottom.reverse()].join(" "), fill: app.palette.memory("cached") }),
+    );
+  }
   const line = (of: (at: number) => number, name: string) =>
     svg("polyline", { class: name, points: along(of).join(" "), "vector-effect": "non-scaling-stroke" });
   const step = tick(most);
@@ -120,6 +129,7 @@ export function area(
     const sample = samples[sampleAt(event)]!;
     const parts = peak.roles
       .map((role, place) => [role, sample.bytes[place]!] as const)
+      .concat([[IDLE, sample.idle_in_pools_bytes]])
       .filter(([, bytes]) => bytes > 0)
       .map(([role, bytes]) => `${role} ${numbers.size(bytes)}`);
     hint.hidden = false;
@@ -143,6 +153,10 @@ export function area(
       ...peak.roles
         .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
         .map((role) => [swatch(app.palette.memory(role)), role]),
+      isIdle && [
+        swatch(app.palette.memory("cached")),
+        `${IDLE}: no tensor has it, and none of other pools can`,
+      ],
       hasReserved && [h("span", { class: "dash" }), "reserved"],
     ]),
     peak.blocks.length > 0 && [

@@ -11,6 +11,7 @@ import { describe } from "./owner.ts";
 const TALL = 340,
   FOOT = 18, // pixels for the times
   CLOSEST = 20; // microseconds that are drawn at least
+const KEYS = "drag: an interval; Ctrl + wheel: nearer; Shift + wheel: along";
 const BY = ["in the order they came", "by address"] as const;
 
 export interface Blocks {
@@ -172,6 +173,20 @@ export function blocks(
     else return;
     event.preventDefault();
   });
+  view.canvas.addEventListener(
+    "wheel",
+    (event) => {
+      if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return; // the page scrolls
+      event.preventDefault();
+      const turned = (event.deltaY || event.deltaX) * (event.deltaMode === 1 ? 16 : 1);
+      const there = time(at(event)[0]),
+        factor = Math.exp(turned * 0.004),
+        along = (turned / view.width()) * (to - from);
+      if (event.shiftKey) zoom(from + along, to + along);
+      else zoom(there - (there - from) * factor, there + (to - there) * factor);
+    },
+    { passive: false },
+  );
   view.canvas.addEventListener("pointerdown", (event) => {
     if (event.button > 0) return;
     view.canvas.setPointerCapture(event.pointerId);
@@ -217,7 +232,7 @@ export function blocks(
   const element = h(
     "div",
     { class: "blocks" },
-    h("div", { class: "tools bare" }, switches, back, h("span", { class: "keys" }, "drag: an interval")),
+    h("div", { class: "tools bare" }, switches, back, h("span", { class: "keys" }, KEYS)),
     view.element,
     panel,
   );

@@ -11,6 +11,8 @@ export interface Events {
   bytes: Numbers;
   stream: (event: number) => string;
   stack: Numbers;
+  /** What the program had torch note of it, and what was compiling. */
+  context: (event: number) => readonly [string, string];
 }
 
 /** What was given out at an address: by which event, null for what was there before the first. */
@@ -39,7 +41,7 @@ const TAKES = ["segment_alloc", "segment_map"],
 
 export function eventsOf(history: AllocatorEvents, columns: ReadonlyMap<string, Numbers>): Events {
   const of = (name: string): Numbers => columns.get(`allocator ${history.peak} ${name}`)!;
-  const [action, stream] = [of("action"), of("stream")];
+  const [action, stream, context] = [of("action"), of("stream"), of("context")];
   return {
     length: action.length,
     action: (event) => history.actions[action[event]!]!,
@@ -48,6 +50,7 @@ export function eventsOf(history: AllocatorEvents, columns: ReadonlyMap<string, 
     bytes: of("bytes"),
     stream: (event) => history.streams[stream[event]!]!,
     stack: of("stack"),
+    context: (event) => history.contexts[context[event]!]!,
   };
 }
 

@@ -95,7 +95,13 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
       id: "allocator-events",
       label: "allocator events",
       most: SHOWN,
-      filter: (event) => `${events.action(event)} ${hex(events, event)} ${texts[events.stack[event]!]}`,
+      filter: (event) =>
+        [
+          events.action(event),
+          hex(events, event),
+          ...events.context(event),
+          texts[events.stack[event]!],
+        ].join(" "),
     },
   );
 }
@@ -153,6 +159,7 @@ function state(
   const of = events.action(event) === "oom" ? " requested, of the driver's " : " at ";
   const where = events.action(event) === "oom" ? `${numbers.size(address)} free` : hex(events, event);
   const stack = stacks[events.stack[event]!]!;
+  const [metadata, compiling] = events.context(event);
   return [
     h(
       "div",
@@ -168,6 +175,8 @@ function state(
       `${numbers.time(events.time[event]!)}: then ${numbers.size(then.allocated)} were allocated of `,
       `${numbers.size(then.reserved)} in ${numbers.count(then.segments.length, "segment")}.`,
     ),
+    metadata && h("p", {}, `Noted by the program: ${metadata}`),
+    compiling && h("p", {}, `While ${compiling} was compiled.`),
     stack.length > 0 && h("details", {}, h("summary", {}, "Its stack"), stackOf(app, stack)),
     h(
       "div",
@@ -221,4 +230,7 @@ const asBlock = (life: ReturnType<typeof segmentLives>[number]): MemoryBlock => 
   name: null,
   module: null,
   op: null,
+  user_metadata: null,
+  compile_context: null,
+  pool: null,
 });

@@ -90,6 +90,8 @@ const searched = (peak: MemoryPeak, block: MemoryBlock): string =>
     block.module,
     block.op,
     block.line,
+    block.user_metadata,
+    block.compile_context,
     ...(peak.stacks[block.stack] ?? []),
   ].join(" ");
 

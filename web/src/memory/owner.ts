@@ -27,6 +27,9 @@ export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child 
     ["module", block.module],
     ["op", block.op && h("span", { class: "mono" }, block.op)],
     ["line", block.line && lineOf(app, block.line, stack)],
+    ["noted by the program", block.user_metadata],
+    ["compiling", block.compile_context],
+    ["private pool", block.pool?.join(", ")],
     ["address", h("span", { class: "mono" }, `0x${block.address.toString(16)}`)],
   ];
   return [

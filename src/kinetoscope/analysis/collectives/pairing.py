@@ -318,6 +318,10 @@ def _alone(table: pl.DataFrame) -> Paired:
     )
 
 
+_COMPARED = ["row", "rank", "group", "signature", "sequence", "semantics", "step", "before", "start_ns",
+             "end_ns", "clock_ns"]  # fmt: skip
+
+
 def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
     """Add ``clock_ns`` and ``instance``."""
     fits = pl.DataFrame(
@@ -326,18 +330,18 @@ def _met(table: pl.DataFrame, found: Mapping[int, Clock]) -> pl.DataFrame:
         orient="row",
     )
     ahead = pl.col("ahead") + (pl.col("end_ns") - pl.col("at")) * pl.col("drift")
-    table = table.join(fits, on="rank", how="left", maintain_order="left").with_columns(
-        clock_ns=ahead.round().cast(pl.Int64)
-    )
-    table = table.drop("ahead", "drift", "at")
-    by_end = _by_end(
-        table.filter(pl.col("semantics").is_in([TOGETHER, ARRIVAL]) & pl.col("clock_ns").is_not_null())
-    )
-    rest = table.join(by_end, on="row", how="anti").filter(~pl.col("semantics").is_in([TOGETHER, ARRIVAL]))
+    # Joined are the columns that are asked for: a join copies all that it is given.
+    clocks = table.select("rank", "end_ns").join(fits, on="rank", how="left", maintain_order="left")
+    table = table.with_columns(clocks.select(clock_ns=ahead.round().cast(pl.Int64)))
+    tells = pl.col("semantics").is_in([TOGETHER, ARRIVAL])
+    by_end = _by_end(table.select(_COMPARED).filter(tells & pl.col("clock_ns").is_not_null()))
+    rest = table.select(_COMPARED).filter(~tells).join(by_end, on="row", how="anti")
     by_order = _by_order(rest, table, by_end)
     shift = whole(by_end["instance"].max()) + 1
     met = pl.concat([by_end, by_order.with_columns(pl.col("instance") + shift)])
-    return table.join(met, on="row", how="left", maintain_order="left")
+    return table.with_columns(
+        table.select("row").join(met, on="row", how="left", maintain_order="left")["instance"]
+    )
 
 
 def _by_end(table: pl.DataFrame) -> pl.DataFrame:
@@ -360,7 +364,8 @@ def _by_end(table: pl.DataFrame) -> pl.DataFrame:
 def _by_order(table: pl.DataFrame, everything: pl.DataFrame, by_end: pl.DataFrame) -> pl.DataFrame:
     """``row`` and ``instance`` of those whose ends tell nothing: by their order since the last collective of
     the group that ended together, or in the step; none where their numbers differ."""
-    anchors = everything.join(by_end, on="row").select("rank", "group", "start_ns", anchor="instance")
+    known = everything.select("row", "rank", "group", "start_ns").join(by_end, on="row")
+    anchors = known.select("rank", "group", "start_ns", anchor="instance")
     table = table.filter(~pl.col("before")).sort("start_ns")
     table = table.join_asof(
         anchors.sort("start_ns"), on="start_ns", by=["rank", "group"], check_sortedness=False

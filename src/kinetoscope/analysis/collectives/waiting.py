@@ -34,6 +34,8 @@ from kinetoscope.trace.model import Trace
 LEAST_NS = 1_000
 APART_NS = 10_000  # by which ends that belong together lie apart (7 µs on eight ranks of one host)
 BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
+EXPOSED = {"exposed_waiting_ns": pl.Int64, "exposed_transfer_ns": pl.Int64}
+RANKS_AT_ONCE = 64
 
 
 @remembered
@@ -107,9 +109,28 @@ def with_exposed(found: Paired, computed: pl.DataFrame, windows: Mapping[int, tu
         {"rank": pl.Int32, "low": pl.Int64, "high": pl.Int64},
         orient="row",
     )
-    table = found.table.sort(*DEVICE, "start_ns", "id").join(
-        bounds, on="rank", how="left", maintain_order="left"
-    )
+    table = by_start(found.table)
+    ranks = table["rank"].unique(maintain_order=True)
+    # Some ranks at a time: what is computed for them takes several times their collectives' memory.
+    each = [
+        _exposed(
+            table.filter(of).select(*DEVICE, "start_ns", "end_ns", "waiting_ns"), computed.filter(of), bounds
+        )
+        for first in range(0, len(ranks), RANKS_AT_ONCE)
+        for of in [pl.col("rank").is_in(ranks[first : first + RANKS_AT_ONCE].implode())]
+    ]
+    return replace(found, table=table.hstack(pl.concat([pl.DataFrame(schema=EXPOSED), *each], rechunk=True)))
+
+
+def by_start(table: pl.DataFrame) -> pl.DataFrame:
+    """Collectives by rank, device and start; no copy where that is their order."""
+    rows = table.select(pl.arg_sort_by(*DEVICE, "start_ns", "id")).to_series()
+    return table if rows.is_sorted() else table[rows]
+
+
+def _exposed(table: pl.DataFrame, computed: pl.DataFrame, bounds: pl.DataFrame) -> pl.DataFrame:
+    """The columns of ``EXPOSED`` for each row of a table that is sorted by device and start."""
+    table = table.join(bounds, on="rank", how="left", maintain_order="left")
     table = table.with_columns(until=pl.col("start_ns") + pl.col("waiting_ns").fill_null(0))
     waits = table.select(*DEVICE, "start_ns", end_ns="until")
     is_known = table["waiting_ns"].is_not_null()
@@ -127,11 +148,8 @@ def with_exposed(found: Paired, computed: pl.DataFrame, windows: Mapping[int, tu
         free = instants["at"] - intervals.covered_until(covered, instants, DEVICE)
         return (free[len(table) :] - free[: len(table)]).set(~is_known, None)
 
-    table = table.with_columns(
-        exposed_waiting_ns=alone(computed, "start_ns", "until"),
-        exposed_transfer_ns=alone(busy, "until", "end_ns"),
-    )
-    return replace(found, table=table.drop("low", "high", "until"))
+    waiting, transfer = alone(computed, "start_ns", "until"), alone(busy, "until", "end_ns")
+    return pl.DataFrame(dict(zip(EXPOSED, (waiting, transfer), strict=True)), EXPOSED)
 
 
 def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> pl.DataFrame:

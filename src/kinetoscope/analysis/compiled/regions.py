@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events import torch_names
@@ -102,30 +101,6 @@ def compiling(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
 
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])
 GRAPH = ["graph", "hash", "compile_id", "direction"]
-
-
-class GraphCategory(msgspec.Struct, frozen=True, kw_only=True):
-    category: str
-    launches: int
-    device_time_us: float
-    share_of_graph: float
-    share_of_device_time: float
-
-
-class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled graph that was called (see ``graph_calls``), and its device time by category; ``host_us`` is
-    the time inside the calls."""
-
-    graph: str
-    hash: str
-    compile_id: str | None
-    direction: str
-    calls: int
-    host_us: float
-    launches: int
-    device_time_us: float
-    share_of_device_time: float
-    categories: list[GraphCategory]
 
 
 def call_around(trace: Trace) -> pl.Series:

@@ -7,13 +7,12 @@ from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
-from msgspec import UNSET, UnsetType
 
+from kinetoscope.analysis.compiled.rows import Coverage, Matched, UnknownGraph, UnmatchedKernel
 from kinetoscope.compilation.model import (
     CompiledGraph,
     CompiledKernel,
     CompiledProgram,
-    CompileRow,
     ExternCall,
     Frame,
     LineTime,
@@ -29,40 +28,6 @@ INSIDE = pl.col("inside_ns").sum()
 Place = tuple[str, int]
 Timed = TypeVar("Timed", CompiledKernel, CompiledGraph, Frame)
 Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
-
-
-class Coverage(CompileRow, frozen=True, kw_only=True):
-    """Null where no device work was recorded."""
-
-    compiled_share_of_device_time: float | None = None
-    uncompiled_share_of_device_time: float | UnsetType | None = UNSET
-    cudagraph_share_of_device_time: float | None = None
-
-
-class UnmatchedKernel(CompileRow, frozen=True, kw_only=True):
-    name: str
-    device_time_us: float
-    launches: int
-
-
-class UnknownGraph(CompileRow, frozen=True, kw_only=True):
-    """A graph that ran and is not in the log."""
-
-    hash: str
-    device_time_us: float
-    launches: int
-
-
-class Matched(CompileRow, frozen=True, kw_only=True):
-    """Device time of generated kernels, how far it could be traced back, and on what ground."""
-
-    generated_us: float
-    to_graph_us: float
-    to_aten_ops_us: float
-    to_source_us: float
-    basis_us: dict[str, float]
-    unmatched: tuple[UnmatchedKernel, ...]
-    unknown_graphs: tuple[UnknownGraph, ...]
 
 
 def coverage(events: pl.DataFrame) -> Coverage:
@@ -190,7 +155,8 @@ def source_lines(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: i
         add(kernel.source, kernel.device_time_us or 0.0, kernel.share_of_window or 0.0, index)
     calls = {(g.index, e.op): e for g in compilation.graphs for e in g.extern}
     library = owned.filter(pl.col("kernel").is_null() & pl.col("graph").is_not_null())
-    for row in library.group_by("graph", "op", "nth").agg(SUMS[0], INSIDE).iter_rows(named=True):
+    called = library.group_by("graph", "op", "nth", maintain_order=True)  # else sums differ in their last bit
+    for row in called.agg(SUMS[0], INSIDE).iter_rows(named=True):
         call = calls.get((row["graph"], row["op"]))
         if call is not None and row["nth"] < len(call.places):
             share = row["inside_ns"] / window_ns if window_ns else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.events.rows import END, constant
 from kinetoscope.trace.schema import whole
 
 
@@ -23,7 +23,7 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     loop.
     """
     if not wanted.any():
-        return pl.repeat(None, len(host), dtype=pl.UInt32, eager=True)
+        return constant(None, len(host), pl.UInt32)
     table = pl.DataFrame({"id": host["id"], "parent": host["parent"], "wanted": wanted})
     target = table.select(
         pl.when(pl.col("wanted")).then(pl.col("id")).otherwise(pl.coalesce("parent", "id"))

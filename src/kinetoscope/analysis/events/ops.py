@@ -28,32 +28,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.rows import END, constant, matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 ANY_STEP = "ProfilerStep*"
-
-
-class OpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or
-    ``kernel``, ``memcpy``, ``memset``, ``device annotation``. ``line`` is that of the program in whose calls
-    most of its time passed (``train.py:12 step``), where lines were noted."""
-
-    name: str
-    kind: str = "cpu_op"
-    calls: int
-    host_self_us: float
-    host_total_us: float
-    device_self_us: float
-    device_total_us: float
-    line: str | None = None
 
 
 @remembered
@@ -139,7 +123,7 @@ def _is_only(parents: pl.Series, rows: int) -> pl.Series:
     once = ordered.filter(
         (ordered != ordered.shift(1)).fill_null(True) & (ordered != ordered.shift(-1)).fill_null(True)
     )
-    return pl.repeat(False, rows, dtype=pl.Boolean, eager=True).scatter(once, True)
+    return constant(False, rows, pl.Boolean).scatter(once, True)
 
 
 def _climb(rows: pl.Series, ends: pl.Series, end_of_row: pl.Series, parent: pl.Series) -> pl.Series:

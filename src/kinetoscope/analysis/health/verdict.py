@@ -20,6 +20,7 @@ from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.health.rows import Health, Note
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
@@ -39,16 +40,6 @@ INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
 NOT_A_NAME = re.compile(r"[^0-9A-Za-z_]+")
-
-
-class Note(msgspec.Struct, frozen=True):
-    """One weakness of one rank's trace: ``text`` says what it is and what it does to the numbers."""
-
-    code: str
-    gravity: str = "degraded"
-    text: str = ""
-    share_of_device_time: float = 0.0
-    rank: int | None = None
 
 
 def gravity(value: float, degraded: float, unreliable: float) -> str:
@@ -234,13 +225,6 @@ def _busy_machine(run: LoadedRun) -> list[Note]:
 LISTED = 5  # names of unknown kernels, the longest
 # A launch that has to put work on a device, as a copy of no bytes has not.
 WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
-
-
-class Health(msgspec.Struct, frozen=True):
-    """``verdict`` is good, degraded or unreliable; the gravest notes come first."""
-
-    verdict: str
-    notes: list[Note]
 
 
 @remembered

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import exposed_waiting, paired_of
@@ -45,24 +44,6 @@ GAPS = {
     "host_event": pl.UInt32,
     "text": pl.Categorical,
 }
-
-
-class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Over all causes ``idle_us`` sums to the device's idle time."""
-
-    device: int
-    cause: str
-    idle_us: float
-    share_of_window: float
-    rank: int = 0
-    gaps: int = 0
-    """Those that it has a part in."""
-    busy_inside_collectives_us: float = 0.0
-    """In addition to the idle time, the *busy* time in which nothing but a collective ran on the device and
-    that one only waited for another rank: in the row ``waiting-for-rank``, which is there for it even where
-    no time was idle for that cause."""
-    text: str | None = None
-    """What explains most of it; null where none was idle."""
 
 
 @remembered

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.memory.owners import stack_owners
 from kinetoscope.analysis.memory.peak import DeviceHistory
+from kinetoscope.analysis.memory.rows import Fits
 from kinetoscope.trace.schema import whole
 
 
@@ -39,23 +39,6 @@ def saves(history: DeviceHistory, absent: pl.DataFrame) -> int:
 
 # What grows with the batch in proportion. A temporary of the optimizer does not, nor does the rest.
 SCALES = ("activation", "input", "cache")
-
-
-class Fits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many times the recorded batch fits.
-
-    Attributes:
-        low, high: where what is reserved beyond the requested bytes grows as well, and where it does not.
-        fixed_bytes, scaling_bytes: of the bytes requested at the moment that limits it: the peak of so much
-            larger a batch, which need not be that of the recorded one.
-        room_bytes: what the device has for the allocator: all but what others, and the driver, hold.
-    """
-
-    low: float
-    high: float
-    fixed_bytes: int
-    scaling_bytes: int
-    room_bytes: int
 
 
 def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits | None:

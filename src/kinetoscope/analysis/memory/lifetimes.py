@@ -21,6 +21,7 @@ ALLOCATIONS = {
     "stack": pl.Int32,
     "pool": pl.Int32,
     "stream": pl.Int64,
+    "context": pl.Int32,  # of ``Snapshot.contexts``; of what was there before the history: nothing
 }
 TAKES, GIVES = [SEGMENT, MAP], [SEGMENT_FREE, UNMAP]
 
@@ -50,7 +51,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         pl.when(is_released).then("next_place").alias("end"),
         pl.col("time_us").alias("start_us"),
         pl.when(is_released).then("next_time_us").alias("end_us"),
-        "stack", "pool", "stream",
+        "stack", "pool", "stream", "context",
     )  # fmt: skip
     is_older = pl.col("action_before").ne_missing(ALLOC)
     ends = calls.filter(pl.col("action") == ended)
@@ -63,7 +64,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         pl.lit(None).alias("start_us"),
         pl.col("time_us").alias("end_us"),
         pl.lit(0).alias("stack") if of_releases else pl.col("stack"),
-        "pool", "stream",
+        "pool", "stream", context=0,
     )  # fmt: skip
     alive = begun.filter(pl.col("end").is_null())
     held = snapshot.segments.select("device", "segment", "pool", "stream").join(
@@ -73,7 +74,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
         "device", "address",
         pl.col("requested").alias("bytes"),
         *(pl.lit(None).alias(name) for name in ("start", "end", "start_us", "end_us")),
-        "stack", "pool", "stream",
+        "stack", "pool", "stream", context=0,
     )  # fmt: skip
     # What is no longer there at the snapshot was given back where no history was kept of it.
     gone = alive.join(held, on=["device", "address"], how="anti").select("start")

@@ -4,7 +4,7 @@ recorded."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -12,7 +12,7 @@ from typing import Literal
 import polars as pl
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.lifetimes import Curve, alive, curve
+from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES, Curve, alive, curve
 from kinetoscope.analysis.memory.owners import OWNER, ROLES, owned
 from kinetoscope.analysis.memory.traced import buffers, ops, unseen
 from kinetoscope.errors import InputError
@@ -309,11 +309,10 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     What is allocated while the host waits is thereby the last, and not the most, of what came before.
 
     Returns:
-        ``time_us``, ``reserved``, and a column of bytes for each role that ever had any.
+        ``time_us``, ``reserved``, ``idle`` (what private pools have of the driver and no tensor has), and a
+        column of bytes for each role that ever had any.
     """
     table = history.curve.table
-    if table.is_empty():
-        return table.drop("place", "held")
     since_us = pl.col("time_us") - pl.col("time_us").min()
     intervals = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)
     marks = intervals.agg(pl.col("place").get(pl.col("held").arg_max()).alias("most"), pl.col("place").last())
@@ -321,15 +320,33 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     found = table.filter(pl.col("place").is_in(shown.implode())).drop("held").sort("place")
     for role in ROLES:
         of_role = history.known.filter(pl.col("role") == role)
-        if of_role.is_empty():
-            continue
-        begun = of_role.select(pl.col("start").fill_null(-1).alias("place"), change="bytes")
-        ended = of_role.select(place="end", change=-pl.col("bytes")).drop_nulls()
-        changes = pl.concat([begun, ended]).sort("place").with_columns(pl.col("change").cum_sum().alias(role))
-        found = found.join_asof(changes.select("place", role), on="place").with_columns(
-            pl.col(role).fill_null(0)
-        )
-    return found.drop("place")
+        if not of_role.is_empty():
+            found = _summed(found, role, [_held(of_role)])
+    in_pools = _held(history.known.filter(pl.col("pool") != 0)).with_columns(-pl.col("change"))
+    return _summed(found, "idle", [_private(history), in_pools]).drop("place")
+
+
+def _held(known: pl.DataFrame) -> pl.DataFrame:
+    """The changes of what allocations hold: ``place``, −1 before the history, and ``change``."""
+    begun = known.select(pl.col("start").fill_null(-1).alias("place"), change="bytes")
+    return pl.concat([begun, known.select(place="end", change=-pl.col("bytes")).drop_nulls()])
+
+
+def _private(history: DeviceHistory) -> pl.DataFrame:
+    """Likewise, of what private pools have of the driver."""
+    private = (pl.col("device") == history.device) & (pl.col("pool") != 0)
+    entries = history.snapshot.entries.with_row_index("place").filter(private)
+    sign = pl.when(pl.col("action").is_in(TAKES)).then(1).when(pl.col("action").is_in(GIVES)).then(-1)
+    changes = entries.select(pl.col("place").cast(pl.Int64), change=sign * pl.col("bytes")).drop_nulls()
+    now = whole(history.snapshot.segments.filter(private)["bytes"].sum())
+    before = pl.DataFrame({"place": [-1], "change": [now - whole(changes["change"].sum())]})
+    return pl.concat([before, changes])
+
+
+def _summed(found: pl.DataFrame, name: str, changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The sum of all changes up to each place, as a column."""
+    sums = pl.concat(changes).sort("place").with_columns(pl.col("change").cum_sum().alias(name))
+    return found.join_asof(sums.select("place", name), on="place").with_columns(pl.col(name).fill_null(0))
 
 
 @dataclass(frozen=True, eq=False)

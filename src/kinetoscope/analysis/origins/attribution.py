@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.compiled.regions import graph_of_work
 from kinetoscope.analysis.events.enclosing import caller, nearest, running
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import constant, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION, TORCH_FRAME
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
@@ -64,7 +64,7 @@ def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
 
 
 def _nothing(length: int) -> pl.Series:
-    return pl.repeat(None, length, dtype=pl.UInt32, eager=True)
+    return constant(None, length, pl.UInt32)
 
 
 def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -> pl.Series:

@@ -6,7 +6,6 @@ import re
 from fnmatch import translate
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller
@@ -14,66 +13,10 @@ from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME, MODULE, STEP
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.origins.attribution import attribution, belonging
+from kinetoscope.analysis.origins.rows import Chain, ChainListing, Link, Quantiles
 from kinetoscope.errors import UsageError
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
-
-
-class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
-    median: float
-    p90: float
-
-
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a chain.
-
-    Args:
-        kind: its category in the trace; ``step`` for a step.
-        event: its position in the file.
-        since_us: its start, from that of the chain's first event.
-        label: the name as a listing shows it; None for a library's frame, which is only counted.
-    """
-
-    kind: str
-    name: str
-    start_us: float
-    duration_us: float
-    event: int
-    since_us: float
-    label: str | None
-
-
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The launches of one kernel that came about in the same way: by the same names, all steps taken as one.
-
-    Args:
-        rank: whose launch the median one is (of an even count, the shorter of the middle two); ``ranks``: how
-            many have such launches.
-        latency_us: from the launching call's start to the work's; null where no launch was recorded. Work
-            that starts before its launch (clocks that disagree) is left out.
-        queue_delay_us: the part of it in which earlier work of the stream had not ended.
-        links: of the median launch, from the outermost host event around it to the kernel.
-        forward: of backward work, the same to its forward op.
-    """
-
-    rank: int
-    ranks: int
-    launches: int
-    device_time_us: float
-    share_of_device_time: float
-    latency_us: Quantiles | None
-    queue_delay_us: Quantiles | None
-    links: list[Link]
-    forward: list[Link]
-
-
-class ChainListing(msgspec.Struct, frozen=True, kw_only=True):
-    """The chains of the kernels whose name contains or fits ``name``, most device time first."""
-
-    name: str
-    launches: int
-    device_time_us: float
-    chains: list[Chain]
 
 
 def chains(run: LoadedRun, name: str, category: str | None = None) -> ChainListing:

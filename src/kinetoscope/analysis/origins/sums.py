@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_names
@@ -11,56 +10,6 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import LoadedRun
-
-
-class KernelOp(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    launches: int
-    device_time_us: float
-
-
-class ListingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time under one name: of a kernel, or of whatever kernels are summed by.
-
-    ``category`` is the one with most of the time, ``launches`` are device events, and the share is of all
-    device time, filtered or not. Quantiles interpolate linearly between the two nearest ranks, so the median
-    of an even count is the mean of the middle two."""
-
-    name: str
-    short_name: str
-    category: str
-    launches: int
-    device_time_us: float
-    share_of_device_time: float
-    mean_us: float
-    median_us: float
-    min_us: float
-    max_us: float
-    p90_us: float
-    waves: float | None = None
-    """The blocks of the grid over those that the device can hold at a time: the median of the launches."""
-    launches_below_device: int | None = None
-    """Launches of fewer blocks than their device has multiprocessors; null where a count is not known."""
-
-
-class KernelRow(ListingRow, frozen=True, kw_only=True):
-    """``bytes`` and ``flops`` are of all launches, null unless the cost of each is known; ``speed_of_light``
-    is of the ``costed_launches`` whose cost model holds: their time at the device's peaks, over the time they
-    took."""
-
-    ops: list[KernelOp]
-    kind: str = "kernel"
-    graph: str | None = None
-    source: str | None = None
-    bytes: int | None = None
-    flops: int | None = None
-    speed_of_light: float | None = None
-    costed_launches: int = 0
-    of_peak: float | None = None
-    """``speed_of_light``, or else what the compile log knows of the kernel."""
-    could_save_us: float | None = None
-    """What it takes beyond its time at the device's peaks, of the launches whose cost is known."""
-
 
 # What device time can be summed by, and the column of `belonging` that says it.
 BY = {

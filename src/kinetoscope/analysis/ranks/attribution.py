@@ -211,15 +211,24 @@ def _is_level(one: _LateCollective, late: _LateCollective, is_explained: bool) -
     return one.joins and one.ranks >= late.ranks and is_level
 
 
+_ASKED = ["rank", "device", "id", "instance", "step", "semantics", "start_ns", "duration_ns", "launched_ns",
+          "clock_ns", "waiting_ns", "own_ns", "segment", "segment_ns", "longer_ns", "is_end"]  # fmt: skip
+
+
 def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollective]:
     """The collectives in the order of time."""
     before = pl.col("step").shift(1).over("rank", "device")
-    table = table.sort("rank", "start_ns", "id").with_columns(
-        previous=pl.col("instance").shift(1).over("rank", "device"),
-        step=pl.when(before.is_in(cold)).then(before).otherwise("step"),
-        first=pl.col("own_ns").is_null().any().over("instance"),
-        behind=pl.col("launched_ns") - pl.col("clock_ns"),
-        arrival=_arrival(),
+    longer = [f"{cause}_longer" for cause in CAUSES]
+    table = (
+        table.select(*_ASKED, *longer)
+        .sort("rank", "start_ns", "id")
+        .with_columns(
+            previous=pl.col("instance").shift(1).over("rank", "device"),
+            step=pl.when(before.is_in(cold)).then(before).otherwise("step"),
+            first=pl.col("own_ns").is_null().any().over("instance"),
+            behind=pl.col("launched_ns") - pl.col("clock_ns"),
+            arrival=_arrival(),
+        )
     )
     met = table.filter(pl.col("instance").is_not_null())
     late = met.with_columns(
@@ -230,7 +239,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollect
     ranks = late.group_by("instance").agg(ranks="rank")
     is_last = pl.col("arrival") == pl.col("arrival").max().over("instance")
     late = late.filter(is_last).unique("instance", keep="first", maintain_order=True)
-    causes = pl.concat_list(f"{cause}_longer" for cause in CAUSES)
+    causes = pl.concat_list(longer)
     cause = causes.list.arg_max().replace_strict(dict(enumerate(CAUSES)), return_dtype=pl.String)
     # What of its own work came before this collective is its part of what its segment took longer.
     part = (pl.col("own_ns") / pl.col("segment_ns")).fill_nan(0).clip(0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as chain_of
 from statistics import fmean, median
@@ -13,29 +13,23 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.pairing import Paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
-from kinetoscope.analysis.collectives.waiting import BUSY, collectives_of, waited, with_exposed
+from kinetoscope.analysis.collectives.waiting import BUSY, by_start, collectives_of, waited, with_exposed
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
 from kinetoscope.analysis.ranks.lateness import COMPUTE, with_lateness
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
+from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
 from kinetoscope.analysis.ranks.verdict import (
     CHANCE,
-    LINK,
-    RankVerdict,
     Suspect,
     costliest,
     late_ranks,
     slow_links,
     stands_out,
 )
-from kinetoscope.analysis.ranks.without_stragglers import (
-    IdealRow,
-    PutRight,
-    WithoutStragglers,
-    by_collectives,
-)
+from kinetoscope.analysis.ranks.without_stragglers import PutRight, WithoutStragglers, by_collectives
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.schema import whole
 
@@ -72,18 +66,17 @@ WORST = 3  # ranks that are replayed without their lateness
 @dataclass(frozen=True, eq=False)
 class RankComparison:
     """Args:
-    parts: one a rank, by rank.
+    parts: one a rank, by rank; of their collectives, which are in ``table``, the names of their steps.
     missing: ranks that the run had and that are not here.
     paired: see there.
-    recorded: all collectives with what they waited and what their ranks did on their own (``parts``).
     stages: of a pipeline's ranks. longer: by how much longer each rank worked than ranks like it.
-    table: the same as recorded, with by how much longer ranks took than others (``lateness``).
+    table: all collectives with what they waited, what their ranks did on their own (``parts``) and by how
+        much longer that took than others (``lateness``).
     attributed: see there; its causes are those of ``CAUSES``, of compute what its kernels show."""
 
     parts: tuple[RankPart, ...]
     missing: tuple[int, ...]
     paired: Paired
-    recorded: pl.DataFrame
     stages: Mapping[int, int]
     longer: Excess
     table: pl.DataFrame
@@ -114,7 +107,7 @@ def culprit(run: LoadedRun) -> tuple[int | None, float]:
     found = comparison(run)
     if found.verdict.rank is not None:
         return found.verdict.rank, found.verdict.share_of_waiting
-    whole = found.table.filter("complete")["instance"].unique()
+    whole = found.table.select("instance", "complete").filter("complete")["instance"].unique()
     known = found.attributed.filter(
         pl.col("instance").is_in(whole.implode()) & pl.col("cause").ne_missing(START), pl.col("waited_ns") > 0
     )
@@ -132,8 +125,8 @@ def slow_transfers(found: RankComparison) -> Mapping[int, float]:
     return next((one.transfers for one in named), {})
 
 
-def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComparison:
-    """Compare ranks by their parts, one a rank.
+def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComparison:
+    """Compare ranks by their parts, one a rank. What of a part is in the tables of all is let go.
 
     Args:
         paired: their collectives, where they have been paired (see ``collectives.waiting``).
@@ -141,21 +134,19 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
     parts = sorted(parts, key=lambda part: part.facts.rank)
     here = {part.facts.rank for part in parts}
     world = max((part.facts.world or 0 for part in parts), default=0)
-    recorded = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
-    grouped = {rank for group in recorded["group"].unique() for rank in members(group)}
+    parts, paired = _joined(parts, paired, world or None)
+    grouped = {rank for group in paired.table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), world or None)
-    parts, paired = _with_equal_steps(parts, paired)
-    own = recorded.select("rank", "id", pl.exclude(list(COLLECTIVES)))
-    recorded = paired.table.join(own, on=["rank", "id"], how="left", maintain_order="left")
-    table = with_lateness(recorded)
+    table = with_lateness(paired.table)
     stages = _stages(table)
     longer = excess(table, parts, stages)
     table = with_usual(table, longer)
+    paired = replace(paired, table=table)  # what it was made of may go
     cold = cold_steps(parts)
     found = _explained(attributed(table, cold), table, longer)
     when_cold = found.filter(pl.col("where").is_in(cold))["instance"].implode()
-    warm = table.filter(~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False))
+    is_warm = ~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False)
+    warm = table.filter(is_warm) if cold else table
     replay = _replay(warm, parts, longer)
     case = _Case(tuple(parts), warm, found, longer.without(cold), stages, cold, bool(missing), replay)
     verdict = case.verdict()
@@ -170,9 +161,25 @@ def compare(parts: Sequence[RankPart], paired: Paired | None = None) -> RankComp
             for rank in dict.fromkeys(named + worst)
         },
     )  # fmt: skip
-    return RankComparison(
-        tuple(parts), tuple(missing), paired, recorded, stages, longer, table, found, verdict, ideal
-    )
+    return RankComparison(tuple(parts), tuple(missing), paired, stages, longer, table, found, verdict, ideal)
+
+
+def _joined(
+    parts: Iterable[RankPart], paired: Paired | None, world: int | None
+) -> tuple[list[RankPart], Paired]:
+    """The collectives of all ranks, paired, with what those did on their own; and the parts without them."""
+    parts = list(parts)
+    recorded = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
+    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), world)
+    parts, paired = _with_equal_steps(parts, paired)
+    own = by_start(recorded).drop(COLLECTIVES).rechunk()  # in the order of those that were paired
+    return [_without_collectives(one) for one in parts], replace(paired, table=paired.table.hstack(own))
+
+
+def _without_collectives(part: RankPart) -> RankPart:
+    """The part, of its collectives with the names of their steps alone."""
+    steps = part.collectives.select(pl.col("step").unique(maintain_order=True))
+    return replace(part, collectives=steps, overlapped=part.overlapped.clear())
 
 
 def _with_equal_steps(parts: Sequence[RankPart], paired: Paired) -> tuple[list[RankPart], Paired]:
@@ -315,16 +322,15 @@ class _Case(NamedTuple):
         steps = lengths(self.parts).filter(~pl.col("name").is_in(self.cold))
         started = found.filter(pl.col("cause") == START)["instance"]
         firsts = self.table.filter(pl.col("own_ns").is_null())["instance"].drop_nulls()
-        known = self.table.filter(
+        known = self.table.select("instance", "waiting_ns", "basis").filter(
             pl.col("basis").is_in(["ranks", "some ranks"])
             & ~pl.col("instance").is_in(pl.concat([started, firsts]).unique().implode())
         )
         if known.is_empty():
             return RankVerdict(status="unknown", why="no collective of two ranks could be paired")
         is_pipeline = bool((self.table["semantics"] == PAIR).any())
-        partial = self.table.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))[
-            "instance"
-        ].unique()
+        met = self.table.select("instance", "complete")
+        partial = met.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["instance"].unique()
         lacking = self.lacking or len(partial) > 0
         costs = found.filter(pl.col("culprit").is_not_null()).with_columns(
             _attributable(pl.col("instance").is_in(partial.implode()))

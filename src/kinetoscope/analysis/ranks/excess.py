@@ -149,8 +149,10 @@ def _paces(table: pl.DataFrame) -> pl.DataFrame:
     """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at
     three of four of its ways from launch to launch (``mostly``)."""
     like = ["step", "kind", "bytes", "nth"]
-    ways = table.sort("rank", "start_ns").with_columns(
-        nth=pl.int_range(pl.len()).over("rank", "step", "kind", "bytes")
+    ways = (
+        table.select("rank", "start_ns", *like[:-1], "host_ns")
+        .sort("rank", "start_ns")
+        .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "kind", "bytes"))
     )
     slower = ways.filter(pl.col("host_ns") > 0).with_columns(
         slower=pl.col("host_ns") / lower_median("host_ns").over(like) - 1

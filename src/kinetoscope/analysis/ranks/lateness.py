@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR
+from kinetoscope.analysis.collectives.waiting import by_start
 
 COMPUTE, SYNC, COMPILE, ALLOCATOR, HOST = (
     "compute", "synchronization", "recompilation", "allocator", "host",
@@ -64,9 +65,9 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
         ``table`` by rank, device and start, with the time of each of ``CAUSES``; ``segment`` (a number for
         each rank and device), ``is_end`` (of a segment); ``waits_for`` (``id`` of the collective of another
         stream as soon as which had ended it began); ``is_bound`` (it began as soon as that, or the one before
-        it on its stream, had ended); ``segment_ns``, ``<cause>_all``: what the rank did on its own in the
-        segment; ``longer_ns``, ``<cause>_longer``: by how much that was longer than usual, null where it is
-        not known.
+        it on its stream, had ended); ``segment_ns``: what the rank did on its own in the segment;
+        ``longer_ns``, ``<cause>_longer``: by how much that, and what of it, was longer than usual, null where
+        it is not known.
     """
     names = ["own_ns", "host_ns", *CAUSES]
     # In every step: a rank whose host is late computes nothing during a collective during which the others
@@ -79,7 +80,7 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("is_level") | ~pl.col("is_bound").any().over("instance") & pl.col("instance").is_not_null()
     )
     table = (
-        table.sort(*RANK, "start_ns", "id")
+        by_start(table)
         .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "group", "signature"))
         .with_columns(
             (is_level & pl.col("instance").is_not_null()).alias("is_level"),
@@ -127,22 +128,22 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
             .otherwise("longer_ns"),
             segment_ns=pl.col(_all("own_ns")),
         )
-        .drop("nth", "is_level", _all("own_ns"), _longer("own_ns"), *(f"{name} too long" for name in names))
+        .drop("nth", "is_level", _longer("own_ns"), _longer("host_ns"))
+        .drop(column for name in names for column in (_all(name), f"{name} too long"))
     )  # fmt: skip
 
 
 def _with_other_streams(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``waits_for``, as where gradients that were scattered in a group are reduced over its replicas."""
     ended = table.select(*RANK, waits_for="id", other="stream", until="end_ns").sort("until")
-    known = table.sort("start_ns").join_asof(
-        ended, left_on="start_ns", right_on="until", by=RANK, check_sortedness=False
-    )
+    asked = table.select(*RANK, "start_ns", "stream", "launched_ns").with_row_index("row").sort("start_ns")
+    known = asked.join_asof(ended, left_on="start_ns", right_on="until", by=RANK, check_sortedness=False)
     is_it = (
         (pl.col("other") != pl.col("stream"))
         & (pl.col("start_ns") - pl.col("until") < APART_NS)
         & (pl.col("launched_ns") < pl.col("until"))
     )
-    return known.with_columns(waits_for=pl.when(is_it).then("waits_for")).drop("other", "until")
+    return table.with_columns(known.sort("row").select(waits_for=pl.when(is_it).then("waits_for")))
 
 
 def _all(name: str) -> str:

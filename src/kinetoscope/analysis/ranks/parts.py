@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, collectives, host_of, world_size
-from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.rows import END, constant, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
@@ -252,7 +252,7 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
     )
     between, blocked, overlapping = _covered(trace, lost, overlapped, table)
     own = table["start_ns"] - table["since_ns"] - blocked
-    between["start-or-end"] += own - sum(between.values(), pl.zeros(len(table), pl.Int64, eager=True))
+    between["start-or-end"] += own - sum(between.values(), constant(0, len(table), pl.Int64))
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),

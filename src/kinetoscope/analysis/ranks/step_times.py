@@ -4,55 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison
+from kinetoscope.analysis.ranks.rows import PaceRow, Paces
 
 COLUMNS = 120  # of steps; of more, several are one
 PLACES, SORTS = 32, 6  # rows of one sort of places, of which the slowest are kept, and such sorts
 HOST, STAGE = "host", "pipeline stage"
-
-
-class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank, or similar ranks, in each step: medians; null where none of them recorded it.
-
-    ``own_us`` is the step less the waiting for other ranks that nothing hid. ``slowest`` is whose own time
-    was longest, ``blamed_us`` what all others waited for these ranks.
-    """
-
-    ranks: str
-    count: int
-    took_us: list[float | None]
-    own_us: list[float | None]
-    slowest: list[int | None]
-    slowest_us: list[float | None]
-    blamed_us: list[float]
-    place: str = ""
-    """Of ``Paces.places``: the host, or the place in the group."""
-
-    def longer(self, usual_us: Sequence[float | None]) -> float:
-        """By which share its own time is longer than ``usual_us``, over the steps that it has."""
-        known = [
-            (own, usual)
-            for own, usual in zip(self.own_us, usual_us, strict=True)
-            if own is not None and usual
-        ]
-        return sum(own for own, _ in known) / sum(usual for _, usual in known) - 1 if known else 0.0
-
-
-class Paces(msgspec.Struct, frozen=True, kw_only=True):
-    """How long every step took, at the median over ranks, and then rank by rank, or by groups of similar
-    ranks, those apart that were waited for most. Of many steps several are one column: their means.
-    ``places``: the ranks of each host, and of each place in process groups of one name (their tensor-parallel
-    ranks 0, 1, …), the slowest first."""
-
-    steps: list[str]
-    took_us: list[float | None]
-    own_us: list[float | None]
-    rows: list[PaceRow]
-    places: dict[str, list[PaceRow]] = {}
 
 
 def set_apart(groups: Sequence[Sequence[int]], worst: Sequence[int], most: int) -> list[Sequence[int]]:

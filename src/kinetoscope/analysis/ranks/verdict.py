@@ -13,17 +13,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, mean, median, stdev
 from typing import NamedTuple
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import ARRIVAL, TOGETHER
 from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels
 from kinetoscope.analysis.ranks.lateness import ALLOCATOR, CAUSES, COMPILE, COMPUTE, HOST, SYNC, lower_median
+from kinetoscope.analysis.ranks.rows import LINK
 from kinetoscope.analysis.ranks.without_stragglers import PutRight, WithoutStragglers
 from kinetoscope.statistics.intervals import student_t
 from kinetoscope.trace.schema import whole
 
-LINK = "link"
 # By what part of a step equal ranks differ in one step, by chance and the profiler: two H200s that do the
 # same were found 0.2 apart. What a straggler loses is more than so many times the spread of as many steps.
 CHANCE = 0.1
@@ -41,63 +40,6 @@ AS_MUCH = 0.5  # of what the worst rank loses: who loses more for the same cause
 # A link is slow where its transfers take so many times as long as those of groups like it, and three of four
 # of them at least so many times.
 SLOWER, MOSTLY = 1.3, 1.15
-
-# By the cause: what is seen of the late rank, and what to look at.
-WHY = {
-    "slow kernel": ("one kernel is slower there", "look at its input"),
-    "clocks": (
-        "all kernels are slower there, as on a device that is throttled",
-        "look at its device's clocks and temperature",
-    ),
-    "more work": ("more kernels are launched there", "give all ranks as much to do"),
-    "more data": (
-        "all-to-alls give more data to it, as to a rank whose experts are in demand",
-        "balance what its experts are sent",
-    ),
-    "compute": ("computing takes longer there", "give all ranks as much to do"),
-    "host": ("the host launches later there", "look at its host's code, CPU and other work"),
-    "data loader": ("the data loader is slower there", "look at its disk, its network and its workers"),
-    "synchronization": ("the host waits for the device where others do not", "remove that call"),
-    "recompilation": (
-        "torch.compile compiles there",
-        "look at what changes on it alone (`kinetoscope graphs`)",
-    ),
-    "allocator": ("device memory is allocated there", "look at its shapes and its memory"),
-    LINK: (
-        "its collectives move data more slowly than those of groups like it",
-        "look at its NVLink and network counters",
-    ),
-}
-
-
-class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """``status``: even | straggler | link | turns | unknown. Of stragglers: the ranks (``listed``: as text),
-    the worst of them (``rank``), their share of the waiting, and why they were late (null: unknown): slow
-    kernel | clocks | more work | more data | compute | host | data loader | synchronization | recompilation |
-    allocator; of a link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage |
-    group. ``cost_us`` is how much longer that (of turns: the lateness of all) makes a step (or the recording,
-    where ``steps`` is null), ``cost_share`` of the time after the first step. ``hosts`` and ``devices`` (each
-    rank's; empty where ranks of one host give theirs the same number) are where they ran. ``why`` it is
-    unknown, or even though ranks wait."""
-
-    status: str
-    rank: int | None = None
-    share_of_waiting: float = 0.0
-    cause: str | None = None
-    detail: str = ""
-    why: str = ""
-    ranks: list[int] = []
-    listed: str = ""
-    scope: str = ""
-    hosts: list[str] = []
-    devices: list[int] = []
-    stage: int | None = None
-    cost_us: float | None = None
-    cost_share: float | None = None
-    path: str = ""
-    """The trace of the worst rank; ``peer_path``: of one like it."""
-    peer_path: str = ""
-    steps: int | None = None
 
 
 class Suspect(NamedTuple):
@@ -151,7 +93,9 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
 def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspect]:
     """Groups whose transfers take longer than those of groups like them: of one name, size and number of
     hosts, for collectives of one kind and size."""
-    known = table.filter(
+    asked = table.select("rank", "instance", "kind", "bytes", "transfer_ns", "group", "group_name", "size",
+                        "semantics", "complete", "before")  # fmt: skip
+    known = asked.filter(
         pl.col("semantics").is_in([TOGETHER, ARRIVAL]), pl.col("complete"), ~pl.col("before")
     )
     host = pl.col("rank").replace_strict(hosts, default="", return_dtype=pl.String)

@@ -20,11 +20,12 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
 import polars as pl
+import polars.selectors as cs
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER
 from kinetoscope.analysis.ranks.lateness import APART_NS, ON_DEVICE
+from kinetoscope.analysis.ranks.rows import IdealRow
 
 
 class Operation(NamedTuple):
@@ -69,31 +70,6 @@ def replay(instances: Iterable[Sequence[Operation]]) -> list[float]:
 
 
 ROUNDING_NS = 1.0
-
-
-class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The time between the first collective and the last: recorded, replayed (``error``: by which share that
-    is longer), without stragglers, and without the lateness of one rank.
-
-    Of a pipeline whose passes are known (``grain``: passes, else collectives) the time of ``steps``
-    steps, and how many times as long they would take, without stragglers but for one stage's (``by_stage``:
-    its ranks), one data-parallel worker's (``by_worker``: its ranks; of many those that lose most, of one
-    none) or one sort of operation's (``by_operation``; host: what no operation explains). ``why`` they are
-    not known.
-    """
-
-    recorded_us: float
-    replayed_us: float
-    error: float
-    ideal_us: float
-    slowdown: float
-    without: dict[int, float]
-    grain: str = "collectives"
-    steps: int | None = None
-    by_stage: dict[str, float] = {}
-    by_worker: dict[str, float] = {}
-    by_operation: dict[str, float] = {}
-    why: str = ""
 
 
 def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mapping[int, int]) -> IdealRow:
@@ -245,10 +221,17 @@ def _left(collectives: _Collectives, remedy: PutRight) -> list[float]:
     return left
 
 
+# What is replayed of collectives, and what is asked besides: few columns, since ranks may be many.
+_REPLAYED = ["rank", "instance", "step", "semantics", "start_ns", "end_ns", "clock_ns", "transfer_ns",
+             "waiting_ns", "sender"]  # fmt: skip
+_KNOWN = [*_REPLAYED, "device", "id", "stream", "waits_for", "is_bound", "own_ns", "usual_own_ns",
+          "blocked_ns", "overlapping_ns", *ON_DEVICE]  # fmt: skip
+
+
 def _collectives(table: pl.DataFrame) -> _Collectives:
     known = ("instance", "transfer_ns", "clock_ns")
     # One order for all ranks, that of replaying; those that end at once, as batched ones, begin apart or not.
-    table = _positions(table)
+    table = _positions(table.select(cs.by_name(*_KNOWN, require_all=False)))
     rows = len(table) + 1
     table = table.filter(pl.all_horizontal(pl.col(name).is_not_null() for name in known)).with_columns(
         came_ns=pl.col("start_ns") - pl.col("clock_ns"), left_ns=pl.col("end_ns") - pl.col("clock_ns")
@@ -340,7 +323,7 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         needed=position("needed_since", "own_at", recorded),
         usual_ready=position("ready_since", "usual_own_at", same),
         usual_needed=position("needed_since", "usual_own_at", same),
-    )
+    ).select(*_REPLAYED, "ready", "needed", "usual_ready", "usual_needed", "row", "before_row", "other_row")
 
 
 def _with_stages(table: pl.DataFrame) -> pl.DataFrame:

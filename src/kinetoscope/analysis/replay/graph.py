@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import constant
 from kinetoscope.analysis.replay.device_work import delays, dependencies
 from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threads, segments, waits
 from kinetoscope.analysis.replay.spans import Spans
@@ -216,7 +217,7 @@ class ReplayGraph:
         rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))
         found: dict[int, pl.Series] = {}
         for (rank,), own in rows.drop_nulls("id").group_by("rank"):
-            none = pl.repeat(None, whole(own["id"].max()) + 1, dtype=pl.UInt32, eager=True)
+            none = constant(None, whole(own["id"].max()) + 1, pl.UInt32)
             found[whole(rank)] = none.scatter(own["id"], own["row"])
         return found
 
@@ -249,7 +250,7 @@ class ReplayGraph:
         slots = pl.concat(
             [pl.Series("slot", [], pl.UInt32), *(own["slot"] for own in self.instants.values())]
         )
-        none = pl.repeat(None, len(self.work) + 2 * len(self.segments), dtype=pl.UInt32, eager=True)
+        none = constant(None, len(self.work) + 2 * len(self.segments), pl.UInt32)
         return none.scatter(slots, pl.int_range(len(slots), dtype=pl.UInt32, eager=True))
 
 

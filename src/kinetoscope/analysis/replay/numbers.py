@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import constant
 from kinetoscope.analysis.replay.change import ReplayChange
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
 from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph
@@ -53,7 +54,7 @@ def larger(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
     """How many ns of a thread have gone away before each instant (ns, sorted)."""
     if steps.is_empty():
-        return pl.zeros(len(instants), pl.Float64, eager=True)
+        return constant(0.0, len(instants), pl.Float64)
     first = whole(steps["at_ns"][0])
     since = (pl.col("at_ns") - first).cast(pl.Float64)  # exact: of a recording, not of an age
     slope = pl.col("share")
@@ -140,7 +141,7 @@ def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None
 
 def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.Series:
     """The share that is left of events (``id``) which are ``saved_ns`` shorter."""
-    left = pl.repeat(1.0, len(graph.work), eager=True)
+    left = constant(1.0, len(graph.work), pl.Float64)
     if (places := graph.places.get(rank)) is None:  # none of its work is replayed
         return left
     known = device.filter(device["id"] < len(places))
@@ -161,7 +162,7 @@ def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host
     each = [
         gone_until(steps[thread], instants["at"])
         if owner == rank
-        else pl.zeros(len(instants), pl.Float64, eager=True)
+        else constant(0.0, len(instants), pl.Float64)
         for (owner, thread), instants in graph.instants.items()
     ]
     gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)[graph.order]

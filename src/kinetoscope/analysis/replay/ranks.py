@@ -129,9 +129,7 @@ def evenly_loaded(run: LoadedRun) -> Changes:
 
 def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     found = comparison(run)
-    longer = (
-        found.longer if usual is lower_median else excess(found.recorded, found.parts, found.stages, usual)
-    )
+    longer = found.longer if usual is lower_median else excess(found.table, found.parts, found.stages, usual)
     hosts = [cause for cause in CAUSES if cause != COMPUTE]
     idle = pl.sum_horizontal(pl.col(f"{cause}_longer").clip(0) for cause in hosts)
     shares = longer.steps.select(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
+from kinetoscope.analysis.serving.rows import ClientRow, ServingClient
 from kinetoscope.analysis.serving.steps import steps
 from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
@@ -16,43 +16,12 @@ GENERATES = ["decode", "mixed", "verify", "unknown"]
 NO_REQUESTS = 20
 
 
-class ClientRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a token's time.
-
-    Attributes:
-        part: ``busy`` and ``idle`` of the device in steps that generate, ``other steps`` meanwhile (prefill),
-            ``between`` steps, and ``outside`` the steps: queueing, detokenising, HTTP.
-        share: of the client's time for a token.
-    """
-
-    part: str
-    us: float
-    share: float
-
-
-class ServingClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's times, and what of them the recorded steps are; ``parts`` sum to the client's time.
-
-    Attributes:
-        recorded_token_us: from one step that generates to the next, at the mean; null where one alone was
-            recorded.
-        recorded_tokens_per_s: by the recorded steps; null where the engine does not say their requests.
-        recorded_requests: of a step that generates, at the mean.
-        outside_us: what is not the engine's steps; negative where the recording slowed these down.
-    """
-
-    measured: ClientTimes
-    recorded_token_us: float | None = None
-    recorded_tokens_per_s: float | None = None
-    recorded_requests: float | None = None
-    outside_us: float | None = None
-    parts: list[ClientRow] = []
-
-
 def tokens(trace: Trace) -> pl.DataFrame:
     """From each step that generates to the next one: ``whole_ns``, of which ``work_ns`` is the step's own,
     ``busy_ns`` of it with the device at work, and ``other_ns`` that of other steps in between; ``requests``
-    that got a token (null where the engine does not say). Without steps behind which no request waited."""
+    that got a token, those ``waiting`` for the next, and the sum of what they wait since their latest token,
+    which may be that of their prefill (``waited_ns``); null where the engine does not say. Without steps
+    behind which no request waited."""
     table = steps(trace).drop_nulls("start_ns")
     until = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))
     generates = pl.col("generates")
@@ -60,17 +29,27 @@ def tokens(trace: Trace) -> pl.DataFrame:
         work_ns=until - pl.col("start_ns"),
         generates=pl.col("phase").is_in(GENERATES) & ~pl.col("warming"),
     ).with_columns(token=generates.cum_sum())
+    came = pl.col("context_requests").fill_null(0) * ~generates
+    # From the end of their prefill to that of the next step, which is taken to work as long as this one.
+    since = pl.col("period_ns").cum_sum(reverse=True) - pl.col("work_ns")
+    since += pl.col("work_ns").filter(generates).first()
     found = (
-        table.filter(pl.col("token").is_between(1, pl.col("token").max() - 1))
-        .group_by("token", maintain_order=True)
+        table.group_by("token", maintain_order=True)
         .agg(
+            came=came.sum(),
+            came_waited_ns=(came * since).sum(),
             whole_ns=pl.col("period_ns").sum(),
             work_ns=pl.col("work_ns").filter(generates).sum(),
             busy_ns=pl.min_horizontal("busy_ns", "work_ns").filter(generates).sum(),
             other_ns=pl.col("work_ns").filter(~generates).sum(),
             requests=pl.col("requests").filter(generates).first(),
         )
+        .with_columns(stayed=(pl.col("requests").shift(-1) - pl.col("came")).clip(0))
+        .filter(pl.col("token").is_between(1, pl.col("token").max() - 1))
     )
+    waited_ns = pl.col("stayed") * pl.col("whole_ns") + pl.col("came_waited_ns")
+    found = found.with_columns(waited_ns=waited_ns, waiting=pl.col("stayed") + pl.col("came"))
+    found = found.drop("stayed", "came", "came_waited_ns")
     nothing_runs = pl.col("whole_ns") - pl.col("work_ns") - pl.col("other_ns")
     return found.filter(nothing_runs <= NO_REQUESTS * pl.col("whole_ns").median())
 
@@ -85,16 +64,21 @@ def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:
     )
     known = each["requests"].null_count() == 0
     requests = float(each["requests"].sum()) / len(each) if known else None
+    waited = (
+        None if requests is None else float(each["waited_ns"].sum()) / float(each["waiting"].sum()) / 1000
+    )
+    token = whole if waited is None else waited
     found = {
         "busy": busy,
         "idle": work - busy,
-        "other steps": other,
+        "other steps": other - (whole - token),
         "between": whole - work - other,
-        "outside": measured.token_us - whole,
+        "outside": measured.token_us - token,
     }
     return ServingClient(
         measured=measured,
         recorded_token_us=whole,
+        request_token_us=waited,
         recorded_tokens_per_s=None if requests is None else 1e6 * requests / whole,
         recorded_requests=requests,
         outside_us=found["outside"],

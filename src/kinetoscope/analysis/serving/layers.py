@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
 from kinetoscope.analysis.serving.parts import KV_WRITES, costs, parted
+from kinetoscope.analysis.serving.rows import LayerKernel, ServingLayer
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -20,50 +20,6 @@ LEAST = 3  # layers
 SHARE = 0.3  # of the step's device time: what repeats and takes less is no layer of the model
 MOST_PERIODS = 64  # lengths of a layer that are tried
 MOST_KERNELS = 20_000  # of one step
-
-
-class LayerKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel of a layer: means over its repetitions.
-
-    Attributes:
-        module, op, shapes, line: where it came from; empty where that was not recorded.
-        part: what it is for, as in ``ServingPart``.
-        us: its device time.
-        memory_share, compute_share: of the device's peaks, of the op call that it is the longest kernel of;
-            null where the call's cost is not known.
-    """
-
-    kernel: str
-    short_name: str
-    module: str
-    op: str
-    shapes: str
-    line: str
-    part: str
-    us: float
-    memory_share: float | None
-    compute_share: float | None
-
-
-class ServingLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """The layers of one step: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time.
-
-    Attributes:
-        repeats: how many groups of so many (unlike) ``layers`` follow each other.
-        us: device time of one, at the mean; ``kernels`` are its rows, in order.
-        head_us, tail_us: device time before the first and behind the last.
-        elsewhere_us: on other streams meanwhile.
-        device_us: of the step, which is the one of median length.
-    """
-
-    repeats: int
-    layers: int
-    us: float
-    head_us: float
-    tail_us: float
-    elsewhere_us: float
-    device_us: float
-    kernels: list[LayerKernel]
 
 
 class Repeats(NamedTuple):

@@ -11,138 +11,22 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.serving.client import GENERATES, ServingClient, compared
+from kinetoscope.analysis.serving.client import GENERATES, compared
 from kinetoscope.analysis.serving.host import waiting
-from kinetoscope.analysis.serving.layers import ServingLayer, layer
+from kinetoscope.analysis.serving.layers import layer
 from kinetoscope.analysis.serving.parts import parted, parts, rows_computed
+from kinetoscope.analysis.serving.rows import (
+    GraphReplays,
+    Serving,
+    ServingIdle,
+    ServingPart,
+    ServingPeriod,
+    ServingRow,
+)
 from kinetoscope.analysis.serving.steps import LIKE, marks, steps
 from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
-
-
-class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a step's device time.
-
-    Attributes:
-        us: time per step in which nothing else ran: what the step would lose without it, at most.
-        device_us: the sum of its durations per step.
-        launches: per step.
-        costed_us: device time per step of the calls of which it is known what they move and compute:
-            ``bytes`` and ``flops``; ``memory_share`` and ``compute_share`` are of the device's peaks.
-    """
-
-    category: str
-    us: float
-    device_us: float
-    launches: float
-    costed_us: float = 0.0
-    bytes: float = 0.0
-    flops: float = 0.0
-    memory_share: float | None = None
-    compute_share: float | None = None
-
-
-class ServingIdle(msgspec.Struct, frozen=True, kw_only=True):
-    """Idle time per step of one cause, within the step's work (``between`` is false) or before the next's.
-
-    ``activity``: what the host did meanwhile: schedule, prepare inputs, sample, detokenise, copies, waiting
-    for a rank, or other.
-    """
-
-    cause: str
-    idle_us: float
-    between: bool = False
-    activity: str = "other"
-
-
-class ServingPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """From one step's first work to the next step's: median and ninth decile."""
-
-    median: float
-    p90: float
-
-
-class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one phase, batch and graph mode; means per step unless it says otherwise.
-
-    Attributes:
-        batch: requests (decode) or tokens (prefill) up to this power of two.
-        graph_mode: ``full`` where one replay holds nine tenths of a step's work or more, ``piecewise`` where
-            replays hold less or are several, ``eager``.
-        n, warmup: steady steps, of which the figures are, and those that were still warming up.
-        context_requests, generation_requests, requests, query_tokens, kv_tokens: medians, where the engine
-            says them.
-        period_us: None where no step follows.
-        span_us, busy_us: from the first work to the end of the last; when its own work ran: medians.
-        between_us: from the end of a step's work to the next step's first: median.
-        exposed_idle_us: waiting of the device within the step and before the next one.
-        padded_to: the batch that was computed, if it is known and larger than the one that was asked for.
-        layer: what a step of median length repeats; null where no layers are seen.
-        tokens_per_s: new tokens of all requests in a second, by the period, else by the span; decode alone.
-        client_token_us: what a client measured for a token; None where no client's times were given.
-    """
-
-    rank: int
-    engine: str
-    phase: str
-    batch: int | None
-    graph_mode: str
-    n: int
-    warmup: int
-    context_requests: float | None
-    generation_requests: float | None
-    requests: float | None
-    query_tokens: float | None
-    kv_tokens: float | None
-    padded_to: float | None
-    period_us: ServingPeriod | None
-    span_us: float
-    busy_us: float
-    between_us: float | None
-    exposed_idle_us: float
-    kernels: float
-    launches: float
-    tokens_per_s: float | None
-    idle: list[ServingIdle]
-    exposed: list[ServingPart]
-    client_token_us: float | None = None
-    layer: ServingLayer | None = None
-
-
-class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a server (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``, ``transformers``,
-    ``unknown``).
-
-    ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
-    launches recur. ``phases_by``: ``annotation``, or ``shapes`` of what steps compute; empty where nothing
-    tells their phases. ``client``: what a client measured, where that was given.
-    """
-
-    engine: str
-    steps: list[ServingRow]
-    found_by: str = "annotation"
-    phases_by: str = "annotation"
-    client: ServingClient | None = None
-
-
-class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
-    """Device events of replayed graphs, and what is known of them.
-
-    Attributes:
-        captured: launches that recorded captures put into graphs.
-        replayed: device events that ran inside replays.
-        joined, verified: those whose op is known by a capture; nothing is joined that was not verified.
-        by: ``order`` or ``none``.
-        why: what keeps the others from it; empty where none is left.
-    """
-
-    captured: int
-    replayed: int
-    joined: int
-    verified: int
-    by: str
-    why: str = ""
 
 
 @remembered

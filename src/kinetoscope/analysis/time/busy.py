@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import polars as pl
 
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import constant, matching
 from kinetoscope.analysis.events.torch_names import CAPTURE_BEGIN, CAPTURE_END, LAUNCH
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
@@ -14,59 +13,6 @@ from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
-
-
-class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that did any work: over the whole recording unless the name says window (see ``window``).
-
-    ``span_us`` is from the first device event's start to the last one's end; ``busy_us`` the union of all
-    device intervals over all streams; ``compute_us``, ``copy_us`` and ``communication_us`` the same of each
-    part (see ``work``): parts overlap, so they may sum to more. ``exposed_communication_us`` is communication
-    while nothing computes, ``device_time_us`` the plain sum of durations. ``unattributed_kernels`` are device
-    events whose launch is not in the recording, ``launches_without_kernel`` launch calls whose device work is
-    not."""
-
-    rank: int
-    device: int
-    name: str
-    window_us: float
-    span_us: float
-    busy_us: float
-    busy_fraction: float
-    busy_fraction_of_span: float
-    compute_us: float
-    copy_us: float
-    communication_us: float
-    exposed_communication_us: float
-    idle_us: float
-    device_time_us: float
-    kernel_launches: int
-    unattributed_kernels: int
-    launches_without_kernel: int
-    device_events: int
-    window_basis: str
-
-
-class StepRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A step by the device's clock (see ``periods``), from where its first work stands to where the next
-    step's does; ``host_duration_us`` is from the host's mark to its next.
-
-    ``busy_us`` is the union of device intervals between its start and end, added up over the rank's devices;
-    ``launches`` are the device events whose launch lies in it (their own start, if they have none), and
-    ``device_time_us`` is the sum of their durations. For an end of the last step that was not recorded, the
-    window begins earlier (see ``window``): what was busy there is the last step's, so that steps that follow
-    each other sum to what the window was busy."""
-
-    name: str
-    start_us: float
-    duration_us: float
-    host_duration_us: float
-    busy_us: float
-    launches: int
-    device_time_us: float
-    rank: int
-    phase: str = "step"
-    """What the step is: see ``PhaseRow``."""
 
 
 @remembered
@@ -208,4 +154,4 @@ def busy_within(trace: Trace, bounds: pl.DataFrame) -> pl.Series:
     """Time in each row (``start_ns`` to ``end_ns``) in which devices were busy, added up, ns."""
     devices = busy_intervals(trace).partition_by(DEVICE)
     each = (intervals.covered(device, bounds).clip(0) for device in devices)
-    return sum(each, pl.zeros(len(bounds), pl.Int64, eager=True)).alias("busy_ns")
+    return sum(each, constant(0, len(bounds), pl.Int64)).alias("busy_ns")

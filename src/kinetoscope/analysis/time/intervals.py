@@ -18,7 +18,10 @@ BOUNDS = ["start_ns", "end_ns"]
 def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that at least one interval covers. Empty and negative intervals cover nothing."""
     keys = list(by)
-    rows = table[[*keys, *BOUNDS]].filter(pl.col("end_ns") > pl.col("start_ns"))
+    rows = table[[*keys, *BOUNDS]]
+    covers = rows["end_ns"] > rows["start_ns"]
+    if not covers.all(ignore_nulls=False):
+        rows = rows.filter(covers)
     if len(rows) < 2:
         return rows
     reached = _within(pl.col("end_ns").cum_max(), keys)

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import get_args
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.rows import END, matching, rows
@@ -45,36 +44,6 @@ ENOUGH = 2
 TOP = 5
 
 Launches = Mapping[str, int]
-
-
-class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    device_time_us: float
-    launches: int
-
-
-class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Similar steps (``of`` is ``step``), or similar parts of requests (``request``).
-
-    ``phase`` is train, forward, evaluate, request, or step where no ops were recorded, with a letter where
-    there are several; of a request encode, prefill or decode. ``busy_us``, ``launches`` and
-    ``device_time_us`` are medians; ``per_step`` says how many a step or request has, at the mean;
-    ``kernels`` are those with most device time, over the whole phase.
-    """
-
-    rank: int
-    phase: str
-    of: str
-    count: int
-    per_step: float
-    median_us: float
-    p10_us: float
-    p90_us: float
-    total_us: float
-    busy_us: float
-    launches: float
-    device_time_us: float
-    kernels: list[PhaseKernel]
 
 
 @remembered

@@ -28,6 +28,8 @@ from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.hooks.calls import hook
 from kinetoscope.capture.hooks.imports import ImportWatch
 
+Groups = dict[str, dict[str, int]]
+
 
 class Launchers:
     """Streams the launchers of autotuners of the class ``autotuner`` to ``path``, a JSON line each.
@@ -80,6 +82,18 @@ def _config(config: Any) -> Iterator[tuple[str, Any]]:
         yield str(name), value if isinstance(value, (int, float, str)) else str(value)
     yield "num_warps", config.num_warps
     yield "num_stages", config.num_stages
+
+
+def _since(before: Mapping[str, Mapping[str, int]], now: Mapping[str, Mapping[str, int]]) -> Groups:
+    """Counters by how much they grew; one that is smaller than before was cleared meanwhile."""
+    found: Groups = {}
+    for group, counts in now.items():
+        known = before.get(group, {})
+        for name, count in counts.items():
+            grown = count - known.get(name, 0)
+            if grown:
+                found.setdefault(group, {})[name] = grown if grown > 0 else count
+    return found
 
 
 # The artifact, of our own, that names the backend of the frame it is logged in.
@@ -163,6 +177,7 @@ class CompileLog:
         self.bytecode_hook: Any = None
         self.launchers: Launchers | None = None
         self.unhook: Callable[[], None] | None = None
+        self.counted_before = torch_private.dynamo_counters()  # by what the process compiled earlier
         self.notes: list[str] = []  # what of it is missing, known once it is closed
         logging.getLogger(torch_private.STRUCTURED_LOGGER).addHandler(self.handler)
         imports.when_imported(torch_private.CONVERT_FRAME, self._compiler_loaded)
@@ -226,7 +241,8 @@ class CompileLog:
             self.launchers.close()
         counters = Stream(self._path("counters"))
         if self.handler.records:
-            counters.write(json.dumps(torch_private.dynamo_counters(), indent=1))
+            counted = _since(self.counted_before, torch_private.dynamo_counters())
+            counters.write(json.dumps(counted, indent=1))
         self._copy_kernels()
         streams = [self.handler.stream, self.scheduler, self.bytecode, counters]
         streams += [self.launchers.stream] if self.launchers is not None else []

@@ -313,6 +313,7 @@ def _steps(record: RankRecord) -> str:
             return "no trace was recorded"
         what = {"whole": "recorded the program whole", "program": "kept what the program recorded itself"}
         return what.get(steps.found_by, "recorded the program's first steps")
-    found = f"{steps.found_by} {steps.step_name or ''}".rstrip()
+    of_loop = ", by its" if steps.found_by.endswith("loop") else ""
+    found = f"{steps.found_by}{of_loop} {steps.step_name or ''}".rstrip()
     light = ", and the device alone in a second pass" if record.device_trace else ""
     return f"recorded {len(steps.profiled_s)} steps ({found}){light}"

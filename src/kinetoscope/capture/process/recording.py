@@ -106,6 +106,7 @@ class ProcessRecording:
             stack=ProgramStack(),
             following=self._follow,
             widen=lambda: self.sources.widen(),
+            updates=lambda leader: self.sources.updates.of_a_step(leader),
             loads=lambda: self.sources.batches + self.ledgers.read().data_ns,
             moment=self.clocks.sample,
             saved=self._saved,

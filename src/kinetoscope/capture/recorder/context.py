@@ -20,7 +20,7 @@ from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, by_host, near
 from kinetoscope.recording.folder import RANKS
-from kinetoscope.recording.manifest import StepCandidate, StepLevel, StepTimings
+from kinetoscope.recording.manifest import OptimizerStep, StepCandidate, StepLevel, StepTimings
 
 PATIENCE_S = 5.0  # other ranks may wait for this one in a collective, so that it waits no longer
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
@@ -84,6 +84,7 @@ class MeasuredSteps:
         released: nothing of the profiler is left in the process where the last steps are timed.
         prefetch: how far the loader works ahead that the steps timed before waited for.
         collects_at: the line of the program that requests collections of garbage.
+        updates: the optimizers' steps that a step has.
         slowed: something of the profiler is in the process where the first steps are timed.
         paused_s: seconds in which the program stood still for us.
     """
@@ -94,6 +95,7 @@ class MeasuredSteps:
     step_name: str | None = None
     levels: tuple[StepLevel, ...] = ()
     candidates: tuple[StepCandidate, ...] = ()
+    updates: tuple[OptimizerStep, ...] = ()
     most_recorded: int | None = None
     first_step: int | None = None
     warmup_s: list[float] = field(default_factory=list[float])
@@ -119,7 +121,7 @@ class MeasuredSteps:
             return []
         return [
             f"waits for the data loader changed while recording ({1e3 * before_s:.1f} → "
-            f"{1e3 * recorded_s / len(self.recorded):.1f} ms per step): use the unprofiled figure"
+            f"{1e3 * recorded_s / len(self.recorded):.1f} ms per step): use the time without the profiler"
         ]
 
     def note(self, text: str) -> None:
@@ -167,6 +169,7 @@ class MeasuredSteps:
             loader_batches=self.prefetch.batches if loads else None,
             collects_at=self.collects_at,
             levels=self.levels,
+            updates=self.updates,
             candidates=self.candidates,
             notes=(*self.notes, *self.waiting_notes(), *([SLOWED] if hindered else [])),
         )

@@ -372,7 +372,7 @@ class Prepare(Recover):
 
     def following(self) -> Phase:
         if not self.drained:
-            self.context.measured.note(f"{UNDRAINED}: for waits use the unprofiled figure")
+            self.context.measured.note(f"{UNDRAINED}: for waits use the time without the profiler")
         return RecordSteps(self.context, self.session, self.kind)
 
     def given_up(self) -> None:
@@ -562,7 +562,7 @@ class NoteLines(Phase):
 
     def enter(self) -> None:
         context = self.context
-        context.tell("recording one step more with the lines of the program (it counts for nothing else)")
+        context.tell("recording one more step, only to learn which lines of the program call the ops")
         self.session = context.device.session(kind="lines", any_thread=False)
         self.session.prepare()
         self.session.start()
@@ -613,8 +613,8 @@ class TimeAfter(Time):
 def finished(context: Context) -> Phase:
     """All that was to be recorded is, and the program goes on."""
     context.tell(
-        "recorded: the program goes on, and Ctrl-C ends it and keeps the recording "
-        f"(which paused it for {context.measured.paused_s:.1f} s)"
+        f"recorded, which paused the program for {context.measured.paused_s:.1f} s; the program goes on "
+        "(Ctrl-C ends it; the recording is kept)"
     )
     return Standby(context) if context.detector.provisional else Done(context)
 

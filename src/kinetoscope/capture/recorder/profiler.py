@@ -24,7 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
@@ -240,6 +240,19 @@ def is_ours(inner: Any) -> bool:
     return any(profile.profiler is inner for profile in _OURS)
 
 
+class ThreadEnd:
+    """Calls ``act`` in a thread as that ends, whose own data go while it can still run Python; not in a fork
+    of it."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act, self.pid = act, os.getpid()
+
+    def __del__(self) -> None:
+        if self.pid == os.getpid():
+            with suppress(Exception):
+                self.act()
+
+
 class KinetoSession:
     """A session of torch's profiler; its steps are marked by the wall clock, which Kineto's times are of.
 
@@ -254,10 +267,15 @@ class KinetoSession:
 
     Attributes:
         confined: it records one thread, which alone can end it: from another, torch finds no session to end,
-            and crashes where its result is asked for.
+            and crashes where its result is asked for. It crashes as well where that thread ends before it.
+        graphs: the captures of graphs in this process.
+        stopped: it recorded its last event.
+        left: it was to be ended by another thread.
     """
 
     confined = False
+    graphs: Captures | None = None
+    of_thread = threading.local()
 
     def __init__(
         self,
@@ -278,7 +296,7 @@ class KinetoSession:
         self.running: tuple[int, int] | None = None
         self.running_part: tuple[str, int] | None = None
         self.thread: int | None = None
-        self.left = False
+        self.stopped = self.left = False
 
     def prepare(self) -> None:
         """Allocate buffers and switch the device's tracing on, before recording starts."""
@@ -295,6 +313,8 @@ class KinetoSession:
         self.thread = threading.get_ident()
         with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
             self.profile.start_trace()
+        if self.confined and threading.current_thread() is not threading.main_thread():
+            self.of_thread.ends = ThreadEnd(self.thread_ends)
         if self.captures is not None:
             self.captures.watch_replays()
 
@@ -335,12 +355,32 @@ class KinetoSession:
     def stop(self) -> None:
         if self.captures is not None:
             self.replays = self.captures.replays_seen()
-        if not self.ends_here():
-            self.left = True
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        if self.stopped or self.ends_here():
+            self._stop()
             return
-        with torch_private.warnings_kept_in():
-            self.profile.stop_trace()
+        self.left = True
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+    def thread_ends(self) -> None:
+        """End it with its thread, as soon as no other thread captures a graph, which that would make
+        invalid."""
+        until = time.monotonic() + PATIENCE_S
+        while self.graphs is not None and self.graphs.threads and time.monotonic() < until:
+            time.sleep(0.001)
+        locked = self.graphs is not None and self.graphs.lock.acquire(timeout=PATIENCE_S)
+        try:
+            self._stop()
+        finally:
+            if self.graphs is not None and locked:
+                self.graphs.lock.release()
+
+    def _stop(self) -> None:
+        """End it, in a thread that can; the first call counts."""
+        if not self.stopped:
+            self.stopped = True
+            with torch_private.warnings_kept_in():
+                self.profile.stop_trace()
+            vars(self.of_thread).pop("ends", None)
 
     def abandoned(self) -> None:
         """This process is a fork of the one with the session, and nothing of it may be taken down here."""
@@ -423,7 +463,7 @@ class TorchDevice:
         """
         self.all_threads = any_thread or not self.all_threads
         made = self._session(kind, of)
-        made.confined = not self.all_threads
+        made.confined, made.graphs = not self.all_threads, self.captures
         return made
 
     def _session(self, kind: SessionKind, of: type[KinetoSession] | None) -> KinetoSession:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -48,7 +49,7 @@ from kinetoscope.capture.steps.ledgers import NoLedgers
 from kinetoscope.capture.steps.levels import Candidates, levels
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
-from kinetoscope.recording.manifest import StepTimings
+from kinetoscope.recording.manifest import OptimizerStep, StepTimings
 
 # The source that leads, the kinds of others that show where its steps end, and whether these are looked for.
 Following = Callable[[Source, Collection[str], bool], None]
@@ -79,6 +80,7 @@ class Recorder:
         following: called with the source that leads, the kinds of others that show where its steps end, and
             whether these are still looked for.
         loads: grows where the program takes a batch from a data loader.
+        updates: the optimizers' steps that a step of this source has.
         widen: has all sources watched again.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
@@ -100,6 +102,7 @@ class Recorder:
         following: Following = lambda source, also, looking: None,
         loads: Callable[[], int] = lambda: 0,
         widen: Callable[[], None] = lambda: None,
+        updates: Callable[[Source | None], tuple[OptimizerStep, ...]] = lambda leader: (),
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
@@ -111,7 +114,7 @@ class Recorder:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
-        self.widen = widen
+        self.widen, self.updates = widen, updates
         self.detector = StepDetector(
             may_lead=not options.whole, rounds=options.range is None, wanted=options.step, loads=loads
         )
@@ -460,7 +463,7 @@ class Recorder:
     def _describe(self) -> None:
         """Describe the steps, and what else they could have been, as far as is known now."""
         measured, leader, wanted = self.measured, self.detector.leader, self.options.step
-        measured.candidates = self.candidates.listed()
+        measured.candidates, measured.updates = self.candidates.listed(), self.updates(leader)
         calls = leader is not None and leader == self.led and leader[0] in CALLED
         if calls and not self.detector.outer.found and not self.detector.loop.regular:
             whole = self.detector.loop.round is not None  # else its calls come from several places
@@ -481,6 +484,9 @@ class Recorder:
         if self.measured.written or not provisional.written:
             notes_ = (*timings.notes, *provisional.failures, *(self.graphs.notes() if self.graphs else ()))
             return msgspec.structs.replace(timings, notes=notes_)
+        if self.detector.leader is not None and provisional.steps >= 2:
+            timings = self._of_first_steps(timings, self.detector.leader)
+            source = provisional.source
         steps = self.detector.count(source) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
@@ -492,3 +498,19 @@ class Recorder:
             found_by=source[0] if source is not None and steps >= 2 else timings.found_by,
             notes=(*timings.notes, *said),
         )
+
+    def _of_first_steps(self, timings: StepTimings, leader: Source) -> StepTimings:
+        """The timings where only first steps were recorded: times of other, later found steps are not theirs,
+        and what is recorded is no part of such a step."""
+        first = self.provisional.source
+        name = self.candidates.name(first) if first is not None else ""
+        if first is None or (first[0], name) == (leader[0], self.name):
+            return timings
+        found = timings.levels[0].name if timings.levels else f"{leader[0]} {self.name}"
+        takes = f" of {median(timings.before.step_s):.3g} s" if timings.before else ""
+        calls = f"what is recorded are calls of {name or first[0]}"
+        said = f"a step is {found}{takes}, and none was recorded: {calls}"
+        return msgspec.structs.replace(
+            timings, found_by=first[0], step_name=name or None, levels=(), unprofiled_s=(), before=None,
+            after=None, settled=False, notes=(*timings.notes, said),
+        )  # fmt: skip

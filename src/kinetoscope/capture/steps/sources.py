@@ -36,6 +36,7 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.steps.call_sites import OURS
 from kinetoscope.capture.steps.detector import Kind, Signal, Source
 from kinetoscope.capture.steps.ledgers import NoLedgers
+from kinetoscope.capture.steps.updates import Updates
 
 # Called with what ticks, which of its kind it is, and what the program calls it.
 OnTick = Callable[[Signal, Hashable, str], None]
@@ -131,6 +132,7 @@ class Sources:
         self.awaiting_since = 0.0  # when a module was called first whose optimizer had been made
         self.updated = True  # an optimizer has stepped since a module was called without gradients
         self.batches = 0  # taken from data loaders
+        self.updates = Updates()
         # Grows where the program takes a batch; its value when a module was called last without gradients.
         self.loads: Callable[[], int] = lambda: self.batches
         self.loaded = 0
@@ -282,6 +284,7 @@ class Sources:
                 return
             prior, self.in_hook.now = switch(None), True
             try:
+                self.updates.stepped(optimizer)
                 tick("optimizer", id(optimizer), type(optimizer).__name__)
             finally:
                 self.in_hook.now = False

@@ -8,11 +8,14 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from kinetoscope.compilation.log.debug_folder import is_debug_folder
+from kinetoscope.compilation.log.debug_folder import dedicated_logs, is_debug_folder
 from kinetoscope.compilation.log.read import looks_like_compile_log
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 
+SIDECARS = SCHEDULER, COUNTERS, BYTECODE, KERNELS = (
+    "scheduler.log", "counters.json", "bytecode.jsonl", "kernels.jsonl",
+)  # fmt: skip
 SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
 
 
@@ -23,6 +26,18 @@ def has_compile_log(item: Path) -> bool:
     if manifests.is_recording(item):
         return any(record.compile_log for record in folders.opened(item).ranks)
     return is_debug_folder(item) or any(map(looks_like_compile_log, candidates(item)))
+
+
+def companions(item: Path) -> list[Path]:
+    """Files that are read together with a log or a folder of logs, and may lie outside of it; they need not
+    be there."""
+    return dedicated_logs(item) if item.is_dir() else [next_to(item, name) for name in SIDECARS]
+
+
+def next_to(log: Path, name: str) -> Path:
+    """``rank0.NAME`` in the folder of ``rank0.log``."""
+    stem = re.sub(r"\.log(?:\.gz)?$", "", log.name)
+    return log.with_name(f"{stem}.{name}")
 
 
 def candidates(folder: Path) -> Iterator[Path]:

@@ -46,7 +46,7 @@ def as_document(
         ),
         autotune=rows.autotune,
         cache=document.Caches(fx=rows.fx_cache, aot=rows.aot_cache),
-        compile_s=round(sum(frame.compile_s for frame in rows.frames), 6),
+        compile_s=round(sum((frame.compile_s for frame in rows.frames), 0.0), 6),
         coverage=document.Coverage(),
         notes=rows.notes,
         glossary={op: meaning for op in ops if (meaning := aten.meaning(op))},

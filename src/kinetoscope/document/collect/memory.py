@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 import polars as pl
@@ -157,8 +157,15 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         holders=_holders(one),
         roles=roles,
         over_time=[
-            MemorySample(time_us=float(at - began), reserved_bytes=reserved, bytes=list(values))
-            for at, reserved, *values in samples.select("time_us", "reserved", *roles).iter_rows()
+            MemorySample(
+                time_us=float(at - began),
+                reserved_bytes=reserved,
+                bytes=list(values),
+                idle_in_pools_bytes=max(0, idle),
+            )
+            for at, reserved, idle, *values in samples.select(
+                "time_us", "reserved", "idle", *roles
+            ).iter_rows()
         ],
         blocks=blocks,
         stacks=stacks,
@@ -311,15 +318,26 @@ def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[
     first = largest.filter(at_peak).head(AT_PEAK)["allocation"]
     largest = largest.sort(~pl.col("allocation").is_in(first.implode()), maintain_order=True).head(BLOCKS)
     shown = largest.select(
-        "address", "bytes", "role", "name", "op", "stack", owner().alias("owner"),
+        "address", "bytes", "role", "name", "op", "stack", "context", "pool", owner().alias("owner"),
         pl.col("line").replace({"": None}),
         pl.coalesce("ran_module", pl.col("module").replace({"": None})).alias("module"),
         *((pl.col(name) - began).cast(pl.Float64) for name in ("start_us", "end_us")),
     ).sort("start_us", "address", nulls_last=False)  # fmt: skip
     places = {number: place for place, number in enumerate(dict.fromkeys([0, *shown["stack"]]))}
     shown = shown.with_columns(pl.col("stack").replace_strict(places, return_dtype=pl.Int64))
-    blocks = [MemoryBlock(**block) for block in shown.iter_rows(named=True)]
+    blocks = [_block(one.history.snapshot, block) for block in shown.iter_rows(named=True)]
     return blocks, [stack_lines(one.history.snapshot, number) for number in places]
+
+
+def _block(snapshot: Snapshot, block: dict[str, Any]) -> MemoryBlock:
+    metadata, compiling = snapshot.contexts[block.pop("context")]
+    pool = snapshot.pools[block.pop("pool")]
+    return MemoryBlock(
+        **block,
+        user_metadata=metadata or None,
+        compile_context=compiling or None,
+        pool=pool if any(pool) else None,
+    )
 
 
 def allocator_histories(run: LoadedRun) -> list[AllocatorEvents]:
@@ -337,7 +355,7 @@ def _events(place: int, one: RankHistory) -> AllocatorEvents | None:
     first = int(shown["place"][0])
     there = alive(history.known, first - 1)
     stacks = _numbered(pl.concat([pl.Series([0], dtype=pl.Int32), shown["stack"], there["stack"]]))
-    streams, actions = _numbered(shown["stream"]), _numbered(shown["action"])
+    streams, actions, contexts = (_numbered(shown[name]) for name in ("stream", "action", "context"))
     frames: dict[str, int] = {}
     lines = [
         [frames.setdefault(line, len(frames)) for line in _lines(snapshot.stacks[number])]
@@ -351,6 +369,7 @@ def _events(place: int, one: RankHistory) -> AllocatorEvents | None:
         "bytes": shown["bytes"],
         "stream": _places(shown["stream"], streams),
         "stack": _places(shown["stack"], stacks),
+        "context": _places(shown["context"], contexts),
     }
     is_freed = (snapshot.entries["action"] == FREED).any()
     return AllocatorEvents(
@@ -358,6 +377,7 @@ def _events(place: int, one: RankHistory) -> AllocatorEvents | None:
         actions=[ACTIONS[action] for action in actions],
         released=ACTIONS[FREED if is_freed else FREE],
         streams=[str(stream) for stream in streams],
+        contexts=[(one.metadata, one.compiling) for one in map(snapshot.contexts.__getitem__, contexts)],
         segments=[(address, size, str(stream)) for address, size, stream in before(history, first)],
         blocks=[
             (address, size, stacks[stack])

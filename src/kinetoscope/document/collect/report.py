@@ -20,24 +20,27 @@ from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
+# Up to so many a trace they wait for Python's lock in turn, and gain nothing: calls take microseconds each.
+SMALL = 10_000
 
 
 def build(run: LoadedRun, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
-    The findings take as long as all the rest: they are looked for at the same time, where memory is no
-    matter.
+    The findings take as long as all the rest: they are looked for at the same time, where that saves time
+    and memory is no matter.
 
     Args:
         page: with what only the page shows: all events, all generated code.
     """
-    one_by_one = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
+    events = sum(trace.source.events for trace in run.traces)
+    is_large = events > LARGE and cores() <= FEW
     proven = measurements(run)
-    if one_by_one:
+    if is_large:
         ops(run)  # takes most memory: it comes while little else is remembered
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(findings.findings, run, proven)
-        if one_by_one:
+        if is_large or events <= SMALL * len(run.traces):
             wait([found])
         report = _report(run, proven, found)
     if not page:
@@ -86,7 +89,7 @@ def _with_all(run: LoadedRun, replayed: ReplayRow | None, found: list[FindingRow
     """The replay with what all findings save together."""
     if replayed is None:
         return None
-    joint = sum(row.saving_us for row in found)
+    joint = sum((row.saving_us for row in found), 0.0)
     return msgspec.structs.replace(replayed, joint_saving_us=joint, savings_of_us=Job(run).step_us)
 
 

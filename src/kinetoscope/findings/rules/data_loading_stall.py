@@ -9,18 +9,19 @@ Why it is slow
     shortens it. Or a batch is ready, and the training thread takes long to unpack it.
 
 How it decides
-    Where the recording timed steps without the profiler, by their waiting for the loader. Taking over a batch
-    that is ready (the recording says which were; in an older one, a wait of like length in every step, a
-    tenth of it at most) is not cut by more workers. Longer waits, taken over whole rounds of the workers
-    (their batches come in bursts), mean that none was ready: with enough workers the step is that of steps
-    that did not wait. W workers that make a batch
-    each step take W steps for one; so many keep up as that is longer than the step without waiting. They
-    share the cores with the program: on n cores a batch and the rest of a step take at least the nth part of
-    both. Where not even as many as there are cores keep up, batches have to cost less as well: how much less
-    they can is not known, and the middle between what workers alone save and all of the waiting is promised.
+    Where the recording timed steps without the profiler, by how long they waited for the loader. A batch
+    that was ready still has to be taken over; more workers do not shorten that. (The recording says which
+    batches were ready. In an older recording it is a wait of like length in every step, of at most a tenth
+    of it.) Longer waits mean that no batch was ready. They are summed over whole rounds of the workers,
+    because batches come in bursts. With enough workers a step takes as long as the steps that did not wait.
+    W workers that make one batch per step need W steps for each; enough are as many as make that longer
+    than the step without waiting. Workers share the cores with the program: on n cores a step cannot be
+    shorter than the nth part of one batch and the rest of the step together. Where not even as many workers
+    as there are cores would keep up, batches have to become cheaper too. How much cheaper they can be is
+    not known: what is promised is the middle between the saving of workers alone and all of the waiting.
     Without workers, loading is host time like any other, less what is hidden behind device work; in a
-    program without a device, the nth part of it remains on n cores.
-    Without such steps: idle time of the cause ``data-loading``; in a recording without device work, the time
+    program without a device, the nth part of it remains on n cores. If no steps were timed without the
+    profiler, it is idle time of the cause ``data-loading``, and in a recording without device work the time
     in ``__next__`` itself.
 
 What to do
@@ -199,7 +200,7 @@ def _shown(own: StepAsItRuns, data_us: float) -> str:
     )
     recorded = own.timed.recorded_data_us
     if recorded is not None and own.data_differs:
-        shown += f" ({numbers.time(recorded)} while recorded: use the unprofiled figure)"
+        shown += f" ({numbers.time(recorded)} while recorded, which is not typical)"
     return shown
 
 

@@ -5,7 +5,7 @@ What it finds
     gradient clipping or an augmentation outside of the compiled function, or a part behind a graph break.
 
 Why it is slow
-    What is not compiled is not fused: each op reads and writes memory, and pays its own launch.
+    Code that is not compiled is not fused: each op reads and writes memory, and pays its own launch.
 
 How it decides
     Device work whose launch lies in no compiled region, nor in the backward of one, nor in an optimizer, nor

@@ -45,9 +45,10 @@ def find(view: RankView) -> Findings:
     megabytes = view.per_step(int(hidden["bytes"].sum())) / 1e6
     ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
     names = ops.filter(~ops.str.starts_with("## Call")).to_list()
+    number = numbers.count(round(view.per_step(len(hidden))), "hidden device-to-device copy")
     yield Finding(
-        title=f"{view.per_step(len(hidden)):.0f} hidden device-to-device copies per {view.unit} before a "
-        f"matrix product ({megabytes:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
+        title=f"{number} per {view.unit} before a matrix product "
+        f"({megabytes:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",
         saving=savings.device(view, hidden, "the copies' own time", saved="duration_ns"),
         evidence=[evidence.of(view, "copies that seed a GEMM's output", hidden)],
         advice="A bias of one row needs no copy; for a full matrix let max-autotune fold the addition into a "

@@ -4,17 +4,17 @@ What it finds
     Memory that the allocator took from the driver beyond the most that blocks ever needed at once.
 
 Why it is slow
-    A block never moves: where sizes change from step to step, a hole of last step's size may fit nothing
-    of this step's. More is requested from the driver, until it has none; then everything cached is given
-    back,
-    and that waits for the device.
+    A block never moves. Where sizes change from step to step, a hole that a block of the last step left may
+    fit nothing of this step. The allocator then requests more from the driver, until the driver has none
+    left; then it gives back everything that is cached, and that waits for the device.
 
 How it decides
-    What is reserved at the peak, less the most that blocks ever had of it and a twentieth more, where that is
-    a tenth of what is reserved: of programs whose sizes never change it was measured to be up to 7 %. At
-    least 20 MiB, which is what the allocator requests at a time. Not where segments are expandable already.
-    It is a bound where the most is not known: without the allocator's counters, or where the program resets
-    them. At a failed allocation it is what blocks have then: all that was cached was just given back.
+    The memory reserved at the peak, less the most that blocks ever had of it and a twentieth of that, where
+    this is a tenth of the reserved memory and at least 20 MiB, which is what the allocator requests at a
+    time. (In programs whose sizes never change, up to 7 % was measured.) Not where segments are expandable
+    already. It is only a bound where the most is not known: without the allocator's counters, or where the
+    program resets them. At a failed allocation it is what blocks have at that moment, because everything
+    cached was just given back.
 
 What to do
     ``PYTORCH_ALLOC_CONF=expandable_segments:True``: segments grow by pages, and holes are given back. Pad

@@ -43,7 +43,7 @@ def find(view: RankView) -> Findings:
     for (name,), group in empty.group_by("name", maintain_order=True):
         yield Finding(
             subject=str(name),
-            title=f"{name} launched nothing in {len(group)} calls"
+            title=f"{name} launched nothing in {numbers.count(len(group), 'call')}"
             + (": no work reached the device in the whole recording" if alone else ""),
             saving=savings.nothing("fixed, the function does its work, which takes longer than none"),
             at_least=level,

@@ -22,8 +22,8 @@ Source
     non_blocking.
 """
 
-from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.made_on_host import made, waits_of_copies
 
 # Bytes per nanosecond (GB/s) that pinned copies reach, by compute capability: PCIe 5 from Hopper on (55 GB/s
 # measured on an H200), PCIe 4 for Ampere, PCIe 3 before. Other vendors' current parts have PCIe 5.
@@ -35,7 +35,7 @@ A_BATCH_NS = 1_000_000  # … but where they are parts of a batch, so near to a 
 
 
 def find(view: RankView) -> Findings:
-    copies = batches(view.kernels(r"Pageable"))
+    copies = batches(view.kernels(r"Pageable")).filter(~pl.col("id").is_in(made(view)["id"].implode()))
     if copies.is_empty():
         return
     speed = _pinned_speed(view)
@@ -79,12 +79,10 @@ def batches(copies: pl.DataFrame) -> pl.DataFrame:
 
 def waits_of_uploads(view: RankView) -> pl.Series:
     """The synchronising calls (rows of ``host_events``) with which ``aten::copy_`` ends a copy from pageable
-    memory to the device: those directly in the same op as the copy. Small copies alone are left out."""
-    copies = batches(view.kernels(r"HtoD.*Pageable"))
-    host = view.trace.host_events
-    calls = host["id"].filter(matching(host, "name", SYNCHRONIZATION))
-    within = host["parent"].gather(copies["launch"].drop_nulls()).drop_nulls()
-    return calls.filter(host["parent"].gather(calls).is_in(within.implode()))
+    memory to the device: those directly in the same op as the copy. Small copies alone are left out, unless
+    what they send was made on the CPU."""
+    copies = batches(view.kernels(r"HtoD.*Pageable"))["launch"]
+    return waits_of_copies(view, pl.concat([copies, made(view)["launch"]]))
 
 
 def _pinned_speed(view: RankView) -> float:

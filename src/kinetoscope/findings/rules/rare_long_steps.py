@@ -6,22 +6,23 @@ What it finds
     checkpoints.
 
 Why it is slow
-    The recorded steps are usual ones, so that no kernel or gap in them shows it; in the program's whole time
-    it counts as much as anything that happens in every step.
+    The recorded steps are usual ones, so that no kernel or gap in them shows it; in the program's whole
+    time it counts as much as anything that happens in every step.
 
 How it decides
-    What such steps (at most a third of all) add to the mean, where that is at least a twentieth of the
-    median. Where a loader's workers make steps come in rounds, rounds of 1.5 times the median. The cause is
-    what the host spent most of the additional time in that is known, and a quarter of all at least: waiting
-    for its data loader, in calls that wait for the device, in Python's garbage collector. Such waits last as
-    long as the device works, wherever the host waits: nothing is promised of them. Where it is none of these,
-    the samples of the whole run say what else the program does again and again and is no part of a usual
-    step; that is named where it takes at least half of the additional time of all steps.
+    At most a third of the steps, where they add at least a twentieth of the median to the mean. Where the
+    workers of a loader make steps come in rounds, whole rounds are compared, and those of 1.5 times the
+    median are long. The cause is what the host spent most of the additional time in, as far as that is
+    known and is at least a quarter of it: waiting for its data loader, in calls that wait for the device,
+    in Python's garbage collector. Calls that wait for the device last as long as the device works, wherever
+    the host waits: nothing is promised of them. Where it is none of these, the samples of the whole run
+    show what else the program repeats that is no part of a usual step; it is named where it takes at least
+    half of the additional time of all steps.
 
 What to do
-    Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what lives
-    for ever (``gc.freeze()``). Loaders: ``persistent_workers=True``, or one loader over all epochs. Others:
-    less often, or in another thread.
+    Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
+    lives for ever (``gc.freeze()``). Loaders: ``persistent_workers=True``, or one loader over all epochs.
+    Others: less often, or in another thread.
 
 Source
     PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
@@ -77,7 +78,7 @@ def find(view: RankView) -> Findings:
     if own is None or own.timed.rare is None:
         return
     rare = own.timed.rare
-    steps = "steps" if rare.size == 1 else f"rounds of {rare.size} steps"
+    steps = "steps" if rare.size == 1 else f"rounds of {rare.size} steps (a batch from each worker)"
     cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
     seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
     if seen is not None:
@@ -87,7 +88,7 @@ def find(view: RankView) -> Findings:
             f"{numbers.percent(seen.share)} of the run: do it less often, or in another thread."
         )
     extra = savings.rare(view, rare.extra_us, "")
-    basis = f"what {rare.count} of {rare.of} timed {steps} spent in it beyond the others, per step"
+    basis = "what these spent in it beyond the others, spread over all steps"
     if seen is not None:
         basis = "its time in the whole run, for each of the run's steps; at most what rare steps add"
         saving = replace(savings.rare(view, seen_us, basis), most_us=rare.extra_us)
@@ -101,10 +102,10 @@ def find(view: RankView) -> Findings:
             us = (us + rare.extra_us) / 2
             basis += "; starting workers is not measured: the middle between that and all that they add"
         saving = replace(savings.rare(view, us, basis), most_us=rare.extra_us)
-    takes = "take" if rare.size == 1 else "take per step"
+    per, take = "" if rare.size == 1 else " per step", "takes" if rare.count == 1 else "take"
     yield Finding(
-        title=f"{rare.count} of {rare.of} {steps} {takes} up to {numbers.time(rare.longest_us)}, the others "
-        f"{numbers.time(own.step_us)}: {cause}",
+        title=f"{rare.count} of {rare.of} {steps} {take} up to {numbers.time(rare.longest_us)}{per}, the "
+        f"others {numbers.time(own.step_us)}: {cause}",
         saving=saving,
         evidence=[
             evidence.of(

@@ -1,21 +1,22 @@
 """Each step computes what may be the same in every epoch.
 
 What it finds
-    Forward passes in a step of training whose results get no gradient: a frozen teacher, an encoder of texts
-    or images, features for a loss.
+    Forward passes in a step of training whose results get no gradient: a frozen teacher, an encoder of
+    texts or images, features for a loss.
 
 Why it is slow
-    What such a net answers depends on its input alone. Where the same samples come again in each epoch, not
-    augmented, it says again what it has said before.
+    The output of such a net depends on its input alone. If the same samples come again in each epoch, not
+    augmented, it computes the same output again.
 
 How it decides
-    Products and convolutions outside of backward passes, checkpointing and the optimizer, of which
-    autograd records nothing, or a graph that no backward pass follows: ten of them a step and more, and a
-    tenth of the device's work. Left out are nets that are trained themselves
-    (the same kernels on the same grids also run with gradients, and no ten products more: those would be
-    adapters, without which a net is its own reference), averages of the trained net (weights are
-    changed outside of the optimizer), and programs that act before they train, whose inputs are new ones.
-    Whether inputs come again shows in no trace: nothing is promised, and at most the whole of it is saved.
+    At least ten matrix products or convolutions per step, and a tenth of the device's work, that lie
+    outside of backward passes, checkpointing and the optimizer, and for which autograd records nothing or a
+    graph that no backward pass follows. Left out are nets that are trained themselves: the same kernels on
+    the same grids also run with gradients, with fewer than ten products more. (With more they would be
+    adapters, and a net without its adapters is its own reference.) Left out are also averages of the
+    trained net, whose weights change outside of the optimizer, and programs that act before they train,
+    because their inputs are new. No trace shows whether inputs come again: nothing is promised, and at most
+    all of this time is saved.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take

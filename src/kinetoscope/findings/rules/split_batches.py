@@ -10,25 +10,25 @@ Why it is slow
     with few blocks takes as long for one batch as for several.
 
 How it decides
-    Accumulated: backward passes of the same nodes, with as many kernels before each, and one optimizer
-    step after them. As many become one as memory allows, were all that is allocated at the peak to grow
-    with the batch; where the peak is not known, nothing is promised. In a row: steps that are calls of a
-    module, of which some launch the module's kernels alone and the next ones the same and little more.
-    Whether the second call needs the first one's result shows in no trace: nothing is promised. Of
-    kernels that become one remains the longest or, where their blocks fill the device, the time of all but
-    for 3 µs of each, which launching blocks and waiting for the last take; half of a backward pass's
-    products are of weights and add up in any case. Additions to gradients go,
-    and the host's time and waits, in all passes but the first. One at a time: steps that are calls of a
-    module in a program that does not train, keep the device busy for less than half of their time, copy
-    inputs of different sizes to the device, and read back four bytes at the most, of which no next input
-    can be made. Of eight inputs in a batch, as far as memory allows, the host's time for seven goes, from
-    an input's first launch to its last: whoever waits for requests goes on doing so. All of the device's
-    time stays.
+    Accumulated batches: backward passes of the same nodes, with equally many kernels before each, and one
+    optimizer step after them. As many of them become one as memory allows, taking it that all memory of the
+    peak grows with the batch; where the peak is not known, nothing is promised. Calls in a row: steps that
+    are calls of one module, where a call launches only the module's kernels and the next call launches the
+    same kernels and little else. No trace shows whether the second call needs the first one's result, so
+    nothing is promised. Of kernels that become one, the longest one's time remains; where their blocks fill
+    the device, the time of all remains, less 3 µs for each, in which blocks are launched and the last one
+    is waited for. Half of the products of a backward pass are of weights, and add up in any case. Additions
+    to gradients, the host's time and waits are saved in all passes but the first. Inputs one at a time:
+    steps that are calls of a module in a program that does not train, that keep the device busy for less
+    than half of their time, copy inputs of different sizes to the device, and read back at most four bytes,
+    from which no next input can be made. For batches of eight inputs, as far as memory allows, the host's
+    time for seven of them is saved, from an input's first launch to its last; time that the program spends
+    waiting for requests is not. All of the device's time remains.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
-    batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a
-    row one: ``model(torch.cat([x, y])).chunk(2)``. Of inputs one at a time batches of like length, padded.
+    batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a row
+    one: ``model(torch.cat([x, y])).chunk(2)``. Of inputs one at a time batches of like length, padded.
 
 Source
     Hugging Face, "Methods and tools for efficient training on a single GPU"; diffusers, which runs both

@@ -37,7 +37,7 @@ from kinetoscope.analysis.ranks.comparison import (
     slow_transfers,
     verdict_of,
 )
-from kinetoscope.analysis.ranks.verdict import LINK, WHY, RankVerdict
+from kinetoscope.analysis.ranks.rows import LINK, WHY, RankVerdict
 from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
 from kinetoscope.findings.rule import *
 

@@ -15,7 +15,7 @@ How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
     where it ends with one made in time. A silence after reading results is ``results-on-host``'s. What
     silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
-    What would end a delay is not known, and nothing is promised.
+    It is not known how such a delay could be ended: nothing is promised.
 
 What to do
     Silence that ends with a copy to the device (decoding, ``astype``, normalising in NumPy): copy bytes, and

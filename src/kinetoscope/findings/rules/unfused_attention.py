@@ -77,8 +77,8 @@ def find(view: RankView) -> Findings:
     freed = savings.device(view, attention, BASIS, saved=saved)
     single = in_single_precision(attention)
     yield Finding(
-        title=f"{view.per_step(len(found)):.0f} times per {view.unit} attention is written out (matmul, "
-        "softmax, matmul)",
+        title="Attention is written out (matmul, softmax, matmul) "
+        f"{numbers.times(round(view.per_step(len(found))))} per {view.unit}",
         affected_us=view.us_of(attention),
         saving=savings.both(view, freed, savings.host(view, _calls(view, chains), CALLS)),
         at_most="low" if single else "high",

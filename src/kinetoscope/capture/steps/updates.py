@@ -1,0 +1,48 @@
+"""The optimizers that update a step's weights, and how many parameters had gradients at each update."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kinetoscope.capture import torch_private
+from kinetoscope.capture.steps.detector import Source
+from kinetoscope.recording.manifest import OptimizerStep
+
+# Calls of step() that are looked at, from the program's first: a look goes through all parameters.
+LOOKED_AT = 16
+
+
+class Update(NamedTuple):
+    optimizer: int
+    step: OptimizerStep
+
+
+class Updates:
+    """The program's first updates, in order."""
+
+    def __init__(self) -> None:
+        self.seen: deque[Update] = deque(maxlen=LOOKED_AT)
+
+    def stepped(self, optimizer: Any) -> None:
+        """Note an optimizer's step, which has just ended."""
+        if len(self.seen) == LOOKED_AT:
+            return
+        with suppress(Exception):  # the program's own class of optimizers
+            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            with torch_private.asked_in_silence():
+                count = sum(parameter.grad is not None for parameter in parameters)
+            self.seen.append(Update(id(optimizer), OptimizerStep(type(optimizer).__name__, count)))
+
+    def of_a_step(self, leader: Source | None) -> tuple[OptimizerStep, ...]:
+        """Return the updates from behind one of the leader to its next, that included, where they come round
+        again and again; none where they do not."""
+        order: list[Hashable] = [update.optimizer for update in self.seen]
+        periods = range(1, len(order) // 2 + 1)
+        period = next((n for n in periods if order[n:] == order[:-n]), None)
+        if period is None or leader is None or leader[1] not in order:
+            return ()
+        begins = order.index(leader[1]) + 1
+        return tuple(update.step for update in list(self.seen)[begins : begins + period])
