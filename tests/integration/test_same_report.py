@@ -40,6 +40,8 @@ for suffix in environ["SUFFIXES"].split():
     if len(inputs) > 1:
         ranks = inputs if environ["PYTHONHASHSEED"] == "1" else inputs[::-1]
         main(["report", *ranks, "--engine", "local", "-o", f"{folder}/ranks.{suffix}"])
+if len(inputs) > 1:
+    main(["map", *inputs, "--parts", folder + "/parts"])
 for name, words in {
     "findings": ["findings", *inputs], "kernels": ["kernels", *inputs], "graphs": ["graphs", *inputs],
     "diff": ["diff", inputs[0], inputs[-1]],
@@ -61,7 +63,7 @@ def made(folder: Path, inputs: list[Path], seed: int, suffixes: str) -> dict[str
         [sys.executable, "-c", PROGRAM, str(folder), *map(str, inputs)], env=environment, capture_output=True
     )
     assert done.returncode == 0, done.stderr.decode()
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 SLOW = ("pipeline", "h200-dist/ddp_loader", "one rank", *SIMULATED)

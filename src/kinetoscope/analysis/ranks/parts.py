@@ -179,7 +179,7 @@ def part(trace: Trace) -> RankPart:
         copy_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "copy"), DEVICE)),
         idle_ns={
             str(cause): int(length)
-            for cause, length in lost.group_by("cause").agg(pl.col("length").sum()).iter_rows()
+            for cause, length in lost.group_by("cause").agg(pl.col("length").sum()).sort("cause").iter_rows()
         },
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
