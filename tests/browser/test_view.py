@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +64,18 @@ def test_a_trace_is_served_and_handed_over_to_perfetto(browser: Any, address: st
     assert set(asked) == {address, f"{PERFETTO}/", f"{address}trace.pftrace"}
     assert complaints == []
     context.close()
+
+
+def test_nothing_is_left_when_it_is_asked_to_end(tmp_path: Path) -> None:
+    environment = {**os.environ, "BROWSER": "true", "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "kinetoscope", "view", str(RECORDING)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        deadline = time.monotonic() + 20
+        while not list(tmp_path.rglob("open.html")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert list(tmp_path.rglob("open.html"))
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+    assert list(tmp_path.rglob("open.html")) == []

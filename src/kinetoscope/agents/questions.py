@@ -15,6 +15,7 @@ from kinetoscope.document import FindingRow, Report
 from kinetoscope.document.difference import Difference
 from kinetoscope.document.page import SourceFile
 from kinetoscope.errors import UsageError, meant
+from kinetoscope.findings import documentation
 from kinetoscope.render import names
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.views import headline
@@ -117,19 +118,19 @@ def findings(report: Report, rule: str = "") -> FullAnswer:
     """All findings, or those of one rule: those that save most first.
 
     Raises:
-        UsageError: no finding is of that rule.
+        UsageError: there is no such rule.
     """
     ids = identified(report.findings)
     chosen = {name: row for name, row in ids.items() if not rule or row.rule == rule}
-    if ids and not chosen:
-        raise UsageError(
-            f"no finding is of the rule {rule!r}", hint=meant(rule, {row.rule for row in ids.values()})
-        )
+    if ids and not chosen and rule not in documentation.modules():
+        raise UsageError(f"there is no rule {rule!r}", hint=meant(rule, {row.rule for row in ids.values()}))
     rows: list[Row] = [{"about": "finding", "id": name, **_of(row, FINDING)} for name, row in chosen.items()]
     why = "the recording is unreliable" if report.health.verdict == "unreliable" else ""
     why = why if report.devices else "no work of a device was recorded, which most rules look at"
     if not rows and not why:
         text = "no rule found anything to change, and the recording holds what they look at"
+        if rule:
+            text = f"the rule {rule} found nothing to change, and the recording holds what it looks at"
         rows = [{"about": "result", "text": text}]
     unknown = CannotAnswer(reason=why, what_to_record=RECORD) if why else None
     return FullAnswer(

@@ -62,10 +62,11 @@ def main(arguments: argparse.Namespace) -> int:
     print(url, flush=True)
     print("serving until interrupted (Ctrl-C)", file=sys.stderr)
     if not arguments.no_browser:
+        from kinetoscope import signals
         from kinetoscope.render.serving import opened
         from kinetoscope.trace.cache import user_folder
 
-        with opened(url, user_folder()), server:
+        with signals.as_exceptions(), opened(url, user_folder()), server:
             server.serve_forever()
         return 0
     with server:

@@ -289,6 +289,11 @@ def test_findings_of_one_rule_have_ids_of_their_own(library: Library) -> None:
     assert len({row["id"] for row in rows}) == len(rows)
 
 
+def test_a_rule_that_found_nothing_is_an_answer(library: Library) -> None:
+    (row,) = ask(library, "findings", recording=BEFORE, rule="straggler")["from_recording"]
+    assert row["text"].startswith("the rule straggler found nothing to change")
+
+
 def test_the_schema_is_small_and_names_every_table() -> None:
     text = questions.schema()
     assert "device_events" in text

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
+from kinetoscope import signals
 from kinetoscope.errors import InputError, UsageError
 
 GIT = "git:"
@@ -84,7 +83,7 @@ def checked_out(reference: str, links: Sequence[str] = ()) -> Generator[Version]
             "this is no git repository", where=str(here), hint="--base FOLDER, of the other version"
         )
     _forget_abandoned(here)
-    with ended_in_order(), tempfile.TemporaryDirectory(prefix=HOME) as home:
+    with signals.as_exceptions(), tempfile.TemporaryDirectory(prefix=HOME) as home:
         (Path(home) / OWNER).write_text(str(os.getpid()))
         tree = Path(home).resolve() / "tree"
         commit = _git(here, "rev-parse", "--verify", "--quiet", f"{reference.removeprefix(GIT)}^{{commit}}")
@@ -100,26 +99,6 @@ def checked_out(reference: str, links: Sequence[str] = ()) -> Generator[Version]
             yield Version(f"{reference} ({commit[:10]})", tree / here.relative_to(top), tree, top)
         finally:
             _git(here, "worktree", "remove", "--force", str(tree))
-
-
-@contextmanager
-def ended_in_order() -> Generator[None]:
-    """Leave the block as an exception does where a signal asks the process to end, and clean up thereby."""
-
-    def leave(number: int, _: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {
-        number: signal.signal(number, leave)
-        for number in ending
-        if signal.getsignal(number) == signal.SIG_DFL
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _link(path: Path, place: Path) -> None:

@@ -1,0 +1,28 @@
+"""Signals that ask a process to end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import NoReturn
+
+
+@contextmanager
+def as_exceptions() -> Generator[None]:
+    """Leave the block as an exception does where a signal asks the process to end, and clean up thereby."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    ending = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {
+        number: signal.signal(number, leave)
+        for number in ending
+        if signal.getsignal(number) == signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
