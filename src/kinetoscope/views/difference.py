@@ -77,6 +77,7 @@ SHOWN, SMALL = 8, 0.002  # changes that a page does not fold: so many, and all a
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
 STEP = {**palette.VERDICTS, "same": "green", "cannot tell": "yellow"}
 MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "cannot tell": "🟡"}
+NEITHER = "of two that are not comparable"
 REMARKS = {
     "good": "comparable: the same device, software and settings",
     "limited": "comparable with limits",
@@ -115,13 +116,20 @@ def headline(found: Difference) -> str:
     if step.mean_us is not None:
         before, after = (numbers.time(us) for us in step.mean_us)
         times += f" at the median, {before} → {after} at the mean with rare long steps"
-    if step.verdict == "same":
+    verdict, much = _verdict(found), numbers.percent(abs(step.fraction))
+    if verdict == "same":
         return f"{times}: the same {interval(step)}"
-    much = numbers.percent(abs(step.fraction))
-    if step.verdict == "cannot tell":
+    if verdict in ("cannot tell", NEITHER):
         sign = "+" if step.fraction >= 0 else numbers.MINUS
-        return f"{times}, {sign}{much}: cannot tell {interval(step)}"
-    return f"{times}: {step.verdict} by {numbers.time(abs(step.delta_us))}, {much} {interval(step)}"
+        return f"{times}, {sign}{much}: {verdict} {interval(step)}"
+    return f"{times}: {verdict} by {numbers.time(abs(step.delta_us))}, {much} {interval(step)}"
+
+
+def _verdict(found: Difference) -> str:
+    """What the steps' times say; nothing of two programs or devices, however far apart they are."""
+    if found.step is None:
+        return ""
+    return NEITHER if found.comparability == "none" else found.step.verdict
 
 
 def interval(step: StepChange) -> str:
@@ -142,7 +150,7 @@ def reason(found: Difference) -> tuple[str, str]:
     """The heading of what changed, and what is to be known of it."""
     if found.step is None:
         return "In compiling", ""
-    if found.step.verdict in ("faster", "slower"):
+    if _verdict(found) in ("faster", "slower"):
         return "Because of", f"sums to the {found.step.unit}'s difference"
     return "What differs", "what was done otherwise first; times alone may be noise"
 
@@ -304,7 +312,7 @@ def _cut(text: str) -> Line:
 
 def _lead(found: Difference, most: int) -> Iterable[Block]:
     step = found.step
-    mark = "⚠️" if found.lost else MARKS.get(step.verdict, "⚪") if step else "⚪"
+    mark = "⚠️" if found.lost else MARKS.get(_verdict(found), "⚪")
     failed = [gate for gate in found.gates if gate.failed]
     unknown = step is not None and step.verdict == "cannot tell"
     if failed and not found.lost:
@@ -318,7 +326,7 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
         yield Items(tuple(found.why[:most]))
     yield from rest(len(found.why) - most, "difference")
     yield Line()
-    sentence = Prose(headline(found), f"bold {STEP.get(step.verdict, '') if step else ''}".strip())
+    sentence = Prose(headline(found), f"bold {STEP.get(_verdict(found), '')}".strip())
     yield sentence if failed and unknown else Only("screen", sentence)
     if work := device_time(found):
         yield line(work)
@@ -329,7 +337,7 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
 
 
 def _page_lead(found: Difference, most: int) -> Iterable[Block]:
-    style = STEP.get(found.step.verdict, "") if found.step else ""
+    style = STEP.get(_verdict(found), "")
     yield line(title(found), style="dim")
     yield Heading(headline(found), level=1, style=style)
     yield Status(REMARKS[found.comparability], found.comparability == "good")

@@ -111,3 +111,13 @@ def test_two_ranks_are_said_to_be_two() -> None:
     found = surroundings(run(), run(rank=1))
     assert found.comparability == "limited"
     assert found.why[0].startswith("they are two ranks, 0 and 1")
+
+
+def test_nothing_is_called_faster_or_slower_of_two_that_are_not_comparable() -> None:
+    for verdict in ("faster", "slower", "same"):
+        found = compared()
+        assert found.step is not None
+        apart = replace(found, comparability="none", step=replace(found.step, verdict=verdict))
+        assert ": of two that are not comparable (" in view.headline(apart)
+        assert view.reason(apart)[0] == "What differs"
+        assert comment(apart).startswith("### ⚪ ")
