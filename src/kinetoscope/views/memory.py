@@ -8,6 +8,8 @@ from functools import partial
 from itertools import cycle
 from pathlib import PurePath
 
+import msgspec
+
 from kinetoscope import numbers
 from kinetoscope.document import (
     CallsRow,
@@ -218,7 +220,20 @@ def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable
         lacked = f"{numbers.size(peak.failed_bytes)} could not be had; " if peak.failed_bytes else ""
         yield Heading("What would free it", f"{lacked}each by itself; they do not add up")
         yield Labelled(tuple((Text(numbers.size(row.saving_bytes)), tuple(_advice(row))) for row in frees))
-    yield from _tables(peak, limit)
+    if peak.failed_bytes is None:
+        yield from _tables(peak, limit)
+        return
+    # All that a person wants of an allocation that failed stands on the first screen.
+    yield from _batches(peak)
+    yield from _tables(msgspec.structs.replace(peak, fits=None), limit)
+
+
+def _batches(peak: MemoryPeak) -> Iterable[Block]:
+    if peak.fits is not None:
+        yield Heading("What fits")
+        yield line(fits(peak.fits, peak.failed_bytes))
+        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and batches near it"
+        yield line(tried, style="dim", indent=4)
 
 
 def _advice(row: FindingRow) -> Iterable[Line]:
@@ -305,11 +320,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
             leave=(0,),
             heads=False,
         )
-    if peak.fits is not None:
-        yield Heading("What fits")
-        yield line(fits(peak.fits, peak.failed_bytes))
-        tried = "`kinetoscope tune --fits REC -- script.py … {batch}` tries it, and batches near it"
-        yield line(tried, style="dim", indent=4)
+    yield from _batches(peak)
     is_snapshot = peak.moment != "timeline"
     yield Heading(*SNAPSHOT if is_snapshot else ("Memory timeline", "of torch's profiler"))
     yield table([peak], field("", "name", "snapshot"))

@@ -171,6 +171,16 @@ def test_how_much_fits_is_said_in_two_digits():
     assert memory.fits(msgspec.structs.replace(room, high=4.52)).startswith("4.5 times")
 
 
+def test_a_failed_allocation_is_answered_on_the_first_screen(capsys: pytest.CaptureFixture[str]):
+    assert main(["memory", str(ROOT / "tests" / "fixtures" / "h200_memory" / "full-failed.pickle.gz")]) == 0
+    page = capsys.readouterr().out
+    heads = ["when the allocation failed", "What would free it", "What fits", "What it was", "Who had it"]
+    places = [page.index(head) for head in heads]
+    assert places == sorted(places)
+    assert page.count("What fits") == 1
+    assert page[: places[-1]].count("\n") <= 36
+
+
 def test_what_would_free_memory_stands_first(capsys: pytest.CaptureFixture[str]):
     snapshot = str(ROOT / "tests" / "fixtures" / "h200_memory" / "leak.pickle.gz")
     assert main(["memory", snapshot]) == 0
