@@ -126,7 +126,7 @@ def headline(found: Difference) -> str:
 
 
 def _verdict(found: Difference) -> str:
-    """The verdict of the steps' times; of two programs or devices there is none, however far apart they are."""
+    """The verdict of the steps' times; of two programs or devices there is none, however far apart."""
     if found.step is None:
         return ""
     return NEITHER if found.comparability == "none" else found.step.verdict
