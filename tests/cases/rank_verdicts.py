@@ -1,7 +1,7 @@
 """What is said of every set of ranks whose truth is known: ``PYTHONPATH=src:tests:tests/support python -m
 cases.rank_verdicts``.
 
-Prints the table of docs/guide/ranks.md.
+Prints the table of docs/evidence/ranks.md.
 """
 
 from __future__ import annotations

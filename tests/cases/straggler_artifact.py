@@ -2,7 +2,7 @@
 what they found, as what reports are made of: ``PYTHONPATH=src:tests python -m cases.straggler_artifact FOLDER
 [JOB ...]``, FOLDER being ``data`` of ByteDance-Seed/StragglerAnalysis.
 
-Prints the numbers of docs/guide/ranks.md, in a minute.
+Prints the numbers of docs/evidence/ranks.md, in a minute.
 """
 
 from __future__ import annotations

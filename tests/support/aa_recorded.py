@@ -3,7 +3,7 @@
     python tests/support/aa_recorded.py OUT [RUNS] [PROGRAM …]
 
 records each program RUNS times (12) in turn, those left out that are in OUT already, and prints the table of
-docs/guide/compare.md of all that are in OUT; RUNS of 0 only judges. The programs are small; on a machine with
+docs/evidence/comparing.md of all that are in OUT; RUNS of 0 only judges. The programs are small; on a machine with
 a GPU they run there.
 """
 

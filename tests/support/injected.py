@@ -1,7 +1,7 @@
 """What `diff` says of slow-downs that are really in a program, on this machine's CPU. By hand:
 
     python tests/support/injected.py record FOLDER [SECONDS]  recordings: as it is, and each slow-down
-    python tests/support/injected.py judge FOLDER             what is found first: docs/guide/compare.md
+    python tests/support/injected.py judge FOLDER             what is found first: docs/evidence/comparing.md
 
 A slow-down is a loop of Python in ``augment``, or rows of the matrix product in ``project``, that take
 1, 2, 5 or 10 % of the step: turns and rows are calibrated once, so that all recordings do the same work.

@@ -25,7 +25,7 @@ from kinetoscope.statistics.intervals import (
 
 # Runs of one program vary by so much (standard deviations of the logarithm) for reasons that no step of them
 # shows: the device's work by its clocks and addresses, the host's by the cores and the memory that a process
-# gets and by what else runs. docs/guide/compare.md has the measurements. Folders of repeats measure it.
+# gets and by what else runs. docs/evidence/comparing.md has the measurements. Folders of repeats measure it.
 A_RUN, A_RUN_OF_THE_HOST = 0.03, 0.27
 # Two runs that vary by a standard deviation differ by so many times that, 19 times in 20, at most.
 OF_TWO_RUNS = 1.96 * math.sqrt(2)
