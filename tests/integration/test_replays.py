@@ -65,6 +65,14 @@ def test_the_listing_without_changes_is_the_critical_path(capsys: pytest.Capture
     assert "→" not in out
 
 
+def test_a_change_that_saves_nothing_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "Hardly any of it is on the critical path"
+    assert cli.main(["whatif", EAGER, "--kernel", "*=1"]) == 0
+    assert why in capsys.readouterr().out
+    assert cli.main(["whatif", EAGER, "--category", "matmul=0"]) == 0
+    assert why not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

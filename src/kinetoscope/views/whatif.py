@@ -8,6 +8,8 @@ from kinetoscope import numbers
 from kinetoscope.document import PathRow, ReplayRow, WhatIfRow
 from kinetoscope.render.blocks import Block, Heading, Text, field, line, table
 
+NOTHING = 0.001  # a saving below this share of the step is none
+
 
 def listing(found: WhatIfRow | None, limit: int) -> Iterable[Block]:
     """The step before and after, how well the replay knows it, each change alone, and the critical path."""
@@ -30,6 +32,8 @@ def listing(found: WhatIfRow | None, limit: int) -> Iterable[Block]:
             field("", "time", "saving_us", noun="alone"),
             heads=False,
         )
+        if found.saving_us < NOTHING * replay.step_us:
+            yield line(f"Hardly any of it is on the critical path: what the {unit} waits for stands below.")
     path = found.after if found.changes else replay.critical_path
     yield Heading("Critical after the change" if found.changes else "Critical path", f"sums to the {unit}")
     yield _path(path, limit)
