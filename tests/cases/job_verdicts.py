@@ -1,8 +1,8 @@
 """What is said of simulated jobs whose truth is known: ``PYTHONPATH=src:tests:tests/support python -m
 cases.job_verdicts [SEED [FOLDER]]``.
 
-Prints a table of docs/evidence/ranks.md: of the list of jobs by which constants were chosen, or, with a seed, of
-jobs drawn by chance. A folder keeps what was made of each job, for the next time.
+Prints a table of docs/evidence/ranks.md: of the list of jobs by which constants were chosen, or, with a
+seed, of jobs drawn by chance. A folder keeps what was made of each job, for the next time.
 """
 
 from __future__ import annotations

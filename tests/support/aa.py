@@ -1,7 +1,7 @@
 """How often runs of one program are distinguished, and how often an injected slow-down is found. By hand:
 
     python tests/support/aa.py measure RUNS.json [SECONDS]     a real loop, a process a run, 400 runs at most
-    python tests/support/aa.py judge RUNS.json            the tables of docs/evidence/comparing.md, from those runs
+    python tests/support/aa.py judge RUNS.json            the tables of docs/evidence/comparing.md
     python tests/support/aa.py inject RUNS.json [SECONDS]      likewise, with real slow-downs in the loop
     python tests/support/aa.py found RUNS.json                 how many of those are found
 

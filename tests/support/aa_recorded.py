@@ -3,8 +3,8 @@
     python tests/support/aa_recorded.py OUT [RUNS] [PROGRAM …]
 
 records each program RUNS times (12) in turn, those left out that are in OUT already, and prints the table of
-docs/evidence/comparing.md of all that are in OUT; RUNS of 0 only judges. The programs are small; on a machine with
-a GPU they run there.
+docs/evidence/comparing.md of all that are in OUT; RUNS of 0 only judges. The programs are small; on a machine
+with a GPU they run there.
 """
 
 from __future__ import annotations
