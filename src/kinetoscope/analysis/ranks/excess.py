@@ -17,6 +17,7 @@ import polars as pl
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, HOST, ON_DEVICE, Usual, lower_median
 from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, RankPart
+from kinetoscope.trace.schema import whole
 
 STEP = ["rank", "step"]
 ALL = 0.8  # of the time of kernels, if all of them are to be slower
@@ -39,10 +40,14 @@ class Excess:
         not there.
     kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
         the same (``usual_launches``) and how long those usually take (``usual_ns``).
+    places: ``rank``, ``kind``, ``bytes``, ``nth`` (of a step's collectives of that kind and size: a place of
+        the program), ``least_ns`` and ``least``: by how much longer, and by which share, its host took on the
+        way there in the step in which that was least.
     is_even: ranks that are compared do the same, as stages of a pipeline do not."""
 
     steps: pl.DataFrame
     kernels: pl.DataFrame
+    places: pl.DataFrame
     is_even: bool
 
     def total(self, cause: str) -> dict[int, int]:
@@ -128,7 +133,7 @@ def excess(
     share = (pl.col("slower_ns") / idle).fill_nan(0).clip(0, 1)
     steps = steps.with_columns(
         *(_whole_ns(pl.col(f"{cause}_longer") * share).alias(f"{cause}_longer") for cause in hosts)
-    ).join(_paces(table), on="rank", how="left", maintain_order="left")
+    ).join(_paces(ways := _ways(table)), on="rank", how="left", maintain_order="left")
     computed = (pl.col("kernels_longer") / pl.col("duration_ns")).fill_nan(0).fill_null(0)
     by_host = pl.col(f"{HOST}_longer")
     return Excess(
@@ -141,24 +146,45 @@ def excess(
             *STEP, "like", "is_known", "pace_ns", "mostly", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)
         ),
         kernels,
+        _places(ways),
         bool(known) or not (table["semantics"] == PAIR).any(),
     )
 
 
-def _paces(table: pl.DataFrame) -> pl.DataFrame:
+def _ways(table: pl.DataFrame) -> pl.DataFrame:
+    """Each rank's ways from launch to launch, with by which share its host took longer than usual
+    (``slower``), and by how much (``slower_ns``)."""
+    place = ["kind", "bytes"]
+    ways = (
+        table.select("rank", "start_ns", "step", *place, "host_ns")
+        .sort("rank", "start_ns")
+        .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", *place))
+    )
+    usual = lower_median("host_ns").over("step", *place, "nth")
+    return ways.filter(pl.col("host_ns") > 0).with_columns(
+        slower=pl.col("host_ns") / usual - 1, slower_ns=pl.col("host_ns") - usual
+    )
+
+
+def _paces(ways: pl.DataFrame) -> pl.DataFrame:
     """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at
     three of four of its ways from launch to launch (``mostly``)."""
-    like = ["step", "kind", "bytes", "nth"]
-    ways = (
-        table.select("rank", "start_ns", *like[:-1], "host_ns")
-        .sort("rank", "start_ns")
-        .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "kind", "bytes"))
-    )
-    slower = ways.filter(pl.col("host_ns") > 0).with_columns(
-        slower=pl.col("host_ns") / lower_median("host_ns").over(like) - 1
-    )
-    return slower.group_by("rank").agg(
+    return ways.group_by("rank").agg(
         pace=pl.col("slower").median().clip(0, PACE), mostly=pl.col("slower").quantile(0.25)
+    )
+
+
+def _places(ways: pl.DataFrame) -> pl.DataFrame:
+    """Each rank's places that are known in three steps or more, and in all but the first, of which what came
+    before a rank's first collective is not known. Of fewer, long ways may be in one place by chance."""
+    recorded = ways.filter(pl.col("step") != "")
+    steps = recorded["step"].n_unique()
+    return (
+        recorded.group_by("rank", "kind", "bytes", "nth")
+        .agg(pl.len().alias("steps"), least_ns=pl.col("slower_ns").min(), least=pl.col("slower").min())
+        .filter(pl.col("steps") >= max(3, steps - 1))
+        .drop("steps")
+        .sort("rank", "least_ns", descending=[False, True])
     )
 
 
@@ -246,6 +272,17 @@ def has_slow_hosts(found: Excess, ranks: Collection[int]) -> bool:
     """Whether the hosts of these ranks are slower at most of what they do, by twice what equal ones are."""
     own = found.steps.filter(pl.col("rank").is_in(list(ranks)))["mostly"]
     return bool(len(own)) and bool((own.fill_null(0) >= 2 * PACE).all())
+
+
+def stall_at_one_place(found: Excess, ranks: Collection[int], least_ns: float) -> bool:
+    """Whether each of these ranks' hosts takes ``least_ns`` longer at one place of the program in every step,
+    twice what equal hosts do, and several times as much as any other rank's at any place of its own."""
+    is_own = pl.col("rank").is_in(list(ranks))
+    stalls = found.places.filter(is_own, pl.col("least") >= 2 * PACE)
+    own = stalls.group_by("rank").agg(pl.col("least_ns").max())
+    others = found.places.filter(~is_own)["least_ns"].max()
+    needed = max(least_ns, SPREADS * whole(others))
+    return len(own) == len(ranks) and bool((own["least_ns"] >= needed).all())
 
 
 def shows_in_kernels(found: Excess, ranks: Collection[int]) -> bool:

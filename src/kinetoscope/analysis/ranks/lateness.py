@@ -25,15 +25,15 @@ import polars as pl
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.collectives.waiting import by_start
 
-COMPUTE, SYNC, COMPILE, ALLOCATOR, HOST = (
-    "compute", "synchronization", "recompilation", "allocator", "host",
+COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, HOST = (
+    "compute", "synchronization", "recompilation", "allocator", "data loader", "host",
 )  # fmt: skip
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not (see
 # ``parts.APPROACH``).
 CAUSES = {
     COMPUTE: ["busy"],
     HOST: ["launch-bound", "host-op", "between-kernels", "unexplained"],
-    "data loader": ["data-loading"],
+    LOADER: ["data-loading"],
     SYNC: ["synchronization"],
     COMPILE: ["compilation"],
     ALLOCATOR: ["allocator"],

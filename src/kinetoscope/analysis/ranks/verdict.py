@@ -16,8 +16,17 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import ARRIVAL, TOGETHER
-from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels
-from kinetoscope.analysis.ranks.lateness import ALLOCATOR, CAUSES, COMPILE, COMPUTE, HOST, SYNC, lower_median
+from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels, stall_at_one_place
+from kinetoscope.analysis.ranks.lateness import (
+    ALLOCATOR,
+    CAUSES,
+    COMPILE,
+    COMPUTE,
+    HOST,
+    LOADER,
+    SYNC,
+    lower_median,
+)
 from kinetoscope.analysis.ranks.rows import LINK
 from kinetoscope.analysis.ranks.without_stragglers import PutRight, WithoutStragglers
 from kinetoscope.statistics.intervals import student_t
@@ -34,6 +43,7 @@ MISTAKEN = 0.01
 VARIES = 0.005
 # Hardly by chance: what the others do not do at all in that step.
 UNLIKE, HARDLY = (SYNC, COMPILE, ALLOCATOR), 0.01
+HOSTS = (HOST, LOADER)  # causes that are a host's own doing
 LEAST = 0.015  # of all time: what costs less is not named
 TRIED = 8  # groups of slow links
 AS_MUCH = 0.5  # of what the worst rank loses: who loses more for the same cause is named too
@@ -73,6 +83,7 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
         steps: see ``comparison.lengths``.
     """
     totals = {cause: found.total(cause) for cause in CAUSES}
+    step_ns = whole(steps["length_ns"].median())
     for cause, own in totals.items():
         most = max(own.values(), default=0)
         ranks = tuple(rank for rank, ns in own.items() if ns >= AS_MUCH * most)
@@ -86,6 +97,7 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
             or (found.is_even and loses_in_each_step(lost, steps))
             or (found.is_even and cause == COMPUTE and shows_in_kernels(found, ranks))
             or (found.is_even and cause == HOST and has_slow_hosts(found, ranks))
+            or (found.is_even and cause in HOSTS and stall_at_one_place(found, ranks, LEAST * step_ns))
         ):
             yield Suspect(ranks, cause)
 
