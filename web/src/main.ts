@@ -1,7 +1,7 @@
 // The page: reads its data, and shows what the address asks for.
 import "./page.css";
 import { App } from "./app.ts";
-import { copyButton, fill, h, type Child } from "./dom.ts";
+import { button, copyButton, fill, h, type Child } from "./dom.ts";
 import { keyHelp } from "./keys.ts";
 import { load } from "./load.ts";
 import * as numbers from "./numbers.ts";
@@ -107,18 +107,9 @@ async function start(): Promise<void> {
       { class: "top" },
       h("a", { class: "brand", href: `#${home}` }, "kinetoscope"),
       h("nav", { "aria-label": "parts of the report" }, tabs),
-      h(
-        "button",
-        { type: "button", class: "find", onClick: search.open, "aria-label": "search" },
-        "Search ",
-        h("kbd", {}, "/"),
-      ),
+      button(["Search ", h("kbd", {}, "/")], search.open, { class: "find", "aria-label": "search" }),
       copyButton(() => location.href, "to this view", "Copy link"),
-      h(
-        "button",
-        { type: "button", class: "find", onClick: keys.open, "aria-label": "keys" },
-        h("kbd", {}, "?"),
-      ),
+      button(h("kbd", {}, "?"), keys.open, { class: "find", "aria-label": "keys" }),
     ),
     main,
     search.element,

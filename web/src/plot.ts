@@ -52,13 +52,24 @@ export function lanes(rows: Lane[], whole: number, write: (value: number) => str
       ),
     ]),
     h("span"),
-    h(
-      "div",
-      { class: "ticks", "aria-hidden": "true" },
-      [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", {}, at ? write(at * whole) : "0")),
-    ),
+    ticks(whole, write),
   );
 }
+
+export const ticks = (whole: number, write: (value: number) => string): HTMLElement =>
+  h(
+    "div",
+    { class: "ticks", "aria-hidden": "true" },
+    [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", {}, at ? write(at * whole) : "0")),
+  );
+
+/** Below a drawing: its left end, what it is of, its right end. */
+export const caption = (...parts: Child[]): HTMLElement =>
+  h(
+    "figcaption",
+    {},
+    parts.map((part) => h("span", {}, part)),
+  );
 
 /** Counts in bins of the logarithm, between the least and the most. */
 export function histogram(
@@ -113,7 +124,7 @@ export function sparkline(
 }
 
 /** A curve over time in microseconds; the y axis begins at 0. */
-export function curve(label: string, starts: number[], values: number[], caption: Child): HTMLElement {
+export function curve(label: string, starts: number[], values: number[], about: Child): HTMLElement {
   const most = Math.max(...values, 1e-9),
     from = starts[0]!,
     width = starts.at(-1)! - from || 1;
@@ -130,13 +141,7 @@ export function curve(label: string, starts: number[], values: number[], caption
       svg("polygon", { points: `0,98 ${points.join(" ")} 1000,98` }),
       svg("polyline", { points: points.join(" "), fill: "none", "vector-effect": "non-scaling-stroke" }),
     ),
-    h(
-      "figcaption",
-      {},
-      h("span", {}, numbers.time(0)),
-      h("span", {}, caption),
-      h("span", {}, numbers.time(width)),
-    ),
+    caption(numbers.time(0), about, numbers.time(width)),
   );
 }
 
@@ -154,6 +159,7 @@ export interface RoofLine {
   bandwidth: number;
 }
 
+const SCALES: [number, string][] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]; // prettier-ignore
 const WIDE = 720,
   TALL = 360,
   LEFT = 58,
@@ -220,14 +226,6 @@ export function roofline(dots: Dot[], roofs: RoofLine[]): SVGElement {
 }
 
 function short(value: number): string {
-  const [factor, unit] = (
-    [
-      [1e15, "P"],
-      [1e12, "T"],
-      [1e9, "G"],
-      [1e6, "M"],
-      [1e3, "k"],
-    ] as const
-  ).find(([one]) => value >= one) ?? [1, ""];
+  const [factor, unit] = SCALES.find(([one]) => value >= one) ?? [1, ""];
   return `${+(value / factor).toPrecision(3)}${unit}`;
 }

@@ -1,5 +1,5 @@
 // Tables that sort by a click on their heads and narrow while one types.
-import { copyButton, fill, h, type Child } from "./dom.ts";
+import { button, copyButton, fill, h, type Child } from "./dom.ts";
 import * as numbers from "./numbers.ts";
 
 export interface ColumnOf<Row> {
@@ -32,6 +32,14 @@ export function figure<Row>(
   const unit = UNITS.get(write);
   return { label, value, cell, ...(title !== undefined && { title }), ...(unit !== undefined && { unit }) };
 }
+
+/** A column of words, which are shown as they are or by `cell`. */
+export const named = <Row>(
+  label: string,
+  value: (row: Row) => number | string | null,
+  cell: (row: Row) => Child = value,
+  kind?: "number" | "plain",
+): ColumnOf<Row> => ({ label, value, cell, ...(kind && { kind }) });
 
 export interface Options<Row> {
   id?: string;
@@ -75,9 +83,7 @@ export function table<Row>(
     h(
       "th",
       { scope: "col", class: numeric[index] && "number", title: column.title },
-      options.isSorted === false
-        ? column.label
-        : column.label && h("button", { type: "button", onClick: () => sort(index) }, column.label),
+      options.isSorted === false ? column.label : column.label && button(column.label, () => sort(index)),
     ),
   );
   const draw = (): void => {
@@ -97,16 +103,12 @@ export function table<Row>(
     fill(
       rest,
       left > 0 &&
-        h(
-          "button",
-          {
-            type: "button",
-            onClick: () => {
-              most += MORE;
-              draw();
-            },
-          },
+        button(
           `show ${numbers.count(Math.min(left, MORE))} more${left > MORE ? ` of ${numbers.count(left)}` : ""}`,
+          () => {
+            most += MORE;
+            draw();
+          },
         ),
       !shown.length && (rows.length ? "Nothing fits the filter." : "None."),
     );

@@ -2,9 +2,9 @@
 import type { App } from "../app.ts";
 import { stackOf } from "../blocks.ts";
 import type { AllocatorEvents, MemoryBlock, MemoryPeak } from "../document.ts";
-import { type Child, fill, h, list, titled } from "../dom.ts";
+import { button, type Child, fill, folded, h, list, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { figure, table } from "../table.ts";
+import { figure, named, table } from "../table.ts";
 import { blocks } from "./blocks.ts";
 import { eventsOf, laidOut, segmentLives, stateAfter, type Events, type Piece } from "./events.ts";
 import { lineOf } from "./owner.ts";
@@ -59,37 +59,36 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
   return table(
     Array.from({ length: events.length }, (_, event) => event),
     [
-      { label: "event", value: (event) => event, cell: (event) => numbers.count(event + 1), kind: "number" },
+      named(
+        "event",
+        (event) => event,
+        (event) => numbers.count(event + 1),
+        "number",
+      ),
       {
         label: "at",
         unit: "µs",
         value: (event) => events.time[event]!,
-        cell: (event) =>
-          h(
-            "button",
-            { type: "button", class: "door", onClick: () => show(event) },
-            numbers.time(events.time[event]!),
-          ),
+        cell: (event) => button(numbers.time(events.time[event]!), () => show(event), { class: "door" }),
         kind: "number",
       },
-      { label: "what", value: events.action, cell: events.action },
+      named("what", events.action),
       figure("bytes", (event) => events.bytes[event]!, numbers.size),
-      {
-        label: "address",
-        value: (event) => hex(events, event),
-        cell: (event) => h("span", { class: "mono" }, hex(events, event)),
-        kind: "plain",
-      },
-      { label: "stream", value: events.stream, cell: events.stream, kind: "plain" },
-      {
-        label: "line",
-        value: (event) => lines[events.stack[event]!]!,
-        cell: (event) => {
-          const stack = stacks[events.stack[event]!]!;
+      named(
+        "address",
+        (event) => hex(events, event),
+        (event) => h("span", { class: "mono" }, hex(events, event)),
+        "plain",
+      ),
+      named("stream", events.stream, events.stream, "plain"),
+      named(
+        "line",
+        (event) => lines[events.stack[event]!]!,
+        (event) => {
           const line = lines[events.stack[event]!]!;
-          return line && lineOf(app, line, stack);
+          return line && lineOf(app, line, stacks[events.stack[event]!]!);
         },
-      },
+      ),
     ],
     {
       id: "allocator-events",
@@ -151,11 +150,7 @@ function state(
       onClick: () => piece.given?.event != null && show(piece.given.event),
     });
   const step = (to: number, label: string): HTMLElement =>
-    h(
-      "button",
-      { type: "button", class: "door", disabled: to < 0 || to >= events.length, onClick: () => show(to) },
-      label,
-    );
+    button(label, () => show(to), { class: "door", disabled: to < 0 || to >= events.length });
   const of = events.action(event) === "oom" ? " requested, of the driver's " : " at ";
   const where = events.action(event) === "oom" ? `${numbers.size(address)} free` : hex(events, event);
   const stack = stacks[events.stack[event]!]!;
@@ -177,7 +172,7 @@ function state(
     ),
     metadata && h("p", {}, `Noted by the program: ${metadata}`),
     compiling && h("p", {}, `While ${compiling} was compiled.`),
-    stack.length > 0 && h("details", {}, h("summary", {}, "Its stack"), stackOf(app, stack)),
+    stack.length > 0 && folded("Its stack", stackOf(app, stack)),
     h(
       "div",
       { class: "held" },
@@ -201,10 +196,8 @@ function settings(history: AllocatorEvents): Child {
   const said = Object.entries(history.settings);
   return (
     said.length > 0 &&
-    h(
-      "details",
-      {},
-      h("summary", {}, "Settings of the allocator"),
+    folded(
+      "Settings of the allocator",
       list(
         "notes",
         said.map(([name, value]) => `${name}: ${value || "not set"}`),

@@ -1,6 +1,6 @@
 // The timeline: a canvas, what keys, mouse and fingers do with it, and the panel next to it.
 import { App, stamp } from "../app.ts";
-import { fill, h, swatch, type Child } from "../dom.ts";
+import { button, fill, h, swatch, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { isServed, openInPerfetto } from "./perfetto.ts";
 import { shorten } from "../names.ts";
@@ -78,12 +78,11 @@ export class TimelineView {
       h(
         "div",
         { class: "tools", role: "toolbar", "aria-label": "timeline" },
-        h("button", { type: "button", onClick: zoom(0.5), "aria-label": "zoom in" }, "+"),
-        h("button", { type: "button", onClick: zoom(2), "aria-label": "zoom out" }, "−"),
-        h("button", { type: "button", onClick: () => this.show(0, store.end) }, "all"),
+        button("+", zoom(0.5), { "aria-label": "zoom in" }),
+        button("−", zoom(2), { "aria-label": "zoom out" }),
+        button("all", () => this.show(0, store.end)),
         this.selectButton,
-        isServed() &&
-          h("button", { type: "button", onClick: () => void this.handOver() }, "open in Perfetto"),
+        isServed() && button("open in Perfetto", () => void this.handOver()),
         isServed() &&
           h("a", { href: "stacks.speedscope.json", download: "stacks.speedscope.json" }, "stacks"),
         this.filterBox,
@@ -101,7 +100,7 @@ export class TimelineView {
       click: (x, y) => this.click(x, y),
       range: (x0, x1, done) => this.selectRange(x0, x1, done),
       scrolls: () => this.height + RULER > this.view.height + 1,
-      isSelecting: () => this.selectButton.getAttribute("aria-pressed") === "true",
+      isSelecting: () => this.isSelecting,
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.resize()).observe(this.canvas.parentElement!);
@@ -109,19 +108,11 @@ export class TimelineView {
     this.arrange();
   }
 
-  private readonly selectButton: HTMLButtonElement = h(
-    "button",
-    {
-      type: "button",
-      "aria-pressed": "false",
-      title: "drag selects a range (or hold shift)",
-      onClick: () =>
-        this.selectButton.setAttribute(
-          "aria-pressed",
-          String(this.selectButton.getAttribute("aria-pressed") !== "true"),
-        ),
-    },
+  private isSelecting = false;
+  private readonly selectButton: HTMLButtonElement = button(
     "select a range",
+    () => this.selectButton.setAttribute("aria-pressed", String((this.isSelecting = !this.isSelecting))),
+    { "aria-pressed": "false", title: "drag selects a range (or hold shift)" },
   );
 
   private readonly filterBox = h("input", {
@@ -139,21 +130,14 @@ export class TimelineView {
   private trackList(): HTMLElement {
     const rows = h("ul");
     const toggle = (label: string, set: Set<string>, key: string): HTMLElement => {
-      const button = h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(set.has(key)),
-          onClick: () => {
-            if (!set.delete(key)) set.add(key);
-            button.setAttribute("aria-pressed", String(set.has(key)));
-            this.arrange();
-            this.moved();
-          },
-        },
-        label,
-      );
-      return button;
+      const turn = (): void => {
+        if (!set.delete(key)) set.add(key);
+        shown.setAttribute("aria-pressed", String(set.has(key)));
+        this.arrange();
+        this.moved();
+      };
+      const shown = button(label, turn, { "aria-pressed": String(set.has(key)) });
+      return shown;
     };
     const { pinned, hidden } = this.shown;
     return h(
@@ -520,11 +504,7 @@ export class TimelineView {
         ? idlePanel(this.app, this.store, gap, reach)
         : selected !== NONE && eventPanel(this.app, this.store, selected, reach);
     this.panel.hidden = !shown;
-    const close = h(
-      "button",
-      { type: "button", class: "close", "aria-label": "close", onClick: () => this.letGo() },
-      "×",
-    );
+    const close = button("×", () => this.letGo(), { class: "close", "aria-label": "close" });
     fill(this.panel, shown && [close, shown]);
     this.schedule();
   }

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import { numbered } from "../code.ts";
-import { type Child, copyButton, h, monoLink, soft, titled } from "../dom.ts";
+import { type Child, copyButton, folded, h, monoLink, soft, titled } from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, type Route } from "../links.ts";
@@ -56,17 +56,10 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
               { class: row.name === kernel ? "wanted" : null },
               monoLink(format(["code"], { graph, kernel: row.name }), shorten(row.name, 60)),
               row.device_time_us !== null && h("small", {}, ` ${numbers.time(row.device_time_us)}`),
-              row.source
-                .slice(0, 6)
-                .map((line) =>
-                  h(
-                    "div",
-                    {},
-                    monoLink(app.lineHref(line.file, line.line), place(line.file, line.line)),
-                    " ",
-                    h("code", {}, shorten(line.code.trim(), 90)),
-                  ),
-                ),
+              row.source.slice(0, 6).map(({ file, line, code }) => {
+                const door = monoLink(app.lineHref(file, line), place(file, line));
+                return h("div", {}, door, " ", h("code", {}, shorten(code.trim(), 90)));
+              }),
             ),
           ),
         ),
@@ -74,16 +67,7 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
       h("section", {}, h("header", {}, h("h2", {}, "Module"), copyButton(module.code, "the module")), view),
     ),
     module.post_grad &&
-      h(
-        "section",
-        {},
-        h(
-          "details",
-          {},
-          h("summary", {}, "The graph it was written of, after all passes"),
-          numbered(module.post_grad),
-        ),
-      ),
+      h("section", {}, folded("The graph it was written of, after all passes", numbered(module.post_grad))),
     frameTexts(app, app.report.compilation?.graphs.find((one) => one.index === graph)?.frame),
   ];
 }
@@ -99,14 +83,8 @@ export function frameTexts(app: App, frame?: number): Child {
       "FX graphs",
       "as captured, and after each pass that the log has",
       texts.map((one) => {
-        const details = h(
-          "details",
-          {},
-          h(
-            "summary",
-            {},
-            `${frames[one.frame]?.compile_id ?? one.frame} ${frames[one.frame]?.function ?? ""}: ${one.name}`,
-          ),
+        const details = folded(
+          `${frames[one.frame]?.compile_id ?? one.frame} ${frames[one.frame]?.function ?? ""}: ${one.name}`,
         );
         details.addEventListener(
           "toggle",

@@ -2,14 +2,26 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
-import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
+import {
+  chained,
+  type Child,
+  copyButton,
+  facts,
+  folded,
+  h,
+  link,
+  list,
+  monoLink,
+  para,
+  soft,
+  titled,
+} from "../dom.ts";
 import type { CompiledKernel, KernelRow } from "../document.ts";
-import { place, shorten } from "../names.ts";
+import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { histogram, sparkline } from "../plot.ts";
-import { format, sourceDoor } from "../links.ts";
+import { caption, histogram, sparkline } from "../plot.ts";
+import { format, lineDoor, sourceDoor } from "../links.ts";
 import { path } from "../timeline/chain.ts";
-import { facts } from "../timeline/detail.ts";
 import { graphLabel } from "./kernels.ts";
 
 const WAYS = 12,
@@ -29,7 +41,7 @@ export function kernel(app: App, index: number): Child {
       h("a", { href: format(["kernels"], { category: row.category }) }, row.category),
     ),
     h("h1", { class: "mono", title: row.name }, shown, " ", shown === row.name && copy),
-    shown !== row.name && h("p", { class: "full mono" }, row.name, " ", copy),
+    shown !== row.name && para("full mono", row.name, " ", copy),
     h("section", {}, facts(numbersOf(app, row, compiled[0])), launches(app, row)),
     about(app, row),
     bench(app, row),
@@ -76,12 +88,10 @@ function launches(app: App, row: KernelRow): Child {
     "figure",
     { class: "histogram" },
     sparkline(counts, app.palette.category(row.category), "launches by time", 600, 80),
-    h(
-      "figcaption",
-      {},
-      h("span", {}, numbers.time(low)),
-      h("span", {}, `${numbers.count(durations.length)} launches by time, logarithmic`),
-      h("span", {}, numbers.time(high)),
+    caption(
+      numbers.time(low),
+      `${numbers.count(durations.length)} launches by time, logarithmic`,
+      numbers.time(high),
     ),
   );
 }
@@ -95,39 +105,29 @@ function about(app: App, row: KernelRow): Child {
       titled(
         "Findings about it",
         "",
-        h(
-          "ul",
-          {},
-          findings.map(({ one, index }) =>
-            h(
-              "li",
-              {},
-              link(format(["overview"], { finding: index }), one.title),
-              " ",
-              inline(app, app.sentences.savings[index]!),
-            ),
-          ),
+        list(
+          null,
+          findings.map(({ one, index }) => [
+            link(format(["overview"], { finding: index }), one.title),
+            " ",
+            inline(app, app.sentences.savings[index]!),
+          ]),
         ),
       ),
     row.ops.length > 0 &&
       titled(
         "Ops that launch it",
         "",
-        h(
-          "ul",
-          {},
-          row.ops.map((op) =>
-            h(
-              "li",
-              {},
-              monoLink(
-                format(["kernels"], { by: "op", in: op.name }),
-                app.event(op.name),
-                app.report.page?.meanings?.[op.name],
-              ),
-              ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
+        list(
+          null,
+          row.ops.map(({ name, launches, device_time_us }) => [
+            monoLink(
+              format(["kernels"], { by: "op", in: name }),
+              app.event(name),
+              app.report.page?.meanings?.[name],
             ),
-          ),
+            ` ×${numbers.count(launches)}, ${numbers.time(device_time_us)}`,
+          ]),
         ),
       ),
   ];
@@ -138,7 +138,6 @@ function bench(app: App, row: KernelRow): Child {
   const found = app.report.page?.benches?.find((one) => one.name === row.name);
   if (!found) return null;
   const { cold_ns: cold, hot_ns: hot, configuration, could_win_ns: win } = found;
-  const us = (ns: number): string => numbers.time(ns / 1000);
   return titled(
     "Measured alone",
     "by kinetoscope bench",
@@ -146,12 +145,12 @@ function bench(app: App, row: KernelRow): Child {
       [
         "caches cold",
         cold &&
-          `${us(cold[1])}, p10–p90 ${numbers.span(cold[0] / 1000, cold[2] / 1000)}, ${numbers.count(found.samples, "sample")}`,
+          `${numbers.ns(cold[1])}, p10–p90 ${numbers.span(cold[0] / 1000, cold[2] / 1000)}, ${numbers.count(found.samples, "sample")}`,
       ],
       ["in the program", numbers.time(row.median_us)],
-      ["caches warm", hot && us(hot)],
+      ["caches warm", hot && numbers.ns(hot)],
       ["moved", cold && `${numbers.size(found.bytes)}, ${numbers.rate(found.bytes / (cold[1] / 1e9), "B")}`],
-      ["tuning could win", win && `${us(win)} in a run`],
+      ["tuning could win", win && `${numbers.ns(win)} in a run`],
       [
         "configuration",
         configuration &&
@@ -180,21 +179,10 @@ function source(app: App, compiled: CompiledKernel[]): Child {
           "div",
           {},
           h("h3", {}, "computes"),
-          h(
+          list(
+            "lines",
+            kernel.source.map(({ file, line, code }) => [lineDoor(app, file, line), h("code", {}, code)]),
             "ol",
-            { class: "lines" },
-            kernel.source.map((line) =>
-              h(
-                "li",
-                {},
-                monoLink(
-                  app.lineHref(line.file, line.line),
-                  place(line.file, line.line),
-                  `${line.file}:${line.line}`,
-                ),
-                h("code", {}, line.code),
-              ),
-            ),
           ),
           soft(
             kernel.aten_ops.map((op) => [
@@ -224,10 +212,8 @@ function withFolded(text: string): Child {
   );
   return [
     first > 0 &&
-      h(
-        "details",
-        {},
-        h("summary", {}, numbers.count(first, "line"), " of comments: its nodes and graph"),
+      folded(
+        [numbers.count(first, "line"), " of comments: its nodes and graph"],
         code(lines.slice(0, first).join("\n")),
       ),
     code(lines.slice(first).join("\n")),
@@ -284,11 +270,7 @@ function ways(app: App, row: KernelRow): Child {
               ),
             ),
           ),
-          h(
-            "ol",
-            { class: "chain" },
-            way.path.map((name) => h("li", {}, shorten(app.event(name), 140))),
-          ),
+          chained(way.path.map((name) => shorten(app.event(name), 140))),
           h(
             "p",
             {},
@@ -312,19 +294,13 @@ function longest(app: App, row: KernelRow): Child {
     titled(
       "Longest launches",
       link(format(["timeline"], { n: row.name, k: rows[0]! }), "all of them, lit in the timeline"),
-      h(
-        "ol",
-        { class: "chain" },
+      chained(
         rows
           .slice(0, LONGEST)
-          .map((at) =>
-            h(
-              "li",
-              {},
-              link(app.rowHref(at), numbers.time(store.duration[at]! / 1000)),
-              h("small", {}, ` at ${numbers.time(store.start[at]! / 1000)}`),
-            ),
-          ),
+          .map((at) => [
+            link(app.rowHref(at), numbers.ns(store.duration[at]!)),
+            h("small", {}, ` at ${numbers.ns(store.start[at]!)}`),
+          ]),
       ),
     )
   );
