@@ -24,7 +24,6 @@ A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser)
     formats = ("perfetto", "parquet", "csv", "speedscope")
     parser.add_argument("--to", required=True, choices=formats, help="the format to write")
