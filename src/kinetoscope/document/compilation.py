@@ -6,7 +6,7 @@ what a trace adds to them, and what ``graphs`` shows of one frame or kernel. ``U
 
 from __future__ import annotations
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from kinetoscope.analysis.compiled.rows import Coverage, Matched
 from kinetoscope.compilation.model import *
