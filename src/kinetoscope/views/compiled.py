@@ -10,21 +10,7 @@ from kinetoscope import numbers
 from kinetoscope.document import Report
 from kinetoscope.document import compilation as document
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Cell,
-    Heading,
-    Items,
-    Labelled,
-    Line,
-    Prose,
-    Segment,
-    Text,
-    field,
-    kernel,
-    place,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views.graph_names import frame_name
 
 HINTS, REASONS, OPS, WHYS, LINES = 4, 4, 3, 3, 3

@@ -17,24 +17,7 @@ from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.gates import interval_words
 from kinetoscope.document import difference as document
 from kinetoscope.render import names, palette, terminal
-from kinetoscope.render.blocks import (
-    Block,
-    Cell,
-    Code,
-    Column,
-    Heading,
-    Items,
-    Line,
-    Only,
-    Prose,
-    Status,
-    Table,
-    Text,
-    field,
-    line,
-    rest,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.terminal import LISTING_WIDTH, Screen, Section
 from kinetoscope.views import memory_change

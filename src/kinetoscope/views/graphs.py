@@ -10,19 +10,7 @@ from msgspec import UNSET
 from kinetoscope import numbers
 from kinetoscope.document import compilation as document
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Commands,
-    Heading,
-    Line,
-    Text,
-    field,
-    kernel,
-    left_out,
-    line,
-    rest,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views.graph_names import frame_name, kernel_languages, place
 
 FRAMES, GRAPHS, KERNELS, LINES, CHOICES = 12, 10, 12, 8, 5

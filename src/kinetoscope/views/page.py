@@ -15,20 +15,7 @@ from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, Ran
 from kinetoscope.document.page import AllocatorEvents, Page
 from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Heading,
-    Inline,
-    Line,
-    Prose,
-    Segment,
-    Target,
-    Text,
-    field,
-    kernel,
-    plain,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views import (
     compiled,
     findings,
