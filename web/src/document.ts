@@ -295,10 +295,10 @@ export interface SegmentRow {
 /** The page's sentences. */
 export interface Sentences {
   title: string[]; verdict: string; notes: string[]; timing: string; compilation: string; window: string;
-  savings: ((string | Text)[])[]; alone: string[]; together: string; measured: string[];
-  graph_labels: string[]; devices: Bar[]; program: string; cards: [string, string, string][];
-  roofline: Roofline; peaks: [string, string][]; memory_colours: Record<string, string>;
-  uses: Record<string, string>; use_colours: Record<string, string>; category_colours: Record<string, string>;
+  savings: ((string | Text)[])[]; together: string; measured: string[]; graph_labels: string[];
+  devices: Bar[]; program: string; cards: [string, string, string][]; roofline: Roofline;
+  peaks: [string, string][]; memory_colours: Record<string, string>; uses: Record<string, string>;
+  use_colours: Record<string, string>; category_colours: Record<string, string>;
   cause_colours: Record<string, string>; phases: Record<string, [string, string]>;
   sides: Record<string, string>;
   blocks: Record<string, (Heading | Prose | Line | Status | Items | Table | Labelled | Commands | Code | Only)[]>;

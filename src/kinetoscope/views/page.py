@@ -50,7 +50,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     """The page's sentences.
 
     Args:
-        savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
+        savings: words of the findings, some of them links; ``measured`` is theirs too.
         graph_labels: of the graphs, in their order.
         phases: of a compilation: what each is called, and its colour.
         program: the command that was recorded; empty where it is not known.
@@ -63,12 +63,10 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     title: list[str]
     verdict: str
     notes: list[str]
-    headline: str
     timing: str
     compilation: str
     window: str
     savings: list[list[str | Text]]
-    alone: list[str]
     together: str
     measured: list[str]
     graph_labels: list[str]
@@ -101,12 +99,10 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         title=headline.title(report),
         verdict=headline.verdict(report),
         notes=headline.notes(report),
-        headline=together(headline.headline(report)),
         timing=together(headline.timing(report) or ""),
         compilation=together(headline.compilation(report) or ""),
         window=together(headline.recorded_window(report)),
         savings=[[_together(part) for part in findings.saving_parts(report, row)] for row in report.findings],
-        alone=[""] * len(report.findings),
         together=together(findings.together(report)),
         measured=[findings.measured(row) for row in report.findings],
         graph_labels=graph_names.graph_labels(report),

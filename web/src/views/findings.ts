@@ -45,12 +45,11 @@ function saves(app: App, row: FindingRow, index: number): Child {
   const range =
     row.saving_high_us > row.saving_low_us &&
     h("span", { title: "by what such advice was measured to save elsewhere" }, likely);
-  const alone = app.sentences.alone[index];
   return h(
     "div",
     { class: parts.length > 1 ? "saves owned" : "saves" },
     inline(app, parts),
-    h("small", {}, range, range && alone && " · ", alone),
+    h("small", {}, range),
   );
 }
 
