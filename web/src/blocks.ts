@@ -37,10 +37,8 @@ export function sections(app: App, blocks: Block[]): Child {
   }
   return found.map(({ head, body }) => {
     if (!head) return body;
-    const title = [h("h2", {}, head.title), h("p", {}, head.basis)];
-    return head.folded
-      ? h("section", { class: "folded" }, folded(title, body))
-      : h("section", {}, h("header", {}, title), body);
+    const title = [h("h2", head.title), h("p", head.basis)];
+    return head.folded ? h("section.folded", folded(title, body)) : h("section", h("header", title), body);
   });
 }
 
@@ -51,7 +49,7 @@ function drawn(app: App, block: Block, title: string): Child {
     case "Prose":
       return para(block.style || "lead", numbers.together(block.text));
     case "Line":
-      return block.parts.length > 0 && h("p", {}, inline(app, block.parts));
+      return block.parts.length > 0 && h("p", inline(app, block.parts));
     case "Status":
       return verdict(block.text, block.is_good);
     case "Items":
@@ -67,10 +65,7 @@ function drawn(app: App, block: Block, title: string): Child {
       );
     case "Commands":
       return terms(
-        block.items.map(([line, shows]) => [
-          shows,
-          [h("code", {}, line), " ", copyButton(line, "the command")],
-        ]),
+        block.items.map(([line, shows]) => [shows, [h("code", line), " ", copyButton(line, "the command")]]),
       );
     case "Code": {
       const text = code(block.text);
@@ -91,7 +86,7 @@ function text(app: App, part: Text, shown = part.text): Child {
   if (part.kind === "line") return sourceDoor(app, part.target);
   if (part.kind === "category") return categoryDoor(app, part.target);
   if (part.kind === "stack") return folded(shown, stackOf(app, part.target.split("\n")));
-  if (part.kind === "command") return h("code", {}, shown);
+  if (part.kind === "command") return h("code", shown);
   const href = hrefOf(app, part);
   const names = part.kind === "kernel" || part.kind === "op";
   const title = names ? (app.report.page?.meanings?.[part.target] ?? part.target) : null;
@@ -135,7 +130,6 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
   const label = title.toLowerCase() || "figures";
   return h(
     "div",
-    {},
     table(
       rows,
       shown
@@ -203,7 +197,7 @@ function parts(app: App, column: TableColumn, value: Cell): Child {
   if (!Array.isArray(value)) return cell(app, column, value as Part);
   return value.map((part) =>
     isText(part) && part.style === "dim"
-      ? h("small", {}, text(app, { ...part, style: "" }, bare(part.text)))
+      ? h("small", text(app, { ...part, style: "" }, bare(part.text)))
       : cell(app, column, part),
   );
 }

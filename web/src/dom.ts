@@ -3,23 +3,35 @@ import { printable } from "./names.ts";
 
 export type Child = Node | string | number | null | undefined | false | Child[];
 type Value = string | number | boolean | null | undefined | ((event: never) => void) | Record<string, string>;
+type Properties = Record<string, Value>;
+type Tag = keyof HTMLElementTagNameMap;
+type Kind = Tag | `${Tag}.${string}`;
+type Made<T> = HTMLElementTagNameMap[T extends Tag
+  ? T
+  : T extends `${infer K extends Tag}.${string}`
+    ? K
+    : never];
 
-/** An element; `on…` properties are listeners, `style` and `data` are objects, `class` is its class. */
-export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  properties: Record<string, Value> = {},
-  ...children: Child[]
-): HTMLElementTagNameMap[K] {
-  return filled(document.createElement(tag), properties, children);
+/** An element, as `p` or `p.soft` with its class; `on…` properties are listeners, `style` and `data` are objects. */
+export function h<T extends Kind>(tag: T, ...children: Child[]): Made<T>;
+export function h<T extends Kind>(tag: T, properties: Properties, ...children: Child[]): Made<T>;
+export function h<T extends Kind>(tag: T, ...given: (Properties | Child)[]): Made<T> {
+  const [name, ...classes] = tag.split(".") as [Tag, ...string[]];
+  const [first] = given;
+  const isOwn =
+    typeof first === "object" && first !== null && !Array.isArray(first) && !(first instanceof Node);
+  const properties = { ...(classes.length && { class: classes.join(" ") }), ...(isOwn && first) };
+  const children = (isOwn ? given.slice(1) : given) as Child[];
+  return filled(document.createElement(name) as Made<T>, properties, children);
 }
 
-export function svg(tag: string, properties: Record<string, Value> = {}, ...children: Child[]): SVGElement {
+export function svg(tag: string, properties: Properties = {}, ...children: Child[]): SVGElement {
   return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
 }
 
 function filled<E extends HTMLElement | SVGElement>(
   element: E,
-  properties: Record<string, Value>,
+  properties: Properties,
   children: Child[],
 ): E {
   for (const [key, value] of Object.entries(properties)) {
@@ -51,7 +63,7 @@ export function fill(element: Element, ...children: Child[]): void {
 
 /** A section with its title, and a few words about it. */
 export function titled(title: string, about: Child, ...children: Child[]): HTMLElement {
-  return h("section", {}, h("header", {}, h("h2", {}, title), h("p", {}, about)), children);
+  return h("section", h("header", h("h2", title), h("p", about)), children);
 }
 
 /** A link to another place of the page. */
@@ -69,7 +81,7 @@ export const soft = (...children: Child[]): HTMLElement => para("soft", ...child
 export const button = (
   label: Child,
   onClick: (event: MouseEvent) => void,
-  more: Record<string, Value> = {},
+  more: Properties = {},
 ): HTMLButtonElement => h("button", { type: "button", ...more, onClick }, label);
 
 /** Buttons side by side, of which the chosen one is pressed. */
@@ -94,7 +106,7 @@ export const chip = (href: string, label: Child, isOn: boolean): HTMLElement =>
 
 /** What is opened by a click on its title. */
 export const folded = (title: Child, ...body: Child[]): HTMLDetailsElement =>
-  h("details", {}, h("summary", {}, title), body);
+  h("details", h("summary", title), body);
 
 /** Terms with what is said of each; what is not known is left out. */
 export const facts = (rows: [Child, Child][], kind = "facts"): HTMLElement =>
@@ -103,7 +115,7 @@ export const facts = (rows: [Child, Child][], kind = "facts"): HTMLElement =>
     { class: kind },
     rows
       .filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "")
-      .map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
+      .map(([label, value]) => [h("dt", label), h("dd", value)]),
   );
 
 /** A colour's mark before what it stands for. */
@@ -114,7 +126,7 @@ export const list = (kind: string | null, rows: Child[], tag: "ul" | "ol" = "ul"
   h(
     tag,
     { class: kind },
-    rows.map((row) => row && h("li", {}, row)),
+    rows.map((row) => row && h("li", row)),
   );
 
 /** What follows each other, as calls around an event. */
@@ -132,7 +144,7 @@ export function copyButton(text: string | (() => string), what: string, label = 
     try {
       await navigator.clipboard.writeText(copied);
     } catch {
-      const area = h("textarea", {}, copied); // pages opened as files may have no clipboard
+      const area = h("textarea", copied); // pages opened as files may have no clipboard
       document.body.append(area);
       area.select();
       document.execCommand("copy");

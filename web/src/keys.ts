@@ -24,8 +24,8 @@ export function keyHelp(): { element: HTMLElement; open: () => void } {
     "dialog",
     { class: "help", "aria-label": "keys" },
     close,
-    h("h2", {}, "Keys"),
-    facts(KEYS.map(([keys, does]) => [h("kbd", {}, keys), does])),
+    h("h2", "Keys"),
+    facts(KEYS.map(([keys, does]) => [h("kbd", keys), does])),
   );
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return { element: dialog, open: () => dialog.showModal() };

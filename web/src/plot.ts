@@ -39,8 +39,7 @@ export interface Lane {
 export function lanes(rows: Lane[], whole: number, write: (value: number) => string): HTMLElement {
   const share = (value: number) => `${((100 * value) / (whole || 1)).toFixed(3)}%`;
   return h(
-    "div",
-    { class: "bars lanes" },
+    "div.bars.lanes",
     rows.map(({ label, href, intervals }) => [
       h("a", { class: "label mono", href, title: label }, label),
       h(
@@ -60,15 +59,14 @@ export const ticks = (whole: number, write: (value: number) => string): HTMLElem
   h(
     "div",
     { class: "ticks", "aria-hidden": "true" },
-    [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", {}, at ? write(at * whole) : "0")),
+    [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", at ? write(at * whole) : "0")),
   );
 
 /** Below a drawing: its left end, what it is of, its right end. */
 export const caption = (...parts: Child[]): HTMLElement =>
   h(
     "figcaption",
-    {},
-    parts.map((part) => h("span", {}, part)),
+    parts.map((part) => h("span", part)),
   );
 
 /** Counts in bins of the logarithm, between the least and the most. */
@@ -133,8 +131,7 @@ export function curve(label: string, starts: number[], values: number[], about: 
     return [start, starts[at + 1] ?? start].map((x) => `${((1000 * (x - from)) / width).toFixed(1)},${y}`);
   });
   return h(
-    "figure",
-    { class: "curve" },
+    "figure.curve",
     svg(
       "svg",
       { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },

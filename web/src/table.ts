@@ -78,7 +78,7 @@ export function table<Row>(
     kind ? kind === "number" : rows.some((row) => typeof value(row) === "number"),
   );
   const body = h("tbody");
-  const rest = h("p", { class: "rest" });
+  const rest = h("p.rest");
   const heads = columns.map((column, index) =>
     h(
       "th",
@@ -92,7 +92,6 @@ export function table<Row>(
       shown.slice(0, most).map((row) =>
         h(
           "tr",
-          {},
           columns.map((column, index) =>
             h("td", { class: numeric[index] ? "number" : (column.kind ?? "name") }, column.cell(row)),
           ),
@@ -145,7 +144,7 @@ export function table<Row>(
     const lines = shown.map((row) =>
       columns.map(({ value, cell }) => {
         const bare = value(row);
-        return isBare && typeof bare === "number" ? String(bare) : words(h("div", {}, cell(row)), isBare);
+        return isBare && typeof bare === "number" ? String(bare) : words(h("div", cell(row)), isBare);
       }),
     );
     return [heads, ...lines]
@@ -176,23 +175,16 @@ export function table<Row>(
   if (options.search) narrow(options.search);
   else draw();
   return h(
-    "div",
-    { class: "table" },
+    "div.table",
     h(
-      "div",
-      { class: "above" },
+      "div.above",
       box,
       rows.length >= EXPORTED && [copyButton(() => exported(false), `the table of ${options.label}`), csv],
     ),
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label },
-      h(
-        "table",
-        { id: options.id },
-        columns.some(({ label }) => label) && h("thead", {}, h("tr", {}, heads)),
-        body,
-      ),
+      h("table", { id: options.id }, columns.some(({ label }) => label) && h("thead", h("tr", heads)), body),
     ),
     rest,
   );
@@ -201,7 +193,7 @@ export function table<Row>(
 /** A share with a bar below it. */
 export function share(fraction: number, colour: string, width = fraction): HTMLElement {
   const bar = h("i", { style: { width: `${Math.min(100, 100 * width)}%`, background: colour } });
-  return h("span", { class: "share" }, numbers.percent(fraction), h("span", { class: "meter" }, bar));
+  return h("span.share", numbers.percent(fraction), h("span.meter", bar));
 }
 
 /** A column of shares, the longest bar for `most`. */

@@ -39,10 +39,10 @@ def main(arguments: argparse.Namespace) -> int:
         destination.make_folder(output)
         from kinetoscope.analysis.query import tables
         from kinetoscope.cli._many import collectives
-        from kinetoscope.export.tables import write
+        from kinetoscope.export import write
 
         frames = collectives(arguments.inputs) or tables(load_shown(arguments.inputs))
-        written = write(frames, output, arguments.to, arguments.inputs)
+        written = write.tables(frames, output, arguments.to, arguments.inputs)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)

@@ -89,11 +89,7 @@ export function area(
     h(
       "span",
       { class: `peak ${at > 50 ? "left" : ""}`, style: { left: `${at}%` } },
-      h(
-        "b",
-        {},
-        `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`,
-      ),
+      h("b", `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`),
     ),
     mark,
     hint,
@@ -137,7 +133,6 @@ export function area(
   };
   return h(
     "figure",
-    {},
     drawn,
     ticks(whole, numbers.time),
     legend(
@@ -154,11 +149,8 @@ export function area(
             ]
           : []),
       ],
-      hasReserved && [h("span", { class: "dash" }), "reserved"],
+      hasReserved && [h("span.dash"), "reserved"],
     ),
-    peak.blocks.length > 0 && [
-      h("label", { class: "instant" }, "Who had it at another moment: click, or ", slider),
-      panel,
-    ],
+    peak.blocks.length > 0 && [h("label.instant", "Who had it at another moment: click, or ", slider), panel],
   );
 }

@@ -218,9 +218,8 @@ export function blocks(
     view.draw();
   });
   const element = h(
-    "div",
-    { class: "blocks" },
-    h("div", { class: "tools bare" }, switches, back, h("span", { class: "keys" }, KEYS)),
+    "div.blocks",
+    h("div.tools.bare", switches, back, h("span.keys", KEYS)),
     view.element,
     panel,
   );

@@ -77,7 +77,7 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
       named(
         "address",
         (event) => hex(events, event),
-        (event) => h("span", { class: "mono" }, hex(events, event)),
+        (event) => h("span.mono", hex(events, event)),
         "plain",
       ),
       named("stream", events.stream, events.stream, "plain"),
@@ -157,38 +157,34 @@ function state(
   const [metadata, compiling] = events.context(event);
   return [
     h(
-      "div",
-      { class: "tools bare" },
+      "div.tools.bare",
       step(event - 1, "event before"),
       step(event + 1, "next event"),
-      h("span", {}, `${numbers.count(event + 1)} of ${numbers.count(events.length)}`),
+      h("span", `${numbers.count(event + 1)} of ${numbers.count(events.length)}`),
     ),
-    h("h3", {}, `${events.action(event)} of ${numbers.size(events.bytes[event]!)}${of}${where}`),
+    h("h3", `${events.action(event)} of ${numbers.size(events.bytes[event]!)}${of}${where}`),
     h(
       "p",
-      {},
       `${numbers.time(events.time[event]!)}: then ${numbers.size(then.allocated)} were allocated of `,
       `${numbers.size(then.reserved)} in ${numbers.count(then.segments.length, "segment")}.`,
     ),
-    metadata && h("p", {}, `Noted by the program: ${metadata}`),
-    compiling && h("p", {}, `While ${compiling} was compiled.`),
+    metadata && h("p", `Noted by the program: ${metadata}`),
+    compiling && h("p", `While ${compiling} was compiled.`),
     stack.length > 0 && folded("Its stack", stackOf(app, stack)),
     h(
-      "div",
-      { class: "held" },
+      "div.held",
       laid
         .slice(0, SEGMENTS)
         .map((one) => [
           h(
             "span",
-            {},
             `${numbers.size(one.segment.bytes)}, ${numbers.size(free(one))} free`,
             one.segment.stream !== "0" && `, stream ${one.segment.stream}`,
           ),
-          h("div", { class: "segment" }, one.pieces.map(drawn)),
+          h("div.segment", one.pieces.map(drawn)),
         ]),
     ),
-    laid.length > SEGMENTS && h("p", {}, `${numbers.count(laid.length - SEGMENTS)} more are not drawn.`),
+    laid.length > SEGMENTS && h("p", `${numbers.count(laid.length - SEGMENTS)} more are not drawn.`),
   ];
 }
 

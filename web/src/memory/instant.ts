@@ -40,7 +40,7 @@ export function instant(app: App, peak: MemoryPeak, at: number): Child {
   const rows = owners(peak.blocks, time, peak.history_us || 1);
   const rest = whole - rows.reduce((sum, row) => sum + row.bytes, 0);
   return [
-    h("h3", {}, `At ${numbers.time(time)}: ${numbers.size(whole)} allocated`),
+    h("h3", `At ${numbers.time(time)}: ${numbers.size(whole)} allocated`),
     table(
       rows,
       [

@@ -64,10 +64,8 @@ export function collective(app: App, one: CollectiveInstance): HTMLElement {
   view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
   return h(
     "div",
-    {},
     h(
       "p",
-      {},
       `The last to arrive is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
     ),
     view.element,

@@ -60,11 +60,11 @@ export function heat(app: App, { paces }: Ranks): HTMLElement {
   const sorts = Object.entries(paces.places);
   if (!sorts.length) return drawn(app, paces);
   const choices: [string, PaceRow[]][] = [["ranks", paces.rows], ...sorts];
-  const room = h("div", {});
+  const room = h("div");
   const show = (wanted: number): void => fill(room, drawn(app, { ...paces, rows: choices[wanted]![1] }));
   const names = choices.map(([name]) => `by ${shorten(name, 26)}`);
   show(0);
-  return h("div", {}, h("div", { class: "tools bare" }, choice(names, show)), room);
+  return h("div", h("div.tools.bare", choice(names, show)), room);
 }
 
 function drawn(app: App, paces: Paces): HTMLElement {
@@ -173,9 +173,9 @@ function drawn(app: App, paces: Paces): HTMLElement {
     choose([clamp(row + way[0], rows.length), clamp(column + way[1], steps.length)]);
     event.preventDefault();
   });
-  const about = h("p", { class: "soft" });
-  const scale = h("span", {});
-  const quicker = h("li", {}, swatch("var(--accent)"), "quicker");
+  const about = h("p.soft");
+  const scale = h("span");
+  const quicker = h("li", swatch("var(--accent)"), "quicker");
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
@@ -190,16 +190,14 @@ function drawn(app: App, paces: Paces): HTMLElement {
   show("own");
   return h(
     "div",
-    {},
-    h("div", { class: "tools bare" }, buttons),
+    h("div.tools.bare", buttons),
     about,
     view.element,
     h(
-      "ul",
-      { class: "legend" },
+      "ul.legend",
       quicker,
-      h("li", {}, swatch("var(--track)"), "as the others"),
-      h("li", {}, swatch("var(--bad)"), "slower, later; full at ", scale),
+      h("li", swatch("var(--track)"), "as the others"),
+      h("li", swatch("var(--bad)"), "slower, later; full at ", scale),
     ),
     panel,
   );

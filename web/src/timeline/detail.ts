@@ -41,9 +41,9 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
     ]),
     isCompared
-      ? h("p", {}, link(app.kernelHref(name.name)!, "all of that name"))
+      ? h("p", link(app.kernelHref(name.name)!, "all of that name"))
       : [
-          work >= 0 && h("p", {}, link(app.kernelHref(name.name)!, "its page: source, lines, all launches")),
+          work >= 0 && h("p", link(app.kernelHref(name.name)!, "its page: source, lines, all launches")),
           chainList(app, store, row, door),
           work < 0 && launchedList(app, store, row, door),
         ],
@@ -88,7 +88,7 @@ function hostFacts(store: Store, row: number): [string, Child][] {
       "device work launched",
       launched.length ? `${numbers.count(launched.length)} from this thread, ${numbers.ns(time)}` : "none",
     ],
-    ["shapes", store.text("shapes", row) ? h("code", {}, shorten(store.text("shapes", row), 300)) : null],
+    ["shapes", store.text("shapes", row) ? h("code", shorten(store.text("shapes", row), 300)) : null],
   ];
 }
 
@@ -104,7 +104,7 @@ function chainList(
   if (!found.rows.length) return work >= 0 && soft("Which call launched it was not recorded.");
   const source = sourceOf(app, store, row);
   return [
-    h("h3", {}, "How it came about"),
+    h("h3", "How it came about"),
     facts([
       ["step", key("step")],
       ["annotation", key("annotation")],
@@ -113,7 +113,7 @@ function chainList(
       ["op", key("op")],
     ]),
     links(app, store, found.rows, row, door),
-    found.forward.length > 0 && [h("h3", {}, "Its forward"), links(app, store, found.forward, row, door)],
+    found.forward.length > 0 && [h("h3", "Its forward"), links(app, store, found.forward, row, door)],
   ];
 }
 
@@ -128,7 +128,7 @@ function links(
     rows.map((at) => {
       const name = shorten(app.event(store.nameOf(at).name), 90);
       const more = ` ${store.nameOf(at).kind} · ${numbers.ns(store.duration[at]!)}`;
-      return [at === row ? h("b", {}, name) : door(at, name), h("small", {}, more)];
+      return [at === row ? h("b", name) : door(at, name), h("small", more)];
     }),
   );
 }
@@ -157,14 +157,14 @@ function launchedList(
   if (!launched.length || (store.parent[row] === NONE && launched.length > 5000)) return null;
   launched.sort((a, b) => store.duration[b]! - store.duration[a]!);
   return [
-    h("h3", {}, "What it launched"),
+    h("h3", "What it launched"),
     chained(
       launched
         .slice(0, 12)
         .map((at) => [
           dot(app, store.nameOf(at).category),
           door(at, app.short(store.nameOf(at).name)),
-          h("small", {}, ` ${numbers.ns(store.duration[at]!)}`),
+          h("small", ` ${numbers.ns(store.duration[at]!)}`),
         ]),
     ),
     launched.length > 12 && soft(`the longest 12 of ${numbers.count(launched.length)}`),

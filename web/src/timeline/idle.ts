@@ -119,9 +119,9 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
   const silent = silentLine(store, thread, from, to);
   const between = to - from - did.reduce((sum, [, time]) => sum + time, 0);
   return [
-    h("h2", {}, `Idle ${numbers.ns(to - from)}`),
+    h("h2", `Idle ${numbers.ns(to - from)}`),
     soft(swatch(app.palette.cause(name(gap[1]))), `GPU ${device} · ${name(gap[1])}`),
-    app.report.page?.meanings?.[name(gap[1])] && h("p", {}, app.report.page.meanings[name(gap[1])]),
+    app.report.page?.meanings?.[name(gap[1])] && h("p", app.report.page.meanings[name(gap[1])]),
     facts([
       ["from", numbers.exact(from)],
       ["to", numbers.exact(to)],
@@ -137,7 +137,7 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
       ["line", found?.line && lineDoor(found.line)],
     ]),
     did.length > 0 && [
-      h("h3", {}, "What the launching thread did meanwhile"),
+      h("h3", "What the launching thread did meanwhile"),
       facts([
         ...did
           .slice(0, MOST)

@@ -15,7 +15,7 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
     several ? `rank ${rank} GPU ${device} ` : `${app.rankName(rank)} `.trimStart();
   const length = Math.max(to - from, 1);
   return [
-    h("h2", {}, `A range of ${numbers.exact(to - from)}`),
+    h("h2", `A range of ${numbers.exact(to - from)}`),
     soft(`${numbers.exact(from)} to ${numbers.exact(to)}; what reaches over its ends is counted in part`),
     facts([
       ["launches that start in it", numbers.count(found.launches)],
@@ -28,7 +28,7 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
     found.devices
       .filter((device) => device.idle.size)
       .map((device) => [
-        h("h3", {}, `${name(device)}idle, and why`),
+        h("h3", `${name(device)}idle, and why`),
         facts(
           [...device.idle]
             .sort((a, b) => b[1] - a[1])
@@ -49,24 +49,20 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
 function sums(app: App, title: string, rows: Sum[], whole: number, label: (sum: Sum) => Child): Child {
   return (
     rows.length > 0 && [
-      h("h3", {}, title),
+      h("h3", title),
       h(
         "table",
-        {},
         h(
           "tbody",
-          {},
           rows
             .slice(0, ROWS)
             .map((sum) =>
               h(
                 "tr",
-                {},
-                h("td", { class: "name" }, sum.category && dot(app, sum.category), label(sum)),
-                h("td", { class: "number" }, numbers.ns(sum.time)),
+                h("td.name", sum.category && dot(app, sum.category), label(sum)),
+                h("td.number", numbers.ns(sum.time)),
                 h(
-                  "td",
-                  { class: "number soft" },
+                  "td.number.soft",
                   whole ? numbers.percent(sum.time / whole) : `×${numbers.count(sum.count)}`,
                 ),
               ),

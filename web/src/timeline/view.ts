@@ -73,8 +73,7 @@ export class TimelineView {
     this.drawing = new Drawing(this.canvas.getContext("2d", { alpha: false })!, store, app);
     const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);
     this.element = h(
-      "div",
-      { class: "timeline" },
+      "div.timeline",
       h(
         "div",
         { class: "tools", role: "toolbar", "aria-label": "timeline" },
@@ -89,9 +88,9 @@ export class TimelineView {
         this.trackList(),
       ),
       this.legend(),
-      store.timeline.left_out && h("p", { class: "note" }, store.timeline.left_out),
+      store.timeline.left_out && h("p.note", store.timeline.left_out),
       this.map.element,
-      h("div", { class: "stage" }, h("div", { class: "canvas" }, this.canvas, this.hint), this.panel),
+      h("div.stage", h("div.canvas", this.canvas, this.hint), this.panel),
     );
     gestures(this.canvas, {
       pan: (dx, dy) => this.pan(dx, dy),
@@ -150,11 +149,11 @@ export class TimelineView {
             this.groups
               .filter(({ label }) => label)
               .map(({ key, label }) =>
-                h("li", {}, toggle("pin", pinned, key), toggle("hide", hidden, key), shorten(label, 90)),
+                h("li", toggle("pin", pinned, key), toggle("hide", hidden, key), shorten(label, 90)),
               ),
           ),
       },
-      h("summary", {}, "tracks"),
+      h("summary", "tracks"),
       rows,
     );
   }
@@ -164,7 +163,7 @@ export class TimelineView {
     const { report, palette } = this.app;
     const used = new Set(this.store.names.flatMap(({ kind, category }) => [kind, category]));
     const causes = new Set(this.store.idle.flatMap(({ cause }) => [...new Set(cause)]));
-    const mark = (colour: string, label: string): Child => h("li", {}, swatch(colour), label);
+    const mark = (colour: string, label: string): Child => h("li", swatch(colour), label);
     return (
       !this.app.isComparison &&
       h(

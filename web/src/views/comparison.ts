@@ -23,7 +23,7 @@ export function comparison(app: App, timeline: TimelineView | null, canAlign: bo
             chip(format([app.timeline]), "step", !isAligned),
             chip(format([app.timeline], { by: "graph" }), "compiled graph", isAligned),
           ),
-        h("div", { class: "embedded" }, timeline.element),
+        h("div.embedded", timeline.element),
         sections(app, legend),
       ),
     sections(app, below),

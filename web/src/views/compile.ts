@@ -16,7 +16,7 @@ export function compile(app: App, { path }: Route): Child {
     frame = compilation?.frames[Number(path[1] ?? NaN)];
   if (compilation && frame) return framePage(app, compilation, frame);
   return [
-    h("h1", {}, "What torch.compile did"),
+    h("h1", "What torch.compile did"),
     compilation && [para("lead", app.sentences.compilation), compileParts(app, compilation)],
     sections(app, app.sentences.blocks.graphs!),
   ];
@@ -36,7 +36,7 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
   const stretches = facts.stretches.filter((row) => row.frame === frame.index);
   return [
     soft(h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
-    h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
+    h("h1", `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
     para("lead", lineDoor(app, frame.file, frame.line)),
     compileParts(app, { ...facts, notes: [], frames: [frame], stretches }, ` ${frame.index}`),
     frameTexts(app, frame.index),

@@ -16,18 +16,14 @@ export function findings(app: App): Child {
   return h(
     "section",
     { id: "findings" },
-    h("header", {}, h("h2", {}, "Findings"), h("p", {}, head?.type === "Heading" ? head.basis : "")),
+    h("header", h("h2", "Findings"), h("p", head?.type === "Heading" ? head.basis : "")),
     app.sentences.together && para("lead", app.sentences.together),
     own.map(({ row, index }) => finding(app, row, index)),
     others.length > 0 &&
       h(
         "details",
         { open: !own.length },
-        h(
-          "summary",
-          {},
-          `Notes on the profiler's own cost, which the program does not pay: ${others.length}`,
-        ),
+        h("summary", `Notes on the profiler's own cost, which the program does not pay: ${others.length}`),
         others.map(({ row, index }) => finding(app, row, index)),
       ),
   );
@@ -49,7 +45,7 @@ function saves(app: App, row: FindingRow, index: number): Child {
     "div",
     { class: parts.length > 1 ? "saves owned" : "saves" },
     inline(app, parts),
-    h("small", {}, range),
+    h("small", range),
   );
 }
 
@@ -59,24 +55,24 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
   return h(
     "article",
     { class: `finding ${row.severity}`, data: { rule: row.rule, index: String(index) } },
-    h("div", { class: "finding-head" }, h("h3", {}, row.title), saves(app, row, index)),
-    h("p", {}, row.advice, " ", row.source && sourceDoor(app, row.source)),
+    h("div.finding-head", h("h3", row.title), saves(app, row, index)),
+    h("p", row.advice, " ", row.source && sourceDoor(app, row.source)),
     row.saving_us > 0 && soft(`Estimate: ${row.saving_basis}.`),
     measured
       ? para(
           `measured ${row.measured_verdict ?? ""}`,
           `${measured[0]!.toUpperCase()}${measured.slice(1)}.`,
-          row.measured_basis && h("small", {}, ` By ${row.measured_basis}.`),
+          row.measured_basis && h("small", ` By ${row.measured_basis}.`),
         )
       : row.proof &&
           soft(
             "To measure it: ",
-            h("code", {}, row.proof),
+            h("code", row.proof),
             " ",
             copyButton(row.proof, "the command"),
             row.proof_lacks && ` It needs ${row.proof_lacks}, which is not where the report was made.`,
           ),
-    row.snippet && h("pre", {}, row.snippet),
+    row.snippet && h("pre", row.snippet),
     row.evidence.length > 0 &&
       list(
         null,

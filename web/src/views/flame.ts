@@ -40,7 +40,7 @@ const times = (node: Node, root: Node): string =>
 
 export function flame(app: App, { parameters }: Route): Child {
   const { store } = app;
-  if (!store) return h("p", {}, "There are no events in this page.");
+  if (!store) return h("p", "There are no events in this page.");
   const asked = parameters.get("by") as By | undefined;
   const present = (Object.keys(KINDS) as By[]).filter(
     (by) => noted(store, by) || store.names.some(({ name, kind }) => KINDS[by](name, kind)),
@@ -52,7 +52,7 @@ export function flame(app: App, { parameters }: Route): Child {
     format(["flame"], { by, layers: isEach ? "each" : null, ...more });
   const { root, hasLayers } = tree(app, store, by, isEach);
   return [
-    h("h1", {}, store.work.length ? "Device time by what launched it" : "Time of ops by what called them"),
+    h("h1", store.work.length ? "Device time by what launched it" : "Time of ops by what called them"),
     chips(
       "by",
       present.map((one) => chip(address({ by: one }), one, one === by)),
@@ -65,9 +65,9 @@ export function flame(app: App, { parameters }: Route): Child {
     !present.includes("lines") &&
       soft(
         "No lines of the program were recorded: ",
-        h("code", {}, "kinetoscope run"),
+        h("code", "kinetoscope run"),
         " notes them in a step of their own, and with ",
-        h("code", {}, "--stacks"),
+        h("code", "--stacks"),
         " library functions too.",
       ),
     of === undefined
@@ -196,7 +196,7 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
   }
   const node = above.at(-1)!;
   const to = (path: number[]): string => address({ at: path.join(".") || null, q: box.value || null });
-  const found = h("span", { class: "soft" });
+  const found = h("span.soft");
   const box: HTMLInputElement = h("input", {
     type: "search",
     placeholder: "search frames",
@@ -228,7 +228,7 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
   };
   light();
   return [
-    h("div", { class: "tools bare" }, box, found),
+    h("div.tools.bare", box, found),
     para("lead", about(app, node, root, address)),
     drawn,
     soft(
@@ -276,7 +276,7 @@ function bar(app: App, node: Node, root: Node, href: string, isWide: boolean): H
       },
     },
     shorten(node.name, 80),
-    isWide && h("span", {}, ` ${share}`),
+    isWide && h("span", ` ${share}`),
   );
 }
 
@@ -394,16 +394,15 @@ function sandwich(app: App, root: Node, name: string, address: Address): Child {
     }
   };
   walk(root);
-  if (!middle || !callers) return h("p", {}, `No frame is called ${name} here.`);
+  if (!middle || !callers) return h("p", `No frame is called ${name} here.`);
   const to = (_: number[], node: Node): string => address({ of: node.name });
   const { time } = middle as Node;
   return [
     para("lead", about(app, middle, root, address)),
     h(
-      "section",
-      { class: "flame sandwich" },
+      "section.flame.sandwich",
       level(app, callers, root, time, [], to, 0, true),
-      h("div", { class: "chosen" }, bar(app, middle, root, address({ of: name }), true)),
+      h("div.chosen", bar(app, middle, root, address({ of: name }), true)),
       level(app, middle, root, time, [], to, 0),
     ),
     soft("Above: what calls it; below: what it calls. A click chooses another frame."),

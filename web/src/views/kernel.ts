@@ -29,8 +29,7 @@ const WAYS = 12,
 
 export function kernel(app: App, index: number): Child {
   const row = app.report.kernels[index];
-  if (!row)
-    return [h("h1", {}, "There is no such kernel"), h("p", {}, h("a", { href: "#kernels" }, "all kernels"))];
+  if (!row) return [h("h1", "There is no such kernel"), h("p", h("a", { href: "#kernels" }, "all kernels"))];
   const compiled = app.compiledOf(row.name),
     shown = shorten(row.short_name, 110),
     copy = copyButton(row.name, "the whole name");
@@ -42,7 +41,7 @@ export function kernel(app: App, index: number): Child {
     ),
     h("h1", { class: "mono", title: row.name }, shown, " ", shown === row.name && copy),
     shown !== row.name && para("full mono", row.name, " ", copy),
-    h("section", {}, facts(numbersOf(app, row, compiled[0])), launches(app, row)),
+    h("section", facts(numbersOf(app, row, compiled[0])), launches(app, row)),
     about(app, row),
     bench(app, row),
     source(app, compiled),
@@ -85,8 +84,7 @@ function launches(app: App, row: KernelRow): Child {
   if (durations.length < 2) return null;
   const { counts, low, high } = histogram(durations, 60);
   return h(
-    "figure",
-    { class: "histogram" },
+    "figure.histogram",
     sparkline(counts, app.palette.category(row.category), "launches by time", 600, 80),
     caption(
       numbers.time(low),
@@ -173,15 +171,13 @@ function source(app: App, compiled: CompiledKernel[]): Child {
       "Source",
       `generated for graph ${kernel.compile_id} ${kernel.direction}`,
       h(
-        "div",
-        { class: "side-by-side" },
+        "div.side-by-side",
         h(
           "div",
-          {},
-          h("h3", {}, "computes"),
+          h("h3", "computes"),
           list(
             "lines",
-            kernel.source.map(({ file, line, code }) => [lineDoor(app, file, line), h("code", {}, code)]),
+            kernel.source.map(({ file, line, code }) => [lineDoor(app, file, line), h("code", code)]),
             "ol",
           ),
           soft(
@@ -193,10 +189,9 @@ function source(app: App, compiled: CompiledKernel[]): Child {
         ),
         h(
           "div",
-          {},
-          h("h3", {}, "generated", text && [" ", copyButton(text, "the source")]),
+          h("h3", "generated", text && [" ", copyButton(text, "the source")]),
           text ? withFolded(text) : soft("The log has no source of it."),
-          h("p", {}, link(format(["code"], { graph: kernel.graph, kernel: kernel.name }), "in its module")),
+          h("p", link(format(["code"], { graph: kernel.graph, kernel: kernel.name }), "in its module")),
         ),
       ),
     );
@@ -256,11 +251,9 @@ function ways(app: App, row: KernelRow): Child {
           { open: way === sorted[0] },
           h(
             "summary",
-            {},
             `${numbers.time(way.time)} in ${numbers.count(way.works.length, "launch")}: `,
             h(
-              "span",
-              { class: "mono" },
+              "span.mono",
               shorten(
                 way.path
                   .slice(-3, -1)
@@ -273,7 +266,6 @@ function ways(app: App, row: KernelRow): Child {
           chained(way.path.map((name) => shorten(app.event(name), 140))),
           h(
             "p",
-            {},
             link(app.rowHref(store.work[way.works[way.works.length >> 1]!]!), "one of them in the timeline"),
           ),
         ),
@@ -299,7 +291,7 @@ function longest(app: App, row: KernelRow): Child {
           .slice(0, LONGEST)
           .map((at) => [
             link(app.rowHref(at), numbers.ns(store.duration[at]!)),
-            h("small", {}, ` at ${numbers.ns(store.start[at]!)}`),
+            h("small", ` at ${numbers.ns(store.start[at]!)}`),
           ]),
       ),
     )

@@ -33,7 +33,7 @@ export function kernels(app: App, { parameters }: Route): Child {
   const only = category ?? (graph && graphLabel(app, graph));
   const groups = GROUPS.filter((group) => app.store || !FROM_TIMELINE.has(group));
   return [
-    h("h1", {}, only ? `Kernels: ${only}` : "Kernels"),
+    h("h1", only ? `Kernels: ${only}` : "Kernels"),
     chips(
       "group kernels by",
       "grouped by",
@@ -54,7 +54,6 @@ function list(app: App, rows: KernelRow[], search: string): Child {
   const most = Math.max(...rows.map((row) => row.share_of_device_time), 1e-9);
   return h(
     "section",
-    {},
     table(
       rows,
       [
@@ -65,14 +64,13 @@ function list(app: App, rows: KernelRow[], search: string): Child {
             monoLink(app.kernelHref(row.name), shorten(row.short_name, 80), row.name),
             h(
               "small",
-              {},
               row.ops
                 .filter((op) => op.name !== row.name)
                 .slice(0, 3)
                 .map((op) => `${shorten(app.event(op.name), 50)} ×${numbers.count(op.launches)}`)
                 .join(", "),
             ),
-            row.source && h("small", {}, sourceDoor(app, row.source)),
+            row.source && h("small", sourceDoor(app, row.source)),
           ],
         ),
         shares(
@@ -175,7 +173,6 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
   const href = (key: string) => format(["kernels"], by === "category" ? { category: key } : { by, in: key });
   return h(
     "section",
-    {},
     table(
       groups,
       [
@@ -218,16 +215,14 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
 /** The kernels of one group, with the part of each that belongs to it. */
 function inGroup(app: App, by: string, inside: string): Child {
   const group = groupsOf(app, app.report.kernels, by).find((one) => one.key === inside);
-  if (!group) return h("p", {}, `Nothing was launched by ${by} ${inside}.`);
+  if (!group) return h("p", `Nothing was launched by ${by} ${inside}.`);
   const rows = [...group.kernels].sort((a, b) => b[1] - a[1]);
   return h(
     "section",
-    {},
     h(
       "header",
-      {},
-      h("h2", { class: "mono" }, shorten(by === "graph" ? graphLabel(app, inside) : inside, 140)),
-      h("p", {}, `${numbers.time(group.time)} in ${numbers.count(group.launches, "launch")}`),
+      h("h2.mono", shorten(by === "graph" ? graphLabel(app, inside) : inside, 140)),
+      h("p", `${numbers.time(group.time)} in ${numbers.count(group.launches, "launch")}`),
     ),
     table(
       rows,
@@ -278,8 +273,7 @@ function roofs(app: App): Child {
     "Roofline",
     `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(share)} of device time`,
     h(
-      "div",
-      { class: "scroll" },
+      "div.scroll",
       roofline(
         drawn,
         peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth })),

@@ -17,7 +17,7 @@ export function memory(app: App, { parameters }: Route): Child {
   const failed = peaks.findIndex((peak) => peak.failed_bytes !== null); // why anybody looks here
   const at = Math.min(Number(parameters.get("peak") ?? Math.max(0, failed)) || 0, peaks.length - 1);
   return [
-    h("h1", {}, peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
+    h("h1", peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
     peaks.length > 1 &&
       chips(
         "devices and moments",
@@ -80,7 +80,7 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
         h(
           "details",
           { id: "allocations-by-time" },
-          h("summary", {}, "All of them as a list, by time"),
+          h("summary", "All of them as a list, by time"),
           allocations(app, peak, (place) => {
             drawn.select(place);
             drawn.element.scrollIntoView({ block: "start" });
@@ -107,9 +107,8 @@ function failure(app: App, peak: MemoryPeak): Child {
   return [
     peak.failed_stack.length > 0 &&
       h(
-        "details",
-        { class: "failed" },
-        h("summary", {}, `Who asked for the ${numbers.size(peak.failed_bytes!)} that could not be had`),
+        "details.failed",
+        h("summary", `Who asked for the ${numbers.size(peak.failed_bytes!)} that could not be had`),
         stackOf(app, peak.failed_stack),
       ),
     (peak.failed_bytes !== null || !failed) && frees(app),
@@ -128,8 +127,8 @@ function frees(app: App): Child {
         "ul",
         { id: "memory-frees" },
         rows.map(({ row, index }) => {
-          const saves = h("small", {}, inline(app, app.sentences.savings[index]!));
-          return h("li", {}, link(format(["overview"], { finding: index }), row.title), " ", saves);
+          const saves = h("small", inline(app, app.sentences.savings[index]!));
+          return h("li", link(format(["overview"], { finding: index }), row.title), " ", saves);
         }),
       ),
     )

@@ -16,22 +16,21 @@ export function overview(app: App): Child {
   const { first, unrecorded, kernels, waits, overview } = sentences.blocks;
   return [
     list("crumbs", sentences.title),
-    sentences.program && soft(h("code", {}, sentences.program)),
+    sentences.program && soft(h("code", sentences.program)),
     verdict(sentences.verdict, report.health.verdict === "good"),
     sentences.notes.length > 0 && list("notes", sentences.notes),
-    h("div", { class: "first" }, sections(app, first!)),
+    h("div.first", sections(app, first!)),
     sentences.timing && para("lead", sentences.timing),
     sentences.compilation && para("lead", h("a", { href: "#compile" }, sentences.compilation)),
     h(
-      "div",
-      { class: "cards" },
+      "div.cards",
       sentences.cards.map(([value, label, place]) =>
-        h("a", { class: "card", href: `#${place}` }, h("b", {}, value), h("span", {}, label)),
+        h("a", { class: "card", href: `#${place}` }, h("b", value), h("span", label)),
       ),
     ),
     strip(app),
     sections(app, kernels!),
-    h("div", { class: "soft" }, sections(app, unrecorded!)),
+    h("div.soft", sections(app, unrecorded!)),
     findings(app),
     stepBars(app),
     sections(app, waits!),

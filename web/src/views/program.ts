@@ -177,7 +177,7 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
       named(
         "code",
         (row) => row.code,
-        (row) => h("code", {}, shorten(row.code.trim(), 120)),
+        (row) => h("code", shorten(row.code.trim(), 120)),
       ),
       ...(most > 0 ? ran : []), // a compile log alone knows no times
       figure("kernels", (row) => row.kernels.size, numbers.count),
@@ -195,8 +195,8 @@ export function filePage(app: App, wanted: string, line: number): Child {
   );
   const kept = app.report.page?.program.find((file) => same(file.path, wanted));
   return [
-    soft(h("a", { href: "#code" }, "code"), " / ", h("span", { class: "mono" }, kept?.path ?? wanted)),
-    h("h1", {}, place(wanted, null)),
+    soft(h("a", { href: "#code" }, "code"), " / ", h("span.mono", kept?.path ?? wanted)),
+    h("h1", place(wanted, null)),
     !kept &&
       para(
         "note",
@@ -207,10 +207,10 @@ export function filePage(app: App, wanted: string, line: number): Child {
       para("note", "The file was changed after it had been compiled: figures may stand at other lines."),
     lines.size > 0 && para("lead", meaning([...lines.values()])),
     lines.size > 0
-      ? h("section", {}, heads(), listing(app, lines, kept?.text, line))
+      ? h("section", heads(), listing(app, lines, kept?.text, line))
       : kept
-        ? h("section", {}, numbered(kept.text, Number.isNaN(line) ? undefined : [line, line]))
-        : h("p", {}, "Nothing more is known of this file."),
+        ? h("section", numbered(kept.text, Number.isNaN(line) ? undefined : [line, line]))
+        : h("p", "Nothing more is known of this file."),
   ];
 }
 
@@ -231,11 +231,8 @@ function meaning(lines: Line[]): string {
 
 const heads = (): HTMLElement =>
   h(
-    "div",
-    { class: "program-line heads" },
-    ["", "device time", "", "launches", "idle before", ""].map((label) =>
-      h("span", { class: "number" }, label),
-    ),
+    "div.program-line.heads",
+    ["", "device time", "", "launches", "idle before", ""].map((label) => h("span.number", label)),
   );
 
 function listing(app: App, lines: Map<number, Line>, text: string | undefined, wanted: number): Child {
@@ -243,17 +240,16 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
   const whole = text === undefined ? null : highlightedLines(text.replace(/\n$/, ""));
   const shown = whole ? whole.map((_, at) => at + 1) : [...lines.keys()].sort((a, b) => a - b);
   const element = h(
-    "div",
-    { class: "program" },
+    "div.program",
     shown.map((number) => {
       const row = lines.get(number);
-      const code = h("code", {}, whole ? whole[number - 1]! : (row?.code ?? ""));
+      const code = h("code", whole ? whole[number - 1]! : (row?.code ?? ""));
       const figures = [
-        h("span", { class: "number soft" }, number),
-        h("span", { class: "number" }, row?.time ? numbers.time(row.time) : ""),
-        h("span", { class: "meter" }, row && h("i", { style: { width: `${(100 * row.time) / most}%` } })),
-        h("span", { class: "number soft" }, row?.launches ? numbers.count(row.launches) : ""),
-        h("span", { class: "number soft" }, row?.idle ? numbers.time(row.idle) : ""),
+        h("span.number.soft", number),
+        h("span.number", row?.time ? numbers.time(row.time) : ""),
+        h("span.meter", row && h("i", { style: { width: `${(100 * row.time) / most}%` } })),
+        h("span.number.soft", row?.launches ? numbers.count(row.launches) : ""),
+        h("span.number.soft", row?.idle ? numbers.time(row.idle) : ""),
         code,
       ];
       const lit = number === wanted ? "wanted" : null;
@@ -261,7 +257,7 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
       return h(
         "details",
         { open: number === wanted, class: lit },
-        h("summary", { class: "program-line" }, figures),
+        h("summary.program-line", figures),
         notes(app, row),
         list(null, parts(app, row)),
       );

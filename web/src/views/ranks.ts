@@ -11,7 +11,7 @@ import { format, type Route } from "../links.ts";
 
 export function ranks(app: App, { parameters }: Route): Child {
   const found = app.report.ranks;
-  if (!found) return h("p", {}, "One rank was recorded.");
+  if (!found) return h("p", "One rank was recorded.");
   const blocks = app.sentences.blocks.ranks!,
     tables = blocks.findIndex((block) => block.type === "Heading" && block.level > 1);
   const lead = tables < 0 ? blocks.length : tables;

@@ -62,12 +62,11 @@ export function stepBars(app: App): Child {
     report.steps.length ? "One step" : "The recorded time",
     `busy, as a share of ${sentences.window}; hatched: idle`,
     h(
-      "div",
-      { class: "bars" },
+      "div.bars",
       rows.map(([label, parts, text, href]) => [
-        href ? h("a", { class: "label", href }, label) : h("span", { class: "label" }, label),
+        href ? h("a", { class: "label", href }, label) : h("span.label", label),
         bar(`${label}: ${parts.map((part) => part.label).join("; ")}`, parts, rows.length > 3),
-        h("span", { class: "number" }, text),
+        h("span.number", text),
       ]),
     ),
     legend(
@@ -127,7 +126,7 @@ function parts(app: App, rank: number, from: number, to: number, whole: number, 
 export function steps(app: App): Child {
   const { blocks, timing } = app.sentences;
   return [
-    h("h1", {}, "Steps"),
+    h("h1", "Steps"),
     timing && para("lead", timing),
     sections(app, blocks.steps!),
     queues(app),

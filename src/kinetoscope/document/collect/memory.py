@@ -162,12 +162,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> doc
         growth=rows(growth(history, _boundaries(one)), document.GrowthRow),
         given_back=_given_back(one),
         segments=_segments(history),
-        calls=[
-            document.CallsRow(
-                depth=one.depth, frames=_lines(one.frames), bytes=one.bytes, allocations=one.allocations
-            )
-            for one in calls(history, SHOWN)
-        ],
+        calls=[row(document.CallsRow, one, frames=_lines(one.frames)) for one in calls(history, SHOWN)],
         fits=room,
         snapshot=str(one.files.path),
         notes=_notes(one),

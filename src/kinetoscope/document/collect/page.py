@@ -82,20 +82,16 @@ def _benches(folder: Path) -> list[document.BenchedKernel]:
             result = msgspec.json.decode(plain_file.content(path), type=BenchResult)
         except (OSError, msgspec.MsgspecError):
             continue
-        worth = {(row.module, row.name): row.could_win_ns for row in result.worth if not row.spreads}
+        worth = {(one.module, one.name): one.could_win_ns for one in result.worth if not one.spreads}
         found |= {
-            kernel.name: document.BenchedKernel(
-                name=kernel.name,
-                bytes=kernel.bytes,
+            kernel.name: row(
+                document.BenchedKernel,
+                kernel,
                 cold_ns=(cold.p10_ns, cold.median_ns, cold.p90_ns) if (cold := kernel.cold) else None,
                 samples=cold.n if cold else 0,
                 hot_ns=hot.median_ns if (hot := kernel.hot) else None,
-                configuration=kernel.configuration,
-                registers=kernel.registers,
-                spills=kernel.spills,
                 reference=f"{kernel.reference.status}: {kernel.reference.text}" if kernel.reference else None,
                 could_win_ns=worth.get((kernel.module, kernel.name)),
-                error=kernel.error,
             )
             for kernel in result.kernels
         }
