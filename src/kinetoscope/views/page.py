@@ -63,6 +63,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     title: list[str]
     verdict: str
     notes: list[str]
+    headline: str
     timing: str
     compilation: str
     window: str
@@ -99,6 +100,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         title=headline.title(report),
         verdict=headline.verdict(report),
         notes=headline.notes(report),
+        headline=together(headline.headline(report)),
         timing=together(headline.timing(report) or ""),
         compilation=together(headline.compilation(report) or ""),
         window=together(headline.recorded_window(report)),
