@@ -279,16 +279,15 @@ class Run(runs.LoadedRun):
             UsageError: nothing can be written there, or it would overwrite an input.
         """
         from kinetoscope.analysis.query import tables
-        from kinetoscope.export import tables as files
-        from kinetoscope.export.write import rendered
+        from kinetoscope.export import write
         from kinetoscope.render import destination
 
         target = Path(path)
         if to in ("parquet", "csv"):
             destination.make_folder(target)
-            files.write(tables(self), target, to, self.inputs)
+            write.tables(tables(self), target, to, self.inputs)
         else:
-            destination.write(destination.check(target, self.inputs), rendered(self, to, target))
+            destination.write(destination.check(target, self.inputs), write.rendered(self, to, target))
         return target
 
     def query(self, sql: str) -> pl.DataFrame:

@@ -105,6 +105,7 @@ def test_an_event_shows_how_it_came_about(run: LoadedRun, page: Any, origin: int
     )
     go(page, f"timeline&k={at}")
     shown = facts(page)
+    assert all(shown.values())  # what is not known has no label either
     launch = trace.host_events.row(row["launch"], named=True)
     assert shown["duration"] == f"{row['duration_ns'] / 1000:,.3f} µs"
     assert shown["waited"].startswith(numbers.time((row["start_ns"] - launch["start_ns"]) / 1000))

@@ -2,7 +2,7 @@
 import type { App } from "./app.ts";
 import { code } from "./code.ts";
 import type { Segment, Sentences, Table, Column as TableColumn, Text } from "./document.ts";
-import { type Child, copyButton, h, list, monoLink, soft } from "./dom.ts";
+import { chained, type Child, copyButton, facts, folded, h, list, monoLink, para, soft } from "./dom.ts";
 import { categoryDoor, format, sourceDoor } from "./links.ts";
 import { shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
@@ -37,10 +37,8 @@ export function sections(app: App, blocks: Block[]): Child {
   }
   return found.map(({ head, body }) => {
     if (!head) return body;
-    const title = [h("h2", {}, head.title), h("p", {}, head.basis)];
-    return head.folded
-      ? h("section", { class: "folded" }, h("details", {}, h("summary", {}, title), body))
-      : h("section", {}, h("header", {}, title), body);
+    const title = [h("h2", head.title), h("p", head.basis)];
+    return head.folded ? h("section.folded", folded(title, body)) : h("section", h("header", title), body);
   });
 }
 
@@ -49,9 +47,9 @@ function drawn(app: App, block: Block, title: string): Child {
     case "Heading":
       return h("h1", { class: block.style }, numbers.together(block.title));
     case "Prose":
-      return h("p", { class: block.style || "lead" }, numbers.together(block.text));
+      return para(block.style || "lead", numbers.together(block.text));
     case "Line":
-      return block.parts.length > 0 && h("p", {}, inline(app, block.parts));
+      return block.parts.length > 0 && h("p", inline(app, block.parts));
     case "Status":
       return verdict(block.text, block.is_good);
     case "Items":
@@ -67,14 +65,11 @@ function drawn(app: App, block: Block, title: string): Child {
       );
     case "Commands":
       return terms(
-        block.items.map(([line, shows]) => [
-          shows,
-          [h("code", {}, line), " ", copyButton(line, "the command")],
-        ]),
+        block.items.map(([line, shows]) => [shows, [h("code", line), " ", copyButton(line, "the command")]]),
       );
     case "Code": {
       const text = code(block.text);
-      return block.title ? h("details", {}, h("summary", {}, block.title), text) : text;
+      return block.title ? folded(block.title, text) : text;
     }
     case "Only":
       return block.medium !== "screen" && drawn(app, block.block, title);
@@ -82,27 +77,16 @@ function drawn(app: App, block: Block, title: string): Child {
 }
 
 export const verdict = (text: string, isGood: boolean): HTMLElement =>
-  h(
-    "p",
-    { class: `verdict ${isGood ? "" : "doubt"}` },
-    h("span", { "aria-hidden": "true" }, isGood ? "✓ " : "⚠ "),
-    text,
-  );
+  para(`verdict ${isGood ? "" : "doubt"}`, h("span", { "aria-hidden": "true" }, isGood ? "✓ " : "⚠ "), text);
 
-const terms = (rows: [Child, Child][]): HTMLElement =>
-  h(
-    "dl",
-    { class: "facts wide" },
-    rows.map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
-  );
+const terms = (rows: [Child, Child][]): HTMLElement => facts(rows, "facts wide");
 
 /** Words in their style: a link to what they name, where the page has a place for it. */
 function text(app: App, part: Text, shown = part.text): Child {
   if (part.kind === "line") return sourceDoor(app, part.target);
   if (part.kind === "category") return categoryDoor(app, part.target);
-  if (part.kind === "stack")
-    return h("details", {}, h("summary", {}, shown), stackOf(app, part.target.split("\n")));
-  if (part.kind === "command") return h("code", {}, shown);
+  if (part.kind === "stack") return folded(shown, stackOf(app, part.target.split("\n")));
+  if (part.kind === "command") return h("code", shown);
   const href = hrefOf(app, part);
   const names = part.kind === "kernel" || part.kind === "op";
   const title = names ? (app.report.page?.meanings?.[part.target] ?? part.target) : null;
@@ -146,7 +130,6 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
   const label = title.toLowerCase() || "figures";
   return h(
     "div",
-    {},
     table(
       rows,
       shown
@@ -156,7 +139,7 @@ function tableOf(app: App, block: Table, title: string): HTMLElement {
           return {
             label: title,
             ...(NUMERIC.has(kind) ? { kind: "number" } : kind === "text" ? { kind: "plain" } : {}),
-            ...(UNITS[kind] && { unit: UNITS[kind] }),
+            ...(WRITTEN[kind] && { unit: WRITTEN[kind][1] }),
             value: (row) => sortable(row[at]!, kind),
             cell: (row) => draw(at, row),
           };
@@ -183,11 +166,12 @@ const segmentsOf = (value: Cell): Segment[] =>
 
 const NUMERIC = new Set<TableColumn["kind"]>(["time", "change", "share", "count", "bytes", "number"]);
 
-const UNITS: Partial<Record<TableColumn["kind"], string>> = {
-  time: "µs",
-  change: "µs",
-  share: "fraction",
-  bytes: "bytes",
+/** How figures of a kind are written, and what they count where a table is exported. */
+const WRITTEN: Partial<Record<TableColumn["kind"], [(value: number) => string, string]>> = {
+  time: [numbers.time, "µs"],
+  change: [numbers.change, "µs"],
+  share: [numbers.percent, "fraction"],
+  bytes: [numbers.size, "bytes"],
 };
 
 /** What a cell is sorted by: its number or its words. */
@@ -213,7 +197,7 @@ function parts(app: App, column: TableColumn, value: Cell): Child {
   if (!Array.isArray(value)) return cell(app, column, value as Part);
   return value.map((part) =>
     isText(part) && part.style === "dim"
-      ? h("small", {}, text(app, { ...part, style: "" }, bare(part.text)))
+      ? h("small", text(app, { ...part, style: "" }, bare(part.text)))
       : cell(app, column, part),
   );
 }
@@ -223,41 +207,19 @@ const bare = (text: string): string => text.replace(/^[ ,]+/, "").replace(/^\((.
 
 function cell(app: App, column: TableColumn, value: Part): Child {
   if (value === null) return "–";
-  if (typeof value === "number") return figure(column, value);
+  if (typeof value === "number") return (WRITTEN[column.kind]?.[0] ?? numbers.count)(value);
   if (typeof value === "string") return column.kind === "name" ? shorten(value, LONGEST) : value;
   return isText(value) && text(app, value, shorten(value.text, LONGEST));
-}
-
-function figure({ kind }: TableColumn, value: number): string {
-  switch (kind) {
-    case "time":
-      return numbers.time(value);
-    case "change":
-      return numbers.change(value);
-    case "share":
-      return numbers.percent(value);
-    case "bytes":
-      return numbers.size(value);
-    default:
-      return numbers.count(value);
-  }
 }
 
 export const FRAME = /^(.*):(\d+)(?: (.*))?$/;
 
 export function stackOf(app: App, stack: readonly string[]): HTMLElement {
-  return h(
-    "ol",
-    { class: "chain" },
+  return chained(
     stack.map((one) => {
       const [, file, line, name] = FRAME.exec(one) ?? [];
-      return h(
-        "li",
-        {},
-        file === undefined
-          ? one
-          : [monoLink(app.lineHref(file, Number(line)), `${file}:${line}`), ` ${name ?? ""}`],
-      );
+      if (file === undefined) return one;
+      return [monoLink(app.lineHref(file, Number(line)), `${file}:${line}`), ` ${name ?? ""}`];
     }),
   );
 }

@@ -54,29 +54,11 @@ export function say({ hint, width }: Painted, text: string | null, x: number, y:
   hint.style.top = `${y + HINT}px`;
 }
 
-export interface Inks {
-  ink: string;
-  soft: string;
-  line: string;
-  card: string;
-  track: string;
-  accent: string;
-  bad: string;
-  page: string;
-}
+const INKS = ["ink", "soft", "line", "card", "track", "accent", "bad", "page"] as const;
+export type Inks = Record<(typeof INKS)[number], string>;
 
 /** The style sheet's colours, for what is drawn on a canvas. */
 export function inks(): Inks {
   const style = getComputedStyle(document.documentElement);
-  const of = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  return {
-    ink: of("ink"),
-    soft: of("soft"),
-    line: of("line"),
-    card: of("card"),
-    track: of("track"),
-    accent: of("accent"),
-    bad: of("bad"),
-    page: of("page"),
-  };
+  return Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()])) as Inks;
 }

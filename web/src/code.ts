@@ -49,6 +49,6 @@ export function numbered(text: string, lit?: [number, number], from = 1): HTMLEl
     "div",
     { class: "numbered", tabindex: "0", role: "region", "aria-label": "source" },
     h("pre", { class: "gutter", "aria-hidden": "true" }, gutter),
-    h("pre", { class: "code" }, band, highlighted(text)),
+    h("pre.code", band, highlighted(text)),
   );
 }

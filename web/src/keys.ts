@@ -1,5 +1,5 @@
 // `?`: every key of the page, and what it does.
-import { h } from "./dom.ts";
+import { button, facts, h } from "./dom.ts";
 
 const KEYS: [keys: string, does: string][] = [
   ["/", "search everything: kernels, ops, lines, findings, steps"],
@@ -19,18 +19,13 @@ const KEYS: [keys: string, does: string][] = [
 ];
 
 export function keyHelp(): { element: HTMLElement; open: () => void } {
-  const close = h(
-    "button",
-    { type: "button", class: "close", "aria-label": "close", onClick: () => dialog.close() },
-    "×",
-  );
-  const rows = KEYS.map(([keys, does]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, does)]);
+  const close = button("×", () => dialog.close(), { class: "close", "aria-label": "close" });
   const dialog: HTMLDialogElement = h(
     "dialog",
     { class: "help", "aria-label": "keys" },
     close,
-    h("h2", {}, "Keys"),
-    h("dl", { class: "facts" }, rows),
+    h("h2", "Keys"),
+    facts(KEYS.map(([keys, does]) => [h("kbd", keys), does])),
   );
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return { element: dialog, open: () => dialog.showModal() };

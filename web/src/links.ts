@@ -61,23 +61,12 @@ export function categoryDoor(app: App, category: string): HTMLElement {
 
 /** Of a source as the document writes it: `path/model.py:12`. */
 export function sourceDoor(app: App, source: string): HTMLElement {
-  const [, file, line] = /^(.*):(\d+)$/.exec(source) ?? [null, source, null];
-  return monoLink(
-    app.lineHref(file!, line === null ? null : Number(line)),
-    place(file!, line === null ? null : Number(line)),
-    source,
-  );
+  const [, file, number] = /^(.*):(\d+)$/.exec(source) ?? [null, source];
+  const line = number === undefined ? null : Number(number);
+  return monoLink(app.lineHref(file!, line), place(file!, line), source);
 }
 
 /** The same of a file and a line that may not be known. */
 export function lineDoor(app: App, file: string | null, line: number | null): Child {
   return file !== null && monoLink(app.lineHref(file, line), place(file, line), `${file}:${line ?? ""}`);
-}
-
-/** Of a Python frame, `path/model.py(12): forward`. */
-export function frameDoor(app: App, frame: string | null): Child {
-  const [, file, line, name] = /^(.*?)\((\d+)\): (.*)$/.exec(frame ?? "") ?? [];
-  return file === undefined
-    ? (frame ?? "–")
-    : [lineDoor(app, file, Number(line)), h("small", {}, ` ${name}`)];
 }

@@ -1,7 +1,7 @@
 // The page: reads its data, and shows what the address asks for.
 import "./page.css";
 import { App } from "./app.ts";
-import { copyButton, fill, h, type Child } from "./dom.ts";
+import { button, copyButton, fill, h, type Child } from "./dom.ts";
 import { keyHelp } from "./keys.ts";
 import { load } from "./load.ts";
 import * as numbers from "./numbers.ts";
@@ -53,7 +53,7 @@ async function start(): Promise<void> {
     overview: { label: "Overview", draw: () => overview(app), isThere: isWhole },
     timeline: {
       label: "Timeline",
-      draw: () => timeline?.element ?? h("p", {}, "There are no events in this page."),
+      draw: () => timeline?.element ?? h("p", "There are no events in this page."),
       isThere: timeline !== null && isWhole,
     },
     kernels: {
@@ -71,7 +71,7 @@ async function start(): Promise<void> {
     compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
     ops: {
       label: "Ops",
-      draw: () => [h("h1", {}, "Ops"), sections(app, sentences.blocks.ops!)],
+      draw: () => [h("h1", "Ops"), sections(app, sentences.blocks.ops!)],
       isThere: report.ops.length > 0,
     },
     steps: {
@@ -88,7 +88,7 @@ async function start(): Promise<void> {
     about: {
       label: "About",
       draw: () => [
-        h("h1", {}, "What was read, and where it was recorded"),
+        h("h1", "What was read, and where it was recorded"),
         sections(app, sentences.blocks.about!),
       ],
       isThere: isWhole,
@@ -103,22 +103,12 @@ async function start(): Promise<void> {
   fill(
     root,
     h(
-      "header",
-      { class: "top" },
+      "header.top",
       h("a", { class: "brand", href: `#${home}` }, "kinetoscope"),
       h("nav", { "aria-label": "parts of the report" }, tabs),
-      h(
-        "button",
-        { type: "button", class: "find", onClick: search.open, "aria-label": "search" },
-        "Search ",
-        h("kbd", {}, "/"),
-      ),
+      button(["Search ", h("kbd", "/")], search.open, { class: "find", "aria-label": "search" }),
       copyButton(() => location.href, "to this view", "Copy link"),
-      h(
-        "button",
-        { type: "button", class: "find", onClick: keys.open, "aria-label": "keys" },
-        h("kbd", {}, "?"),
-      ),
+      button(h("kbd", "?"), keys.open, { class: "find", "aria-label": "keys" }),
     ),
     main,
     search.element,

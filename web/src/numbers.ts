@@ -23,6 +23,7 @@ const SPACE = "\u00a0"; // a number and its unit stay together
 
 /** Less than half of the last digit of a nanosecond is none. */
 export const time = (us: number): string => (Math.abs(us) >= 5e-7 ? scaled(us, TIMES) : `0${SPACE}µs`);
+export const ns = (nanoseconds: number): string => time(nanoseconds / 1000);
 /** To the nanosecond, as `115,834.120 µs`: for what a timeline points at. */
 export const exact = (ns: number): string =>
   (ns / 1000).toLocaleString("en-US", { minimumFractionDigits: 3, maximumFractionDigits: 3 }) + `${SPACE}µs`;

@@ -39,8 +39,7 @@ export interface Lane {
 export function lanes(rows: Lane[], whole: number, write: (value: number) => string): HTMLElement {
   const share = (value: number) => `${((100 * value) / (whole || 1)).toFixed(3)}%`;
   return h(
-    "div",
-    { class: "bars lanes" },
+    "div.bars.lanes",
     rows.map(({ label, href, intervals }) => [
       h("a", { class: "label mono", href, title: label }, label),
       h(
@@ -52,13 +51,23 @@ export function lanes(rows: Lane[], whole: number, write: (value: number) => str
       ),
     ]),
     h("span"),
-    h(
-      "div",
-      { class: "ticks", "aria-hidden": "true" },
-      [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", {}, at ? write(at * whole) : "0")),
-    ),
+    ticks(whole, write),
   );
 }
+
+export const ticks = (whole: number, write: (value: number) => string): HTMLElement =>
+  h(
+    "div",
+    { class: "ticks", "aria-hidden": "true" },
+    [0, 0.25, 0.5, 0.75, 1].map((at) => h("span", at ? write(at * whole) : "0")),
+  );
+
+/** Below a drawing: its left end, what it is of, its right end. */
+export const caption = (...parts: Child[]): HTMLElement =>
+  h(
+    "figcaption",
+    parts.map((part) => h("span", part)),
+  );
 
 /** Counts in bins of the logarithm, between the least and the most. */
 export function histogram(
@@ -113,7 +122,7 @@ export function sparkline(
 }
 
 /** A curve over time in microseconds; the y axis begins at 0. */
-export function curve(label: string, starts: number[], values: number[], caption: Child): HTMLElement {
+export function curve(label: string, starts: number[], values: number[], about: Child): HTMLElement {
   const most = Math.max(...values, 1e-9),
     from = starts[0]!,
     width = starts.at(-1)! - from || 1;
@@ -122,21 +131,14 @@ export function curve(label: string, starts: number[], values: number[], caption
     return [start, starts[at + 1] ?? start].map((x) => `${((1000 * (x - from)) / width).toFixed(1)},${y}`);
   });
   return h(
-    "figure",
-    { class: "curve" },
+    "figure.curve",
     svg(
       "svg",
       { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
       svg("polygon", { points: `0,98 ${points.join(" ")} 1000,98` }),
       svg("polyline", { points: points.join(" "), fill: "none", "vector-effect": "non-scaling-stroke" }),
     ),
-    h(
-      "figcaption",
-      {},
-      h("span", {}, numbers.time(0)),
-      h("span", {}, caption),
-      h("span", {}, numbers.time(width)),
-    ),
+    caption(numbers.time(0), about, numbers.time(width)),
   );
 }
 
@@ -154,6 +156,7 @@ export interface RoofLine {
   bandwidth: number;
 }
 
+const SCALES: [number, string][] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]; // prettier-ignore
 const WIDE = 720,
   TALL = 360,
   LEFT = 58,
@@ -220,14 +223,6 @@ export function roofline(dots: Dot[], roofs: RoofLine[]): SVGElement {
 }
 
 function short(value: number): string {
-  const [factor, unit] = (
-    [
-      [1e15, "P"],
-      [1e12, "T"],
-      [1e9, "G"],
-      [1e6, "M"],
-      [1e3, "k"],
-    ] as const
-  ).find(([one]) => value >= one) ?? [1, ""];
+  const [factor, unit] = SCALES.find(([one]) => value >= one) ?? [1, ""];
   return `${+(value / factor).toPrecision(3)}${unit}`;
 }

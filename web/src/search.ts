@@ -91,7 +91,7 @@ function matched({ shown, whole }: Entry, wanted: string[]): Child {
 
 export function searching(app: App): { element: HTMLElement; open: () => void } {
   let all: Entry[] | null = null;
-  const results = h("ol", { class: "results" });
+  const results = h("ol.results");
   const input = h("input", {
     type: "search",
     placeholder: "kernels, ops, lines, findings, steps, …",
@@ -113,20 +113,18 @@ export function searching(app: App): { element: HTMLElement; open: () => void } 
           .map((entry) =>
             h(
               "li",
-              {},
               h(
                 "a",
                 { href: entry.href, onClick: () => dialog.close() },
-                h("small", {}, entry.kind),
-                h("span", { class: "mono" }, matched(entry, words)),
-                h("small", {}, shorten(entry.more, 60)),
+                h("small", entry.kind),
+                h("span.mono", matched(entry, words)),
+                h("small", shorten(entry.more, 60)),
               ),
             ),
           ),
       words.length > 0 &&
         h(
-          "li",
-          { class: "soft" },
+          "li.soft",
           fits.length > MOST
             ? `and ${numbers.count(fits.length - MOST)} more`
             : fits.length

@@ -1,5 +1,5 @@
 // Tables that sort by a click on their heads and narrow while one types.
-import { copyButton, fill, h, type Child } from "./dom.ts";
+import { button, copyButton, fill, h, type Child } from "./dom.ts";
 import * as numbers from "./numbers.ts";
 
 export interface ColumnOf<Row> {
@@ -32,6 +32,14 @@ export function figure<Row>(
   const unit = UNITS.get(write);
   return { label, value, cell, ...(title !== undefined && { title }), ...(unit !== undefined && { unit }) };
 }
+
+/** A column of words, which are shown as they are or by `cell`. */
+export const named = <Row>(
+  label: string,
+  value: (row: Row) => number | string | null,
+  cell: (row: Row) => Child = value,
+  kind?: "number" | "plain",
+): ColumnOf<Row> => ({ label, value, cell, ...(kind && { kind }) });
 
 export interface Options<Row> {
   id?: string;
@@ -70,14 +78,12 @@ export function table<Row>(
     kind ? kind === "number" : rows.some((row) => typeof value(row) === "number"),
   );
   const body = h("tbody");
-  const rest = h("p", { class: "rest" });
+  const rest = h("p.rest");
   const heads = columns.map((column, index) =>
     h(
       "th",
       { scope: "col", class: numeric[index] && "number", title: column.title },
-      options.isSorted === false
-        ? column.label
-        : column.label && h("button", { type: "button", onClick: () => sort(index) }, column.label),
+      options.isSorted === false ? column.label : column.label && button(column.label, () => sort(index)),
     ),
   );
   const draw = (): void => {
@@ -86,7 +92,6 @@ export function table<Row>(
       shown.slice(0, most).map((row) =>
         h(
           "tr",
-          {},
           columns.map((column, index) =>
             h("td", { class: numeric[index] ? "number" : (column.kind ?? "name") }, column.cell(row)),
           ),
@@ -97,16 +102,12 @@ export function table<Row>(
     fill(
       rest,
       left > 0 &&
-        h(
-          "button",
-          {
-            type: "button",
-            onClick: () => {
-              most += MORE;
-              draw();
-            },
-          },
+        button(
           `show ${numbers.count(Math.min(left, MORE))} more${left > MORE ? ` of ${numbers.count(left)}` : ""}`,
+          () => {
+            most += MORE;
+            draw();
+          },
         ),
       !shown.length && (rows.length ? "Nothing fits the filter." : "None."),
     );
@@ -143,7 +144,7 @@ export function table<Row>(
     const lines = shown.map((row) =>
       columns.map(({ value, cell }) => {
         const bare = value(row);
-        return isBare && typeof bare === "number" ? String(bare) : words(h("div", {}, cell(row)), isBare);
+        return isBare && typeof bare === "number" ? String(bare) : words(h("div", cell(row)), isBare);
       }),
     );
     return [heads, ...lines]
@@ -174,23 +175,16 @@ export function table<Row>(
   if (options.search) narrow(options.search);
   else draw();
   return h(
-    "div",
-    { class: "table" },
+    "div.table",
     h(
-      "div",
-      { class: "above" },
+      "div.above",
       box,
       rows.length >= EXPORTED && [copyButton(() => exported(false), `the table of ${options.label}`), csv],
     ),
     h(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": options.label },
-      h(
-        "table",
-        { id: options.id },
-        columns.some(({ label }) => label) && h("thead", {}, h("tr", {}, heads)),
-        body,
-      ),
+      h("table", { id: options.id }, columns.some(({ label }) => label) && h("thead", h("tr", heads)), body),
     ),
     rest,
   );
@@ -199,7 +193,7 @@ export function table<Row>(
 /** A share with a bar below it. */
 export function share(fraction: number, colour: string, width = fraction): HTMLElement {
   const bar = h("i", { style: { width: `${Math.min(100, 100 * width)}%`, background: colour } });
-  return h("span", { class: "share" }, numbers.percent(fraction), h("span", { class: "meter" }, bar));
+  return h("span.share", numbers.percent(fraction), h("span.meter", bar));
 }
 
 /** A column of shares, the longest bar for `most`. */

@@ -1,7 +1,8 @@
 """The command line: one file a verb, the verb's name is the file's.
 
-Each verb's module has ``add_arguments(parser)`` and ``main(arguments) -> int``. Only the module of the verb
-that is typed is imported, and heavy imports stay inside its ``main``: profiled processes import this.
+Each verb's module has ``add_arguments(parser)``, ``main(arguments) -> int`` and, in ``EPILOG``, examples.
+Only the module of the verb that is typed is imported, and heavy imports stay inside its ``main``: profiled
+processes import this.
 """
 
 from __future__ import annotations
@@ -81,13 +82,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 def parser_of(verb: str) -> _VerbParser:
     """The parser of a verb's words."""
+    module = importlib.import_module(f"kinetoscope.cli.{verb}")
     parser = _VerbParser(
         prog=f"kinetoscope {verb}",
         description=VERBS[verb],
+        epilog=getattr(module, "EPILOG", None),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # an option to come would change what an abbreviation means
     )
-    importlib.import_module(f"kinetoscope.cli.{verb}").add_arguments(parser)
+    module.add_arguments(parser)
     return parser
 
 

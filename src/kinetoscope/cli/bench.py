@@ -25,7 +25,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     add, flag = parser.add_argument, partial(_options.flag, parser)
     read = "a recording, Inductor's cache folder, or a module that Inductor generated"
     add("input", metavar="INPUT", help=read)

@@ -15,7 +15,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser)
     parser.add_argument("--against", type=Path, required=True, metavar="FILE", help="the baseline, JSON")
     _options.flag(parser, "--update", "write the baseline instead")

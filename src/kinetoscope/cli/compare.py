@@ -15,7 +15,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kinetoscope compare --base REF [options] [--] script.py [arguments]"
-    parser.epilog = EPILOG
     add = parser.add_argument
     base = "git:BRANCH (a commit, a tag), or the other version's folder"
     add("--base", required=True, metavar="REF", help=base)

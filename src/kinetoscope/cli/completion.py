@@ -14,7 +14,6 @@ to have it in every shell:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     parser.add_argument("shell", choices=SHELLS, help="the shell that reads it")
 
 

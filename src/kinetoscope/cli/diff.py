@@ -26,7 +26,6 @@ what --fail-on takes:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     parser.add_argument(
         "base", metavar="BASE", help="a recording, a trace, a compile log, a folder of repeats"
     )

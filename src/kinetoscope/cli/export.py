@@ -24,7 +24,6 @@ A recording's memory/rank0.pickle (`run --memory`) is what https://pytorch.org/m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser)
     formats = ("perfetto", "parquet", "csv", "speedscope")
     parser.add_argument("--to", required=True, choices=formats, help="the format to write")
@@ -40,10 +39,10 @@ def main(arguments: argparse.Namespace) -> int:
         destination.make_folder(output)
         from kinetoscope.analysis.query import tables
         from kinetoscope.cli._many import collectives
-        from kinetoscope.export.tables import write
+        from kinetoscope.export import write
 
         frames = collectives(arguments.inputs) or tables(load_shown(arguments.inputs))
-        written = write(frames, output, arguments.to, arguments.inputs)
+        written = write.tables(frames, output, arguments.to, arguments.inputs)
         print(f"wrote {len(written)} tables into {output}", file=sys.stderr)
         return 0
     destination.check(output, arguments.inputs)

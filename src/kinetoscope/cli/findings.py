@@ -21,7 +21,6 @@ then:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording, a trace, a compile log, or a folder of them; of many ranks parts and buckets too",

@@ -21,7 +21,6 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording, a TORCH_TRACE file or folder, a TORCH_COMPILE_DEBUG folder, TORCH_LOGS=fusion "

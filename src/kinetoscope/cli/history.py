@@ -21,7 +21,6 @@ example, of a folder that gets a recording of each version:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     parser.add_argument(
         "folder", type=Path, metavar="DIR", help="a folder of recordings, traces, reports kept as .json"
     )

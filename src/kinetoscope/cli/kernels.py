@@ -29,7 +29,6 @@ then:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser)
     parser.add_argument("--category", metavar="C", help="only this category: pointwise, matmul, …")
     shown = parser.add_mutually_exclusive_group()

@@ -17,7 +17,6 @@ could not be read.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser, "traces, recordings, folders of them however deep, patterns and buckets")
     _options.parts(parser, required=True)
     parser.add_argument(

@@ -32,7 +32,6 @@ OPTIONAL = ("rule", "limit", "patch", "budget_s", "cursor")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     parser.add_argument("tool", nargs="?", choices=tuple(VALUES), metavar="TOOL", help="print one answer")
     parser.add_argument("values", nargs="*", metavar="NAME=VALUE", help="what the tool takes")
     root = "a folder whose recordings may be read (default: this one; may be given several times)"

@@ -24,7 +24,6 @@ then:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording (`run --memory`), a snapshot of torch's allocator (.pickle), a memory timeline (.json), "

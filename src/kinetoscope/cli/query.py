@@ -21,7 +21,6 @@ ROWS = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     parser.add_argument("input", metavar="INPUT", nargs="?", help="a recording, a trace, or a folder of them")
     parser.add_argument("sql", metavar="SQL", nargs="?", help="one SELECT (Polars' SQL)")
     _options.flag(parser, "--tables", "list the tables, their columns and meanings")

@@ -14,7 +14,6 @@ example, in one terminal and then, while requests come, in another:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     add = parser.add_argument
     add(
         "target",

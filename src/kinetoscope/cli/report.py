@@ -29,7 +29,6 @@ then:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(
         parser,
         "a recording, a trace (.json, .json.gz, …, .sqlite of nsys), a compile log, or a folder of them; "

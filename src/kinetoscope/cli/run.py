@@ -24,7 +24,6 @@ then, REC being the folder that it names at its end:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     parser.usage = (
         "kinetoscope run [options] [--] script.py [arguments]   |   "
         "kinetoscope run [options] -m module [arguments]"

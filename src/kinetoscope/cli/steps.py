@@ -21,7 +21,6 @@ example, and then, if it shows that a step should be something else, the option 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser, "a recording")
     parser.add_argument(
         "--client",

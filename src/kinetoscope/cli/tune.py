@@ -25,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kinetoscope tune [options] [--] script.py [arguments]   |   "
         "kinetoscope tune [options] -m module [arguments]"
     )
-    parser.epilog = EPILOG
     add = parser.add_argument
     listed = {
         "--modes M,…": "modes of torch.compile (default: all four); eager, the base, always runs",

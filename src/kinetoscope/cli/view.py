@@ -18,7 +18,6 @@ shows; nothing else leaves. `kinetoscope report INPUT -o report.html` writes the
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser, "a recording, a trace, a compile log, or a folder of them")
     parser.add_argument(
         "--event", type=int, metavar="N", help="open the timeline at an event that `findings` names"

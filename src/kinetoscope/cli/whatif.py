@@ -25,7 +25,6 @@ SCALED = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = EPILOG
     _options.inputs(parser)
     for of, what in SCALED.items():
         what = f"{what} take F (0 to 1) of their time"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from kinetoscope.compilation import breaks, frames, phases, recompiles
+from kinetoscope.compilation import breaks, frames, model, phases, recompiles
 from kinetoscope.compilation.breaks import Occurrence, Place
 from kinetoscope.compilation.fusion import SchedulerLog
 from kinetoscope.compilation.generated import launchers
@@ -18,19 +18,6 @@ from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.draft import FrameDraft, LogDraft, gather
 from kinetoscope.compilation.log.read import Log, LogText, text_of
 from kinetoscope.compilation.log.records import Metrics
-from kinetoscope.compilation.model import (
-    Autotune,
-    CompiledGraph,
-    CompiledKernel,
-    CompiledProgram,
-    Counts,
-    Failure,
-    Frame,
-    Fusion,
-    LogSource,
-    PhaseSpan,
-    Recompilation,
-)
 from kinetoscope.recording.manifest import UNREADABLE
 
 NO_SCHEDULER = SchedulerLog((), ())
@@ -55,7 +42,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     loaded: tuple[Loaded, ...] = ()
 
 
-def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> CompiledProgram:
+def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> model.CompiledProgram:
     """One Compilation of all ranks' logs, each with its rank where that is known from outside."""
     rows = _Rows()
     for log, rank, sidecar in logs:
@@ -69,15 +56,15 @@ class _Rows:
 
     def __init__(self) -> None:
         self.torch: str | None = None
-        self.sources: list[LogSource] = []
-        self.frames: list[Frame] = []
+        self.sources: list[model.LogSource] = []
+        self.frames: list[model.Frame] = []
         self.spans: list[tuple[int, str, float, float]] = []
         self.occurrences: list[Occurrence] = []
-        self.recompilations: list[Recompilation] = []
-        self.failures: list[Failure] = []
-        self.graphs: list[CompiledGraph] = []
-        self.kernels: list[CompiledKernel] = []
-        self.autotune: list[Autotune] = []
+        self.recompilations: list[model.Recompilation] = []
+        self.failures: list[model.Failure] = []
+        self.graphs: list[model.CompiledGraph] = []
+        self.kernels: list[model.CompiledKernel] = []
+        self.autotune: list[model.Autotune] = []
         self.notes: list[str] = []
         self.counters, self.fx, self.aot = Counter[str](), Counter[str](), Counter[str]()
         self.texts: dict[tuple[int, str], LogText] = {}
@@ -88,7 +75,7 @@ class _Rows:
         log = draft.log
         self.torch = self.torch or draft.torch or _version(draft)
         self.sources.append(
-            LogSource(
+            model.LogSource(
                 path=log.path,
                 bytes=len(log.data),
                 records=len(log.records),
@@ -153,8 +140,8 @@ class _Rows:
             if graph_draft.post_grad:
                 self.post_grad[row] = LogText(draft.log, graph_draft.post_grad)
 
-    def compilation(self) -> CompiledProgram:
-        return CompiledProgram(
+    def compilation(self) -> model.CompiledProgram:
+        return model.CompiledProgram(
             torch=self.torch,
             sources=tuple(self.sources),
             frames=tuple(self.frames),
@@ -167,8 +154,8 @@ class _Rows:
             graphs=tuple(self.graphs),
             kernels=tuple(self.kernels),
             autotune=tuple(self.autotune),
-            fx_cache=Counts(**self.fx),
-            aot_cache=Counts(**self.aot),
+            fx_cache=model.Counts(**self.fx),
+            aot_cache=model.Counts(**self.aot),
             notes=(*self._damage_notes(), *self.notes),
             texts=MappingProxyType(self.texts),
             post_grad=MappingProxyType(self.post_grad),
@@ -188,10 +175,10 @@ class _Rows:
                 yield f"{source.path}: {words.get(code, code)} ({count})"
 
 
-def _from_the_first(spans: list[tuple[int, str, float, float]]) -> tuple[PhaseSpan, ...]:
+def _from_the_first(spans: list[tuple[int, str, float, float]]) -> tuple[model.PhaseSpan, ...]:
     origin = min((start for _, _, start, _ in spans), default=0.0)
     return tuple(
-        PhaseSpan(
+        model.PhaseSpan(
             frame=frame,
             phase=phase,
             start_s=round((start - origin) / 1e6, 6),
@@ -205,7 +192,7 @@ class _Fusions:
     """Hands each graph its fusion: by compile id or, where the text has none, in the order of compilation."""
 
     def __init__(self, scheduler: SchedulerLog, compiled: int) -> None:
-        self.waiting: dict[str, list[Fusion]] = {}
+        self.waiting: dict[str, list[model.Fusion]] = {}
         for compile_id, fusion in scheduler.graphs:
             self.waiting.setdefault(compile_id, []).append(fusion)
         unnamed = len(self.waiting.get("", ()))
@@ -214,7 +201,7 @@ class _Fusions:
         if self.mismatch:
             self.waiting.pop("")
 
-    def next(self, compile_id: str) -> Fusion | None:
+    def next(self, compile_id: str) -> model.Fusion | None:
         waiting = self.waiting.get(compile_id) or self.waiting.get("")
         return waiting.pop(0) if waiting else None
 
@@ -245,7 +232,7 @@ def _version(draft: LogDraft) -> str | None:
     return None
 
 
-def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
+def _occurrences(draft: FrameDraft, frame: model.Frame) -> Iterable[Occurrence]:
     metrics = draft.metrics or Metrics()
     wasted = frame.compile_s if frame.status == "skipped" else metrics.dynamo_time_before_restart_s or 0.0
     for record in draft.breaks:
@@ -280,7 +267,7 @@ def _occurrences(draft: FrameDraft, frame: Frame) -> Iterable[Occurrence]:
         )
 
 
-def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
+def _recompilations(draft: FrameDraft, frame: model.Frame) -> Iterable[model.Recompilation]:
     texts: list[str] = []
     for record in draft.reasons:
         listed = draft.log.json(record, records.reason_list)
@@ -291,7 +278,7 @@ def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
         return
     reasons = tuple(recompiles.parse(text) for text in texts)
     limit = breaks.RECOMPILE_LIMIT.search((draft.metrics and draft.metrics.fail_reason) or "") is not None
-    yield Recompilation(
+    yield model.Recompilation(
         frame=frame.index,
         compile_id=frame.compile_id,
         function=frame.function,
@@ -305,9 +292,9 @@ def _recompilations(draft: FrameDraft, frame: Frame) -> Iterable[Recompilation]:
     )
 
 
-def _merged(rows: list[Recompilation]) -> tuple[Recompilation, ...]:
+def _merged(rows: list[model.Recompilation]) -> tuple[model.Recompilation, ...]:
     """The same recompilation of one place (by other ranks, or after a reset) is one row with its count."""
-    merged: dict[tuple[object, ...], Recompilation] = {}
+    merged: dict[tuple[object, ...], model.Recompilation] = {}
     for row in rows:
         key = (row.compile_id, row.file, row.line, row.reasons)
         known = merged.get(key)
@@ -319,7 +306,7 @@ def _merged(rows: list[Recompilation]) -> tuple[Recompilation, ...]:
     return tuple(merged.values())
 
 
-def _autotune(draft: FrameDraft, frame: Frame) -> Iterable[Autotune]:
+def _autotune(draft: FrameDraft, frame: model.Frame) -> Iterable[model.Autotune]:
     for event in draft.events:
         if event.ph != "E" or not event.args or not event.args.autotune_choices_stats:
             continue
@@ -327,7 +314,7 @@ def _autotune(draft: FrameDraft, frame: Frame) -> Iterable[Autotune]:
             stats = records.autotune_stats.decode(event.args.autotune_choices_stats)
         except UNREADABLE:
             continue
-        yield Autotune(
+        yield model.Autotune(
             frame=frame.index,
             compile_id=frame.compile_id,
             op=event.name.removesuffix("_template_autotuning"),

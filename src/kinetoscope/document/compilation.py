@@ -8,30 +8,8 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.analysis.compiled.rows import Coverage as Coverage
-from kinetoscope.analysis.compiled.rows import Matched as Matched
-from kinetoscope.compilation.model import (
-    Autotune,
-    CompiledGraph,
-    CompiledKernel,
-    CompileRow,
-    Counts,
-    Failure,
-    Frame,
-    GraphBreak,
-    GuardTree,
-    Instruction,
-    LineTime,
-    LogSource,
-    PhaseSpan,
-    Recompilation,
-)
-from kinetoscope.compilation.model import Guard as Guard
-from kinetoscope.compilation.model import KeyChange as KeyChange
-from kinetoscope.compilation.model import Reason as Reason
-from kinetoscope.compilation.model import Rematerialised as Rematerialised
-from kinetoscope.compilation.model import SavedForBackward as SavedForBackward
-from kinetoscope.compilation.model import SourceLine as SourceLine
+from kinetoscope.analysis.compiled.rows import Coverage, Matched
+from kinetoscope.compilation.model import *
 
 FrameText = int | str | GuardTree | tuple[Instruction, ...]
 

@@ -2,7 +2,5 @@
 
 from __future__ import annotations
 
-from kinetoscope.analysis.idle.rows import IdleRow as IdleRow
-from kinetoscope.analysis.idle.rows import LaunchRow as LaunchRow
-from kinetoscope.analysis.idle.rows import QueuePoint as QueuePoint
-from kinetoscope.analysis.time.rows import DeviceRow as DeviceRow
+from kinetoscope.analysis.idle.rows import *
+from kinetoscope.analysis.time.rows import *

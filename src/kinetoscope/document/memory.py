@@ -185,7 +185,7 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """recorded steps, history (no steps are known), out of memory, snapshot (no history was kept), chosen,
     timeline (of the profiler: what was reserved is not known, and ``reserved_bytes`` is what was
     allocated)."""
-    failed_bytes: int | None
+    failed_bytes: int | None = None
     failed_by: str | None = None
     """The requester: a module, a function or autograd; null where no stack was recorded."""
     failed_line: str | None = None
@@ -200,29 +200,29 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes that tensors requested."""
     reserved_bytes: int
     """Memory that the allocator had taken from the driver."""
-    outside_bytes: int | None
+    outside_bytes: int | None = None
     """Of the device, at the snapshot: other processes, the driver, libraries with allocators of their own."""
-    total_bytes: int | None
-    program_peak_bytes: int | None
+    total_bytes: int | None = None
+    program_peak_bytes: int | None = None
     """The most that tensors requested since the program began, by the allocator's own count."""
     parts: list[MemoryPart]
-    holders: list[HolderRow]
+    holders: list[HolderRow] = []
     roles: list[str]
     over_time: list[MemorySample]
-    blocks: list[MemoryBlock]
+    blocks: list[MemoryBlock] = []
     """The largest of the peak, and of those before and after it."""
-    stacks: list[list[str]]
+    stacks: list[list[str]] = []
     """``file:line function``, the innermost first; the first is empty."""
-    traced_us: float | None
+    traced_us: float | None = None
     """The time on the trace's clock when the history begins; null where neither is known."""
-    growth: list[GrowthRow]
+    growth: list[GrowthRow] = []
     given_back: list[GivenBackRow] = []
     """The most bytes first."""
     segments: list[SegmentRow] = []
     """Of the peak, most free bytes first; empty where they grow by pages and the history goes on."""
     calls: list[CallsRow] = []
     """Depth first; calls of less than a hundredth are left out."""
-    fits: Fits | None
+    fits: Fits | None = None
     snapshot: str
     """The file, which torch's own viewer reads."""
     notes: list[str]

@@ -6,11 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.ranks.rows import WHY as WHY
-from kinetoscope.analysis.ranks.rows import IdealRow as IdealRow
-from kinetoscope.analysis.ranks.rows import PaceRow as PaceRow
-from kinetoscope.analysis.ranks.rows import Paces as Paces
-from kinetoscope.analysis.ranks.rows import RankVerdict as RankVerdict
+from kinetoscope.analysis.ranks.rows import *
 from kinetoscope.document.findings import FindingsListing
 
 

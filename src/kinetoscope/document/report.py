@@ -17,18 +17,7 @@ from kinetoscope.document.page import Page
 from kinetoscope.document.ranks import Ranks
 from kinetoscope.document.replay import ReplayRow
 from kinetoscope.document.sources import EnvironmentRow, Health, SourceRow
-from kinetoscope.document.steps import (
-    AsItRunsRow,
-    GraphReplays,
-    PhaseRow,
-    Serving,
-    StepLevels,
-    StepOutlierRow,
-    StepRow,
-    StepTimesRow,
-    TimingRow,
-    WholeRunRow,
-)
+from kinetoscope.document.steps import *
 
 SCHEMA = "kinetoscope.report/1"
 

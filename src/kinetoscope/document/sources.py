@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kinetoscope.analysis.health.rows import Health as Health
-from kinetoscope.analysis.health.rows import Note as Note
+from kinetoscope.analysis.health.rows import *
 from kinetoscope.recording.manifest import DeviceInfo
 
 

@@ -9,22 +9,8 @@ from kinetoscope.analysis.passes.unprofiled import Spread as Spread
 from kinetoscope.analysis.passes.unprofiled import Waiting as Waiting
 from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
 from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
-from kinetoscope.analysis.serving.rows import ClientRow as ClientRow
-from kinetoscope.analysis.serving.rows import GraphReplays as GraphReplays
-from kinetoscope.analysis.serving.rows import LayerKernel as LayerKernel
-from kinetoscope.analysis.serving.rows import Serving as Serving
-from kinetoscope.analysis.serving.rows import ServingClient as ServingClient
-from kinetoscope.analysis.serving.rows import ServingIdle as ServingIdle
-from kinetoscope.analysis.serving.rows import ServingLayer as ServingLayer
-from kinetoscope.analysis.serving.rows import ServingPart as ServingPart
-from kinetoscope.analysis.serving.rows import ServingPeriod as ServingPeriod
-from kinetoscope.analysis.serving.rows import ServingRow as ServingRow
-from kinetoscope.analysis.time.rows import PhaseKernel as PhaseKernel
-from kinetoscope.analysis.time.rows import PhaseRow as PhaseRow
-from kinetoscope.analysis.time.rows import StepDifference as StepDifference
-from kinetoscope.analysis.time.rows import StepOutlierRow as StepOutlierRow
-from kinetoscope.analysis.time.rows import StepRow as StepRow
-from kinetoscope.analysis.time.rows import StepTimesRow as StepTimesRow
+from kinetoscope.analysis.serving.rows import *
+from kinetoscope.analysis.time.rows import *
 
 
 class CauseRow(msgspec.Struct, frozen=True, kw_only=True):

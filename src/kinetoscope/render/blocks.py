@@ -13,6 +13,13 @@ import msgspec
 
 from kinetoscope import numbers
 
+# What views share.
+__all__ = [
+    "Block", "Cell", "Code", "Column", "Commands", "Field", "Heading", "Inline", "Items", "Labelled",
+    "Line", "Only", "Prose", "Segment", "Status", "Table", "Target", "Text", "field", "kernel",
+    "left_out", "line", "place", "plain", "rest", "stacked_bar", "table", "written",
+]  # fmt: skip
+
 Target = Literal[
     "", "kernel", "op", "line", "event", "finding", "command", "graph", "category", "time", "stack", "part"
 ]

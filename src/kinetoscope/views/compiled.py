@@ -8,30 +8,9 @@ import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.document import Report
-from kinetoscope.document.compilation import (
-    Compilation,
-    CompiledGraph,
-    CompiledKernel,
-    Frame,
-    GraphBreak,
-    Recompilation,
-)
+from kinetoscope.document import compilation as document
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Cell,
-    Heading,
-    Items,
-    Labelled,
-    Line,
-    Prose,
-    Segment,
-    Text,
-    field,
-    kernel,
-    place,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views.graph_names import frame_name
 
 HINTS, REASONS, OPS, WHYS, LINES = 4, 4, 3, 3, 3
@@ -64,13 +43,13 @@ def blocks(report: Report) -> dict[str, list[Block]]:
     return found
 
 
-def _frames(facts: Compilation) -> Iterable[Block]:
+def _frames(facts: document.Compilation) -> Iterable[Block]:
     """A row for each compilation, with a bar as long as it took, divided into phases."""
     longest = max((row.compile_s for row in facts.frames), default=0.0) or 1.0
     many = numbers.count(len(facts.frames), "compilation")
     yield Heading("Compilations", f"{many}, {numbers.time(facts.compile_s * 1e6)} in all")
 
-    def phases(row: Frame) -> tuple[Segment, ...]:
+    def phases(row: document.Frame) -> tuple[Segment, ...]:
         times = {phase: getattr(row, f"{phase}_s") for phase in palette.PHASES}
         return tuple(
             Segment(
@@ -95,12 +74,12 @@ def _frames(facts: Compilation) -> Iterable[Block]:
     )
 
 
-def _compilation(row: Frame) -> Cell:
+def _compilation(row: document.Frame) -> Cell:
     name = Text(frame_name(row), "", "part", f"compile/{row.index}")
     return name if row.status == "ok" else (name, Text(row.status, "dim"))
 
 
-def _function(row: Frame) -> Cell:
+def _function(row: document.Frame) -> Cell:
     parts = [Text(names.shorten(row.function or "?", 60))]
     if row.file:
         parts.append(msgspec.structs.replace(_place(row.file, row.line), style="dim"))
@@ -109,7 +88,7 @@ def _function(row: Frame) -> Cell:
     return tuple(parts)
 
 
-def _backend(row: Frame) -> str:
+def _backend(row: document.Frame) -> str:
     if row.backend == "none":
         return ""
     mode = "" if row.mode in ("none", "unknown") else f" ({row.mode})"
@@ -117,7 +96,7 @@ def _backend(row: Frame) -> str:
     return names.shorten(f"{row.backend}{mode}{graphs}", 160)
 
 
-def _modules(report: Report, facts: Compilation) -> Iterable[Block]:
+def _modules(report: Report, facts: document.Compilation) -> Iterable[Block]:
     """The modules that Inductor wrote, each with the graph that it is of."""
     if not report.page or not report.page.modules:
         return
@@ -132,16 +111,16 @@ def _modules(report: Report, facts: Compilation) -> Iterable[Block]:
     )
 
 
-def _module(index: int, graph: CompiledGraph | None) -> Text:
+def _module(index: int, graph: document.CompiledGraph | None) -> Text:
     title = f"{graph.compile_id} {graph.direction}" if graph else f"graph {index}"
     return Text(title, "", "part", f"code&graph={index}")
 
 
-def _time(graph: CompiledGraph | None) -> float | None:
+def _time(graph: document.CompiledGraph | None) -> float | None:
     return (graph.device_time_us or None) if graph else None
 
 
-def _troubles(facts: Compilation) -> Iterable[Block]:
+def _troubles(facts: document.Compilation) -> Iterable[Block]:
     if facts.failures:
         yield Heading("Failures")
         yield Labelled(
@@ -171,7 +150,7 @@ def _troubles(facts: Compilation) -> Iterable[Block]:
         )
 
 
-def _graph_break(row: GraphBreak) -> tuple[Prose | Line | Items, ...]:
+def _graph_break(row: document.GraphBreak) -> tuple[Prose | Line | Items, ...]:
     figures = [f"{row.count} ×", f"retraced {numbers.time(row.cost_s * 1e6)}"]
     if row.idle_us:
         figures.append(f"{numbers.time(row.idle_us)} idle")
@@ -192,7 +171,7 @@ def _graph_break(row: GraphBreak) -> tuple[Prose | Line | Items, ...]:
     )
 
 
-def _recompilation(row: Recompilation) -> tuple[Prose | Line | Items, ...]:
+def _recompilation(row: document.Recompilation) -> tuple[Prose | Line | Items, ...]:
     limit = " The limit is reached: it runs eagerly from here on." if row.limit_hit else ""
     return (
         Line((_place(row.file, row.line), f" {numbers.time(row.cost_s * 1e6)} to compile again")),
@@ -223,7 +202,7 @@ def _hints(hints: Iterable[str]) -> tuple[Items, ...]:
     return (Items(shown),) if shown else ()
 
 
-def _compiled(report: Report, facts: Compilation) -> Iterable[Block]:
+def _compiled(report: Report, facts: document.Compilation) -> Iterable[Block]:
     written = {module.graph for module in report.page.modules} if report.page else set[int]()
     if facts.graphs:
         yield Heading("Graphs", "what a backend turned into code; fusion: nodes before and after each round")
@@ -268,27 +247,27 @@ def _microseconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds * 1000
 
 
-def _graph(row: CompiledGraph, written: set[int]) -> Text:
+def _graph(row: document.CompiledGraph, written: set[int]) -> Text:
     title = f"{row.compile_id} {row.direction}"
     return Text(title, "", "part", f"code&graph={row.index}") if row.index in written else Text(title)
 
 
-def _ops(row: CompiledGraph) -> Cell:
+def _ops(row: document.CompiledGraph) -> Cell:
     most = sorted(row.op_counts.items(), key=lambda item: -item[1])[:OPS]
     return row.ops, Text(", ".join(f"{op} ×{count}" for op, count in most), "dim")
 
 
-def _fusion(row: CompiledGraph) -> str | None:
+def _fusion(row: document.CompiledGraph) -> str | None:
     rounds = row.fusion.rounds if row.fusion else ()
     return ", ".join(f"{one.before} → {one.after}" for one in rounds) or None
 
 
-def _not_fused(row: CompiledGraph) -> str | None:
+def _not_fused(row: document.CompiledGraph) -> str | None:
     reasons = row.fusion.not_fused[:WHYS] if row.fusion else ()
     return "; ".join(f"{one.count} × {names.shorten(one.why, 60)}" for one in reasons) or None
 
 
-def saved(row: CompiledGraph) -> Cell:
+def saved(row: document.CompiledGraph) -> Cell:
     """The bytes that a forward keeps for its backward, those that this may write over (donated), and those
     that it computes again instead."""
     if row.saved_bytes is None:
@@ -304,7 +283,7 @@ def saved(row: CompiledGraph) -> Cell:
     return row.saved_bytes, *parts
 
 
-def _kernel(row: CompiledKernel, launched: set[str], written: set[int]) -> Cell:
+def _kernel(row: document.CompiledKernel, launched: set[str], written: set[int]) -> Cell:
     found = next((name for name in (row.symbol, row.name) if name in launched), None)
     if found:
         name = kernel(found, row.name)

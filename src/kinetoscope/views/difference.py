@@ -15,35 +15,9 @@ from kinetoscope.comparison.account import OUTSIDE_OF_OPS
 from kinetoscope.comparison.changes import KERNEL, OF_TIMES
 from kinetoscope.comparison.compiler import Fact
 from kinetoscope.comparison.gates import interval_words
-from kinetoscope.document.difference import (
-    Change,
-    ComparedRun,
-    CountChange,
-    Difference,
-    FindingChange,
-    Judgement,
-    StepChange,
-    SumChange,
-)
+from kinetoscope.document import difference as document
 from kinetoscope.render import names, palette, terminal
-from kinetoscope.render.blocks import (
-    Block,
-    Cell,
-    Code,
-    Column,
-    Heading,
-    Items,
-    Line,
-    Only,
-    Prose,
-    Status,
-    Table,
-    Text,
-    field,
-    line,
-    rest,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.terminal import LISTING_WIDTH, Screen, Section
 from kinetoscope.views import memory_change
@@ -85,25 +59,25 @@ REMARKS = {
 }
 
 
-def title(found: Difference) -> str:
+def title(found: document.Difference) -> str:
     """Which runs, on what."""
     sides = " → ".join(map(_version, (found.base, found.new)))
     known = [*dict.fromkeys(map(_place, (found.base, found.new)))]
     return " · ".join([sides, *filter(None, known)])
 
 
-def _version(side: ComparedRun) -> str:
+def _version(side: document.ComparedRun) -> str:
     """The paths of a side, with the commit that was recorded."""
     paths = ", ".join(map(names.from_here, side.inputs))
     return f"{paths} ({side.commit[:COMMIT]})" if side.commit else paths
 
 
-def _place(side: ComparedRun) -> str:
+def _place(side: document.ComparedRun) -> str:
     torch = [f"torch {side.torch}"] if side.torch else []
     return ", ".join([*side.devices, *torch])
 
 
-def headline(found: Difference) -> str:
+def headline(found: document.Difference) -> str:
     """By how much the step differs, or why that is unknown, as of an incomplete recording."""
     step = found.step
     if found.lost:
@@ -125,19 +99,19 @@ def headline(found: Difference) -> str:
     return f"{times}: {verdict} by {numbers.time(abs(step.delta_us))}, {much} {interval(step)}"
 
 
-def _verdict(found: Difference) -> str:
+def _verdict(found: document.Difference) -> str:
     """The verdict of the steps' times; of two programs or devices there is none, however far apart."""
     if found.step is None:
         return ""
     return NEITHER if found.comparability == "none" else found.step.verdict
 
 
-def interval(step: StepChange) -> str:
+def interval(step: document.StepChange) -> str:
     """The 95 % interval of the difference, in percent."""
     return f"({interval_words(step.low_fraction, step.high_fraction)})"
 
 
-def device_time(found: Difference) -> str | None:
+def device_time(found: document.Difference) -> str | None:
     """By how much the device's work in a step differs, where that is known and the step's time is not."""
     work, step = found.device_time, found.step
     if work is None or step is None or step.verdict != "cannot tell" or work.verdict == "cannot tell":
@@ -146,7 +120,7 @@ def device_time(found: Difference) -> str | None:
     return f"{times}, {work.verdict if work.verdict != 'same' else 'the same'} {interval(work)}"
 
 
-def reason(found: Difference) -> tuple[str, str]:
+def reason(found: document.Difference) -> tuple[str, str]:
     """The heading of what changed, and what is to be known of it."""
     if found.step is None:
         return "In compiling", ""
@@ -155,7 +129,7 @@ def reason(found: Difference) -> tuple[str, str]:
     return "What differs", "what was done otherwise first; times alone may be noise"
 
 
-def failures(failed: Sequence[Judgement]) -> str:
+def failures(failed: Sequence[document.Judgement]) -> str:
     """The failures in words, with the lines that did it."""
     words = (
         f"{gate.words}{f' ({names.from_here(gate.source)})' if gate.source else ''}"
@@ -165,7 +139,7 @@ def failures(failed: Sequence[Judgement]) -> str:
     return "; ".join(words) + more
 
 
-def next_step(found: Difference) -> str | None:
+def next_step(found: document.Difference) -> str | None:
     """The command or recording that would settle it, where the times do not."""
     if found.lost:
         return "Record it again: what is shown below is of what is left"
@@ -175,7 +149,7 @@ def next_step(found: Difference) -> str | None:
     return f"To tell: {several} (in turn), or kinetoscope compare"
 
 
-def did(change: Change) -> str:
+def did(change: document.Change) -> str:
     """The change in a few words: how often, how long each."""
     before, after = change.launches
     each = change.per_launch_us
@@ -193,7 +167,7 @@ def did(change: Change) -> str:
     return f"{change.what}: {_times(before)} → {_times(after)} per step"
 
 
-def _us(change: Change, side: int) -> float:
+def _us(change: document.Change, side: int) -> float:
     return sum(work.us for work in (change.base, change.new)[side])
 
 
@@ -201,14 +175,14 @@ def _times(count: float) -> str:
     return f"{count:,.0f}" if abs(count - round(count)) < WHOLE_NUMBER else f"{count:,.1f}"
 
 
-def where(change: Change) -> str:
+def where(change: document.Change) -> str:
     """The op and the line."""
     own = [work.name for work in (*change.base, *change.new)]
     ops = [op for op in change.ops if op not in own][:2]
     return " · ".join([*ops, *([names.from_here(change.source)] if change.source else [])])
 
 
-def counts(found: Difference) -> Iterable[tuple[CountChange, str, str]]:
+def counts(found: document.Difference) -> Iterable[tuple[document.CountChange, str, str]]:
     """The counts that differ, exact ones first, with both values."""
     differing = [
         row for row in found.counts if row.base is not None and row.new is not None and row.base != row.new
@@ -217,12 +191,12 @@ def counts(found: Difference) -> Iterable[tuple[CountChange, str, str]]:
         yield row, numbers.quantity(row.base or 0.0, row.unit), numbers.quantity(row.new or 0.0, row.unit)
 
 
-def same_counts(found: Difference) -> list[str]:
+def same_counts(found: document.Difference) -> list[str]:
     """Names of what is counted exactly and did not change."""
     return [row.name for row in found.counts if row.exact and row.base is not None and row.base == row.new]
 
 
-def show(found: Difference, console: Console, *, whole: bool = False) -> None:
+def show(found: document.Difference, console: Console, *, whole: bool = False) -> None:
     """Print what differs; ``whole``: not only what fits on a screen."""
     if whole:
         terminal.show(blocks(found, "whole"), console)
@@ -230,19 +204,19 @@ def show(found: Difference, console: Console, *, whole: bool = False) -> None:
         SCREEN.show(_sections(found, "screen"), console)
 
 
-def view(found: Difference, page: Callable[[], str]) -> View:
+def view(found: document.Difference, page: Callable[[], str]) -> View:
     """The comparison in every format that it has."""
     return View(document=lambda: found, blocks=partial(blocks, found), page=page, width=LISTING_WIDTH)
 
 
-def blocks(found: Difference, extent: Extent) -> list[Block]:
+def blocks(found: document.Difference, extent: Extent) -> list[Block]:
     """All sections, with the rows that the extent has room for."""
     sections, rows = _sections(found, extent), FILE if extent == "file" else WHOLE
     order = FILE if extent == "file" else sections
     return [block for name in order if name in sections for block in sections[name](rows[name])]
 
 
-def complain(found: Difference, stream: TextIO) -> None:
+def complain(found: document.Difference, stream: TextIO) -> None:
     """The gates that failed, each with who did it."""
     for gate in found.gates:
         if gate.failed:
@@ -251,7 +225,7 @@ def complain(found: Difference, stream: TextIO) -> None:
             stream.write(f"kinetoscope: {gate.gate} failed: {names.plain(gate.words)}{culprit}\n")
 
 
-def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
+def sums(found: document.Difference) -> dict[str, tuple[str, list[document.SumChange]]]:
     """The tables of what the step consists of: each its title and rows."""
     return {
         "categories": ("Busy by category", found.categories),
@@ -263,14 +237,14 @@ def sums(found: Difference) -> dict[str, tuple[str, list[SumChange]]]:
     }
 
 
-def page(found: Difference) -> dict[str, list[Block]]:
+def page(found: document.Difference) -> dict[str, list[Block]]:
     """The page's blocks above its timelines (what to know first, and the gates), with them, and below."""
     shown = {name: list(section(PAGE)) for name, section in _sections(found, "page").items()}
     above = [*shown.pop("lead"), *shown.pop("gates", [])]
     return {"above": above, "legend": list(_legend(found)), "below": [*chain.from_iterable(shown.values())]}
 
 
-def _legend(found: Difference) -> Iterable[Block]:
+def _legend(found: document.Difference) -> Iterable[Block]:
     """Colours of what the timelines draw, most time first."""
     sums: Counter[str] = Counter()
     for piece in (piece for side in found.timelines or () for piece in side):
@@ -280,7 +254,7 @@ def _legend(found: Difference) -> Iterable[Block]:
         yield line(*(part for mark in marks for part in mark), style="dim")
 
 
-def _sections(found: Difference, extent: Extent) -> Mapping[str, Section]:
+def _sections(found: document.Difference, extent: Extent) -> Mapping[str, Section]:
     sections: dict[str, Section] = {"lead": partial(_page_lead if extent == "page" else _lead, found)}
     if found.changes or found.facts:
         parts = FILE_PARTS if extent == "file" else PARTS
@@ -310,7 +284,7 @@ def _cut(text: str) -> Line:
     return Line((Text(text, "dim"),), overflow="cut")
 
 
-def _lead(found: Difference, most: int) -> Iterable[Block]:
+def _lead(found: document.Difference, most: int) -> Iterable[Block]:
     step = found.step
     mark = "⚠️" if found.lost else MARKS.get(_verdict(found), "⚪")
     failed = [gate for gate in found.gates if gate.failed]
@@ -336,7 +310,7 @@ def _lead(found: Difference, most: int) -> Iterable[Block]:
         yield _cut(advice)
 
 
-def _page_lead(found: Difference, most: int) -> Iterable[Block]:
+def _page_lead(found: document.Difference, most: int) -> Iterable[Block]:
     style = STEP.get(_verdict(found), "")
     yield line(title(found), style="dim")
     yield Heading(headline(found), level=1, style=style)
@@ -347,7 +321,7 @@ def _page_lead(found: Difference, most: int) -> Iterable[Block]:
         yield from [line(words, style="dim")] if words else []
 
 
-def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[Block]:
+def _changes(found: document.Difference, parts: int, whole: bool, most: int) -> Iterable[Block]:
     """The largest changes; where times may be noise, ``whole`` alone has rows of those of times."""
     noise = [] if whole else [change for change in found.changes if is_noise(found, change)]
     changes = [change for change in found.changes if change not in noise]
@@ -378,7 +352,7 @@ def _changes(found: Difference, parts: int, whole: bool, most: int) -> Iterable[
     yield from rest(len(facts) - most, "difference")
 
 
-def is_noise(found: Difference, change: Change) -> bool:
+def is_noise(found: document.Difference, change: document.Change) -> bool:
     """Whether only times differ in a change, or some of the steps alone have it, of a step whose time is
     unknown; what the device's work takes may be known by itself."""
     known = {"faster", "slower"}
@@ -390,7 +364,7 @@ def is_noise(found: Difference, change: Change) -> bool:
     return not (device and change.kind == KERNEL)
 
 
-def _foldable_changes(found: Difference, most: int) -> Iterable[Block]:
+def _foldable_changes(found: document.Difference, most: int) -> Iterable[Block]:
     """All changes with their parts; those that hardly matter are folded."""
     least_us = SMALL * found.step.base_us if found.step else 0.0
     matters = [
@@ -409,7 +383,7 @@ def _foldable_changes(found: Difference, most: int) -> Iterable[Block]:
         yield _changes_with_parts(smaller)
 
 
-def _changes_with_parts(changes: Iterable[Change]) -> Table:
+def _changes_with_parts(changes: Iterable[document.Change]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for change in changes:
         for depth, part in enumerate((change, *change.parts)):
@@ -424,13 +398,13 @@ def _changes_with_parts(changes: Iterable[Change]) -> Table:
     return Table((Column("step", "change"), Column("change", "name"), Column("", "words")), rows)
 
 
-def _other_facts(found: Difference) -> list[Fact]:
+def _other_facts(found: document.Difference) -> list[Fact]:
     """The facts that no change is named after."""
     claimed = {change.name for change in found.changes}
     return [fact for fact in found.facts if not any(fact.name in name for name in claimed)]
 
 
-def _change_rows(change: Change, parts: int, base_us: float) -> Iterable[tuple[Cell, ...]]:
+def _change_rows(change: document.Change, parts: int, base_us: float) -> Iterable[tuple[Cell, ...]]:
     style = "red" if change.delta_us > 0 else "green"
     share = numbers.change(change.delta_us / base_us) if base_us else ""
     yield Text(numbers.signed(change.delta_us), style), share, Text(change.name, "", "kernel", change.name)
@@ -444,7 +418,7 @@ def _change_rows(change: Change, parts: int, base_us: float) -> Iterable[tuple[C
         )
 
 
-def _counts(found: Difference, most: int) -> Iterable[Block]:
+def _counts(found: document.Difference, most: int) -> Iterable[Block]:
     differing = list(counts(found))
     same = same_counts(found)
     if not differing:
@@ -467,14 +441,14 @@ def _counts(found: Difference, most: int) -> Iterable[Block]:
     )
 
 
-def _counted(row: CountChange) -> str:
+def _counted(row: document.CountChange) -> str:
     words = row.words if row.exact else f"{row.words} (may differ from run to run)"
     return f"{words}; {row.most}" if row.most else words
 
 
-def _findings(found: Difference, most: int) -> Iterable[Block]:
+def _findings(found: document.Difference, most: int) -> Iterable[Block]:
     yield Heading("Findings", "that only one of them has")
-    rows: list[tuple[Text, FindingChange]] = [
+    rows: list[tuple[Text, document.FindingChange]] = [
         *((Text("new", "red"), row) for row in found.findings_come),
         *((Text("gone", "green"), row) for row in found.findings_gone),
     ]
@@ -490,7 +464,7 @@ def _findings(found: Difference, most: int) -> Iterable[Block]:
     )
 
 
-def _sums(heading: str, rows: list[SumChange], folded: bool, most: int) -> Iterable[Block]:
+def _sums(heading: str, rows: list[document.SumChange], folded: bool, most: int) -> Iterable[Block]:
     yield Heading(heading, "per step", folded=folded)
     yield table(
         rows,
@@ -514,13 +488,13 @@ def _page_code(code: str, _: int) -> Iterable[Block]:
     yield Code(code, "diff")
 
 
-def _page_gates(found: Difference, most: int) -> Iterable[Block]:
+def _page_gates(found: document.Difference, most: int) -> Iterable[Block]:
     yield Heading("Gates")
     for gate in found.gates[:most]:
         by = f": {gate.culprit}{f' ({gate.source})' if gate.source else ''}" if gate.culprit else ""
         yield line(mark(gate), f"  {gate.gate}: {gate.words}", Text(by, "dim"))
 
 
-def _gates(found: Difference, most: int) -> Iterable[Block]:
+def _gates(found: document.Difference, most: int) -> Iterable[Block]:
     yield Heading("Gates")
     yield from gate_lines(found.gates[:most], is_cut=True)

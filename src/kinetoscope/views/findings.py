@@ -8,21 +8,7 @@ from collections.abc import Iterable, Sequence
 from kinetoscope import numbers
 from kinetoscope.document import FindingRow, FindingsListing, Report, SecondRecording
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Commands,
-    Heading,
-    Inline,
-    Items,
-    Labelled,
-    Line,
-    Prose,
-    Text,
-    line,
-    place,
-    plain,
-    rest,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.render.sarif import SarifResult
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "blue", "info": "dim"}

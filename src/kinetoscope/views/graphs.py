@@ -8,30 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import UNSET
 
 from kinetoscope import numbers
-from kinetoscope.document.compilation import (
-    Compilation,
-    CompiledGraph,
-    CompiledKernel,
-    Frame,
-    GraphBreak,
-    KeyChange,
-    LineTime,
-    Matched,
-)
+from kinetoscope.document import compilation as document
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Commands,
-    Heading,
-    Line,
-    Text,
-    field,
-    kernel,
-    left_out,
-    line,
-    rest,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views.graph_names import frame_name, kernel_languages, place
 
 FRAMES, GRAPHS, KERNELS, LINES, CHOICES = 12, 10, 12, 8, 5
@@ -44,7 +23,7 @@ _STATUS = {"ok": "green", "failed": "bold red", "skipped": "yellow", "unfinished
 _PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "backward")
 
 
-def overview(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Block]:
+def overview(compilation: document.Compilation, inputs: Sequence[str]) -> Iterable[Block]:
     """All that was compiled, failures first, and the command worth typing next."""
     yield Heading(_title(compilation), level=1)
     yield from (line(f"⚠ {note}", style="yellow") for note in compilation.notes)
@@ -68,7 +47,7 @@ def _aside(text: str, style: str = "dim", indent: int = 4) -> Line:
     return line(names.plain(text), style=style, indent=indent)
 
 
-def _title(compilation: Compilation) -> str:
+def _title(compilation: document.Compilation) -> str:
     facts = [
         f"torch.compile · torch {compilation.torch}" if compilation.torch else "torch.compile",
         numbers.count(len(compilation.frames), "compilation"),
@@ -82,7 +61,7 @@ def _title(compilation: Compilation) -> str:
     return " · ".join(facts)
 
 
-def _coverage(compilation: Compilation, matched: Matched) -> Iterable[Block]:
+def _coverage(compilation: document.Compilation, matched: document.Matched) -> Iterable[Block]:
     share = compilation.coverage.compiled_share_of_device_time
     if share is None:
         unknown = "The trace holds no device work: what the pieces cost on the device is not known."
@@ -105,7 +84,7 @@ def _coverage(compilation: Compilation, matched: Matched) -> Iterable[Block]:
         yield line(f"⚠ graph {row.hash[:12]}… ran {time} and is not in the compile log", style="yellow")
 
 
-def _limits(compilation: Compilation) -> Iterable[Block]:
+def _limits(compilation: document.Compilation) -> Iterable[Block]:
     for row in compilation.recompilations:
         if row.limit_hit:
             where = place(row.file, row.line, row.function)
@@ -114,7 +93,7 @@ def _limits(compilation: Compilation) -> Iterable[Block]:
             yield _aside(row.advice)
 
 
-def _failures(compilation: Compilation) -> Iterable[Block]:
+def _failures(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.failures:
         return
     yield Heading("Failures")
@@ -126,7 +105,7 @@ def _failures(compilation: Compilation) -> Iterable[Block]:
     yield from rest(len(compilation.failures) - FAILURES, "failure")
 
 
-def _breaks(compilation: Compilation) -> Iterable[Block]:
+def _breaks(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.graph_breaks:
         return
     yield Heading("Graph breaks", "by compile time lost")
@@ -149,7 +128,7 @@ def _breaks(compilation: Compilation) -> Iterable[Block]:
     yield from rest(len(compilation.graph_breaks) - BREAKS, "graph break")
 
 
-def _crossed(row: GraphBreak) -> str:
+def _crossed(row: document.GraphBreak) -> str:
     """How often it was crossed, and what that took: ``crossed 12 times, 24 extra launches (8 per step;
     …)``."""
     if row.crossings is None:
@@ -169,7 +148,7 @@ def _crossed(row: GraphBreak) -> str:
     return f"{text} ({'; '.join(details)})" if details else text
 
 
-def _recompilations(compilation: Compilation) -> Iterable[Block]:
+def _recompilations(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.recompilations:
         return
     yield Heading("Recompilations", "the guard that failed, newest first")
@@ -184,7 +163,7 @@ def _recompilations(compilation: Compilation) -> Iterable[Block]:
     yield from rest(len(compilation.recompilations) - RECOMPILATIONS, "recompilation")
 
 
-def _frames(compilation: Compilation) -> Iterable[Block]:
+def _frames(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.frames:
         return
     called = {"triton": kernel_languages(compilation.kernels)}
@@ -208,15 +187,15 @@ def _frames(compilation: Compilation) -> Iterable[Block]:
         yield line(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
 
 
-def _seconds(phase: str) -> Callable[[Frame], str]:
-    def seconds(frame: Frame) -> str:
+def _seconds(phase: str) -> Callable[[document.Frame], str]:
+    def seconds(frame: document.Frame) -> str:
         value = getattr(frame, f"{phase}_s")
         return f"{value:.2f}" if value >= 0.005 else "·"
 
     return seconds
 
 
-def _backends(frames: Sequence[Frame]) -> Iterable[Block]:
+def _backends(frames: Sequence[document.Frame]) -> Iterable[Block]:
     """Who compiled, and in which mode; with the ids where it was not always the same."""
     ids: dict[str, list[str]] = {}
     for frame in sorted(frames, key=lambda f: f.index):
@@ -226,13 +205,13 @@ def _backends(frames: Sequence[Frame]) -> Iterable[Block]:
         yield line(how + (f": {', '.join(compiled)}" if len(ids) > 1 else ""), style="dim")
 
 
-def _how(frame: Frame) -> str:
+def _how(frame: document.Frame) -> str:
     graphs = f", CUDA graphs {frame.cudagraphs}" if frame.backend == "inductor" else ""
     mode = f" ({frame.mode})" if frame.mode not in ("none", "unknown") else ""
     return names.plain(f"backend {frame.backend}{mode}{graphs}")
 
 
-def _graphs(compilation: Compilation) -> Iterable[Block]:
+def _graphs(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.graphs:
         return
     timed = any(graph.launches for graph in compilation.graphs)
@@ -256,12 +235,12 @@ def _graphs(compilation: Compilation) -> Iterable[Block]:
     )
 
 
-def _fused(graph: CompiledGraph) -> str | None:
+def _fused(graph: document.CompiledGraph) -> str | None:
     nodes = [n for r in graph.fusion.rounds for n in (r.before, r.after)] if graph.fusion else []
     return f"{nodes[0]} → {nodes[-1]}" if nodes else None
 
 
-def _of_peak(row: CompiledGraph | LineTime) -> str | None:
+def _of_peak(row: document.CompiledGraph | document.LineTime) -> str | None:
     """The share of the device's peak; ``~`` where a tenth or more of its device time has no known cost."""
     if row.speed_of_light is None or not row.costed_us:
         return None
@@ -269,7 +248,7 @@ def _of_peak(row: CompiledGraph | LineTime) -> str | None:
     return f"{part}{numbers.percent(row.speed_of_light)}"
 
 
-def _kernels(compilation: Compilation) -> Iterable[Block]:
+def _kernels(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.kernels:
         return
     timed = any(row.launches for row in compilation.kernels)
@@ -301,7 +280,7 @@ def _kernels(compilation: Compilation) -> Iterable[Block]:
             yield line(text, style="yellow")
 
 
-def _source(row: CompiledKernel) -> str:
+def _source(row: document.CompiledKernel) -> str:
     """The first line it computes, and how many more."""
     if not row.source:
         return "–"
@@ -309,7 +288,7 @@ def _source(row: CompiledKernel) -> str:
     return place(first.file, first.line) + (f" +{len(others)}" if others else "")
 
 
-def _lines(lines: Sequence[LineTime]) -> Iterable[Block]:
+def _lines(lines: Sequence[document.LineTime]) -> Iterable[Block]:
     if not lines:
         return
     rated = any(row.costed_us for row in lines)
@@ -331,7 +310,7 @@ def _lines(lines: Sequence[LineTime]) -> Iterable[Block]:
     )
 
 
-def _autotune(compilation: Compilation) -> Iterable[Block]:
+def _autotune(compilation: document.Compilation) -> Iterable[Block]:
     if not compilation.autotune:
         return
     yield Heading("Autotuned choices")
@@ -353,7 +332,7 @@ def _milliseconds(value: float | None) -> str | None:
     return None if value is None else numbers.time(value * 1000)
 
 
-def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Block]:
+def _next(compilation: document.Compilation, inputs: Sequence[str]) -> Iterable[Block]:
     quoted = " ".join(shlex.quote(item) for item in inputs)
     commands: list[tuple[str, str]] = []
     if compilation.kernels:
@@ -371,7 +350,7 @@ def _next(compilation: Compilation, inputs: Sequence[str]) -> Iterable[Block]:
         yield Commands(tuple(commands))
 
 
-def key_changes(changes: Sequence[KeyChange]) -> Iterable[Block]:
+def key_changes(changes: Sequence[document.KeyChange]) -> Iterable[Block]:
     """How two logs' graphs differ in their cache keys: the components that differ, before and after."""
     if not changes:
         yield line("Every graph that both logs hold has the same cache key in both.", style="green")

@@ -9,19 +9,7 @@ import msgspec
 from kinetoscope import numbers
 from kinetoscope.document import Chain, ChainListing, KernelListing, Link, ListingRow, Quantiles, Report
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Heading,
-    Line,
-    Prose,
-    Table,
-    Text,
-    field,
-    kernel,
-    line,
-    rest,
-    table,
-)
+from kinetoscope.render.blocks import *
 
 CATEGORY = 13  # characters
 _NO_LINES = "No lines of the program were recorded: `kinetoscope run` notes them unless --no-lines."

@@ -10,35 +10,9 @@ from pathlib import PurePath
 
 import msgspec
 
-from kinetoscope import numbers
-from kinetoscope.document import (
-    CallsRow,
-    FindingRow,
-    Fits,
-    GivenBackRow,
-    HolderRow,
-    MemoryPart,
-    MemoryPeak,
-    MemoryPeaks,
-    MemoryRow,
-    Report,
-    SegmentRow,
-)
+from kinetoscope import document, numbers
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Cell,
-    Heading,
-    Labelled,
-    Line,
-    Segment,
-    Text,
-    field,
-    line,
-    place,
-    stacked_bar,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views.findings import enough
 
 SNAPSHOT = ("Snapshot", "as torch's own viewer of memory reads it")
@@ -78,7 +52,7 @@ MOMENTS = {
 }
 
 
-def headline(peak: MemoryPeak) -> tuple[str, str]:
+def headline(peak: document.MemoryPeak) -> tuple[str, str]:
     """How much of a device was allocated, and of what that is."""
     is_known = peak.moment != "timeline"
     device = f"GPU {peak.device}" if is_known else "One device"
@@ -97,13 +71,13 @@ def headline(peak: MemoryPeak) -> tuple[str, str]:
     return title, ", ".join(words)
 
 
-def _requester(peak: MemoryPeak) -> str:
+def _requester(peak: document.MemoryPeak) -> str:
     """The module or function whose allocation failed, and the line."""
     by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
     return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
 
 
-def fits(row: Fits, failed_bytes: int | None = None) -> str:
+def fits(row: document.Fits, failed_bytes: int | None = None) -> str:
     """How large a batch fits; where an allocation failed, of the batch that failed."""
     low, high = (f"{float(f'{value:.2g}'):,g}" for value in (row.low, row.high))
     times = high if low == high else f"{low} to {high}"
@@ -116,14 +90,14 @@ def fits(row: Fits, failed_bytes: int | None = None) -> str:
     )
 
 
-def given_back(row: GivenBackRow) -> str:
+def given_back(row: document.GivenBackRow) -> str:
     """Why memory was given back, and what was taken again."""
     cause = "for room that an allocation needed" if row.cause == "room" else "by empty_cache()"
     steps = f", in {numbers.count(row.steps, 'recorded step')}" if row.steps else ""
     return f"{cause}{steps}; {numbers.size(row.again_bytes)} taken again"
 
 
-def traced(row: MemoryRow) -> str:
+def traced(row: document.MemoryRow) -> str:
     """The memory of one device by a trace's own events."""
     peak = f"peak {numbers.size(row.peak_allocated_bytes)}"
     if row.peak_reserved_bytes is not None:
@@ -138,7 +112,7 @@ def traced(row: MemoryRow) -> str:
     )
 
 
-def lines(report: Report, most: int) -> list[str]:
+def lines(report: document.Report, most: int) -> list[str]:
     """A few sentences on the peaks of a report."""
     found: list[str] = []
     for peak in report.memory_peaks[:most]:
@@ -153,7 +127,7 @@ def lines(report: Report, most: int) -> list[str]:
     return found
 
 
-def ran_out(report: Report) -> str:
+def ran_out(report: document.Report) -> str:
     """A sentence on an allocation that failed, and the largest part of the memory; empty where none did."""
     peak = next((peak for peak in report.memory_peaks if peak.failed_bytes is not None), None)
     if peak is None:
@@ -165,18 +139,18 @@ def ran_out(report: Report) -> str:
     )
 
 
-def is_alone(report: Report) -> bool:
+def is_alone(report: document.Report) -> bool:
     """Whether nothing but memory was recorded: a snapshot of the allocator, or a memory timeline."""
     return bool(report.memory_peaks) and not (report.devices or report.ops or report.compilation)
 
 
-def alone(report: Report) -> str:
+def alone(report: document.Report) -> str:
     """A sentence on each peak of what has nothing but memory, but for those of which ``ran_out`` tells."""
     peaks = [peak for peak in report.memory_peaks if peak.failed_bytes is None]
     return " ".join(f"{' '.join(headline(peak))}; {_largest(peak)}." for peak in peaks)
 
 
-def _largest(peak: MemoryPeak) -> str:
+def _largest(peak: document.MemoryPeak) -> str:
     """The largest part, and the lines that allocated most of it."""
     most = max(peak.parts, key=lambda part: part.bytes)
     by = [row for row in peak.holders if row.role == most.part and row.line][:LINES]
@@ -185,7 +159,7 @@ def _largest(peak: MemoryPeak) -> str:
     return f"the largest part: {most.part}, {numbers.size(most.bytes)}{where}"
 
 
-def _elsewhere(peak: MemoryPeak) -> str:
+def _elsewhere(peak: document.MemoryPeak) -> str:
     """The part of the device that the program did not have, where that is why it ran out."""
     total, outside = peak.total_bytes or 0, peak.outside_bytes or 0
     if not total and (peak.free_bytes or 0) > (peak.failed_bytes or 0):
@@ -198,7 +172,7 @@ def _elsewhere(peak: MemoryPeak) -> str:
     return ""
 
 
-def listing(found: MemoryPeaks, limit: int, *, stacks: bool = False) -> Iterable[Block]:
+def listing(found: document.MemoryPeaks, limit: int, *, stacks: bool = False) -> Iterable[Block]:
     """Each device: its parts at the peak, who has them, what grows, and what fits."""
     yield from (line(Text(problem, "yellow")) for problem in found.unread)
     if not found.peaks:
@@ -211,7 +185,7 @@ def listing(found: MemoryPeaks, limit: int, *, stacks: bool = False) -> Iterable
         yield from calls(peak) if stacks else ()
 
 
-def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable[Block]:
+def _peak(peak: document.MemoryPeak, limit: int, frees: Sequence[document.FindingRow]) -> Iterable[Block]:
     yield Heading(*headline(peak), level=1)
     fills = _fills(peak)
     yield line("  ", *(Text(fills[row.part] * _cells(row), palette.memory(row.part)) for row in peak.parts))
@@ -228,7 +202,7 @@ def _peak(peak: MemoryPeak, limit: int, frees: Sequence[FindingRow]) -> Iterable
     yield from _tables(msgspec.structs.replace(peak, fits=None), limit)
 
 
-def _batches(peak: MemoryPeak) -> Iterable[Block]:
+def _batches(peak: document.MemoryPeak) -> Iterable[Block]:
     if peak.fits is not None:
         yield Heading("What fits")
         yield line(fits(peak.fits, peak.failed_bytes))
@@ -236,19 +210,19 @@ def _batches(peak: MemoryPeak) -> Iterable[Block]:
         yield line(tried, style="dim", indent=4)
 
 
-def _advice(row: FindingRow) -> Iterable[Line]:
+def _advice(row: document.FindingRow) -> Iterable[Line]:
     where = f" ({row.source})" if row.source else ""
     yield line(names.safe(row.title) + enough(row))
     yield line(f"{names.safe(row.advice)}{where}", style="dim")
 
 
-def peak(row: MemoryPeak) -> Iterable[Block]:
+def peak(row: document.MemoryPeak) -> Iterable[Block]:
     """The page's blocks of a peak, below its drawing."""
     yield from _tables(row, 0)
     yield from calls(row)
 
 
-def answer(peak: MemoryPeak) -> Iterable[Block]:
+def answer(peak: document.MemoryPeak) -> Iterable[Block]:
     """The page's first blocks of an allocation that failed, above its drawing."""
     if peak.failed_bytes is None:
         return
@@ -267,7 +241,7 @@ def answer(peak: MemoryPeak) -> Iterable[Block]:
         yield line(Text("What fits: ", "bold"), fits(peak.fits, peak.failed_bytes))
 
 
-def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
+def _tables(peak: document.MemoryPeak, limit: int) -> Iterable[Block]:
     yield from _parts(peak)
     if peak.holders:
         whole = peak.requested_bytes or 1
@@ -326,7 +300,7 @@ def _tables(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     yield table([peak], field("", "name", "snapshot"))
 
 
-def _segments(peak: MemoryPeak, limit: int) -> Iterable[Block]:
+def _segments(peak: document.MemoryPeak, limit: int) -> Iterable[Block]:
     """Where memory lay, and where a hole is that is large enough."""
     if not peak.segments:
         return
@@ -353,7 +327,7 @@ def _segments(peak: MemoryPeak, limit: int) -> Iterable[Block]:
     )
 
 
-def _drawn(fills: Mapping[str, str], row: SegmentRow) -> tuple[Segment, ...]:
+def _drawn(fills: Mapping[str, str], row: document.SegmentRow) -> tuple[Segment, ...]:
     """The bar of a segment; its end, of no length, has one that is all of a piece drawn as a bar of parts."""
     return tuple(
         Segment(
@@ -366,7 +340,7 @@ def _drawn(fills: Mapping[str, str], row: SegmentRow) -> tuple[Segment, ...]:
     )
 
 
-def calls(peak: MemoryPeak) -> Iterable[Block]:
+def calls(peak: document.MemoryPeak) -> Iterable[Block]:
     """Everything that was allocated at the peak by whole stacks."""
     if not peak.calls:
         return
@@ -383,19 +357,19 @@ def calls(peak: MemoryPeak) -> Iterable[Block]:
     )
 
 
-def _call(row: CallsRow) -> Text:
+def _call(row: document.CallsRow) -> Text:
     """The innermost call, with those that only lead to it behind it; a module's, rather than that which calls
     all modules."""
     path, _, name = next((one for one in row.frames if "_call_impl" not in one), row.frames[0]).partition(" ")
     return Text(f"{'· ' * row.depth}{name} {PurePath(path).name}", "", "stack", "\n".join(row.frames))
 
 
-def _when(peak: MemoryPeak) -> str:
+def _when(peak: document.MemoryPeak) -> str:
     """The moment that parts and owners are of."""
     return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot", "chosen") else "at the peak"
 
 
-def _owner(row: HolderRow) -> Cell:
+def _owner(row: document.HolderRow) -> Cell:
     """The owner, with the stack of its largest allocation behind the name."""
     return Text(row.owner, "", "stack", "\n".join(row.stack)) if row.stack else row.owner
 
@@ -408,18 +382,18 @@ def _line(line: str | None, stack: Iterable[str]) -> Text:
     return Text(line, "", "line", next((path for path in paths if path.endswith(line)), line))
 
 
-def _cells(part: MemoryPart) -> int:
+def _cells(part: document.MemoryPart) -> int:
     return round(min(max(part.share_of_reserved, 0.0), 1.0) * BAR)
 
 
-def _fills(peak: MemoryPeak) -> dict[str, str]:
+def _fills(peak: document.MemoryPeak) -> dict[str, str]:
     """A glyph for each part: in the bar of all, neighbours differ where colours do not show. A part of less
     than half a cell is not drawn."""
     glyphs = cycle(FILLS)
     return {part.part: next(glyphs) if _cells(part) else "·" for part in peak.parts}
 
 
-def _parts(peak: MemoryPeak) -> Iterable[Block]:
+def _parts(peak: document.MemoryPeak) -> Iterable[Block]:
     kind = "allocated" if peak.moment == "timeline" else "reserved"
     fills = _fills(peak)
     whole = f"{_when(peak)}; sums to the {numbers.size(peak.reserved_bytes)} {kind}"
@@ -446,7 +420,7 @@ def _parts(peak: MemoryPeak) -> Iterable[Block]:
     yield parts
 
 
-def device(row: MemoryRow) -> Iterable[Block]:
+def device(row: document.MemoryRow) -> Iterable[Block]:
     """The memory of one device by a trace's own events, and what was allocated at its peak."""
     if row.peak_us:
         shown = Text("show it in the timeline", "", "time", f"{row.peak_us - 500},{row.peak_us + 500}")
@@ -477,7 +451,7 @@ def _frame(frame: str | None) -> Cell:
     return (place(f"{found[1]}:{found[2]}"), Text(f" {found[3]}", "dim")) if found else frame
 
 
-def allocator(report: Report) -> Iterable[Block]:
+def allocator(report: document.Report) -> Iterable[Block]:
     """The host's requests to the driver."""
     if report.allocator:
         yield Heading("Calls of the driver", "that take or give back memory")

@@ -12,24 +12,7 @@ from rich.console import Console
 from kinetoscope import numbers
 from kinetoscope.document import DeviceRow, GraphRow, Report
 from kinetoscope.render import names, palette, terminal
-from kinetoscope.render.blocks import (
-    Block,
-    Commands,
-    Heading,
-    Items,
-    Line,
-    Only,
-    Prose,
-    Segment,
-    Status,
-    Text,
-    field,
-    kernel,
-    line,
-    rest,
-    stacked_bar,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.render.palette import COMMUNICATION, COMPUTE, COPY, IDLE
 from kinetoscope.render.terminal import Screen

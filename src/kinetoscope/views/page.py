@@ -15,20 +15,7 @@ from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, Ran
 from kinetoscope.document.page import AllocatorEvents, Page
 from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.render import html, names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Heading,
-    Inline,
-    Line,
-    Prose,
-    Segment,
-    Target,
-    Text,
-    field,
-    kernel,
-    plain,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.views import (
     compiled,
     findings,
@@ -63,7 +50,7 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     """The page's sentences.
 
     Args:
-        savings: words of the findings, some of them links; ``alone`` and ``measured`` are theirs too.
+        savings: words of the findings, some of them links; ``measured`` is theirs too.
         graph_labels: of the graphs, in their order.
         phases: of a compilation: what each is called, and its colour.
         program: the command that was recorded; empty where it is not known.
@@ -81,7 +68,6 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     compilation: str
     window: str
     savings: list[list[str | Text]]
-    alone: list[str]
     together: str
     measured: list[str]
     graph_labels: list[str]
@@ -119,7 +105,6 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         compilation=together(headline.compilation(report) or ""),
         window=together(headline.recorded_window(report)),
         savings=[[_together(part) for part in findings.saving_parts(report, row)] for row in report.findings],
-        alone=[""] * len(report.findings),
         together=together(findings.together(report)),
         measured=[findings.measured(row) for row in report.findings],
         graph_labels=graph_names.graph_labels(report),

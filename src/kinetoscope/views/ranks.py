@@ -8,32 +8,10 @@ from itertools import pairwise
 from shlex import quote
 from statistics import median
 
-from kinetoscope import numbers
-from kinetoscope.document import (
-    CollectiveRow,
-    RankRow,
-    Ranks,
-    RanksListing,
-    RankVerdict,
-    Report,
-    SpreadRow,
-)
+from kinetoscope import document, numbers
 from kinetoscope.document.ranks import WHY
 from kinetoscope.render import names, palette
-from kinetoscope.render.blocks import (
-    Block,
-    Cell,
-    Commands,
-    Heading,
-    Line,
-    Only,
-    Prose,
-    Segment,
-    Text,
-    field,
-    line,
-    table,
-)
+from kinetoscope.render.blocks import *
 from kinetoscope.render.formats import Extent, View
 from kinetoscope.views import findings
 
@@ -52,14 +30,14 @@ OPERATIONS = {"forward": "forward passes", "backward": "backward passes", "host"
               "exchange": "sending in both directions at once"}  # fmt: skip
 
 
-def title(listing: RanksListing) -> list[str]:
+def title(listing: document.RanksListing) -> list[str]:
     """The ranks, devices and events that were read, in parts."""
     devices = ", ".join(f"{count} × {name}" for name, count in listing.devices.items())
     much = numbers.count(listing.events, "event"), numbers.size(listing.bytes)
     return [part for part in (f"ranks {listing.ranks.here}", devices, *much) if part]
 
 
-def verdict(ranks: Ranks) -> str:
+def verdict(ranks: document.Ranks) -> str:
     """Who makes the run slower, where, why and by how much, in a sentence or two."""
     found = ranks.verdict
     if found.status in ("straggler", "link"):
@@ -82,13 +60,13 @@ def _seen(cause: str | None) -> str:
     return WHY[cause][0] if cause in WHY else ""
 
 
-def lines(ranks: Ranks) -> list[str]:
+def lines(ranks: document.Ranks) -> list[str]:
     """The verdict, who is there, what the waiting costs, how well clocks are known, and what dumps say."""
     said = verdict(ranks), _present(ranks), _ideal(ranks), _staged(ranks), _clocks(ranks), *ranks.dumps
     return [line for line in said if line]
 
 
-def _present(ranks: Ranks) -> str:
+def _present(ranks: document.Ranks) -> str:
     parts: list[str] = []
     if ranks.missing:
         parts.append(f"of {ranks.expected} ranks, {_ranks(ranks.missing)} {_is(ranks.missing)} missing")
@@ -109,7 +87,7 @@ def _is(listed: str) -> str:
     return "is" if listed.isdigit() else "are"
 
 
-def _culprit(found: RankVerdict) -> str:
+def _culprit(found: document.RankVerdict) -> str:
     """The ranks or the link, with their hosts and their devices there."""
     listed = names.shorten(found.listed, LISTED)
     hosts = found.hosts if len(found.hosts) <= HOSTS else [f"{len(found.hosts)} hosts"]
@@ -127,7 +105,7 @@ def _culprit(found: RankVerdict) -> str:
     return _ranks(listed).capitalize() + (f" ({where})" if where else "")
 
 
-def _cost(found: RankVerdict) -> str:
+def _cost(found: document.RankVerdict) -> str:
     verb = "make" if found.scope == "ranks" else "makes"
     what = "the recording" if found.steps is None else "each step"
     if found.cost_us is None or found.cost_share is None:
@@ -155,7 +133,7 @@ LOOK = {
 OF_THE_HOST = {"clocks", "link", "host", "data loader"}
 
 
-def advice(ranks: Ranks) -> Iterable[Block]:
+def advice(ranks: document.Ranks) -> Iterable[Block]:
     """Commands to run next about those that make the run slower, however many ranks there are."""
     found = ranks.verdict
     if found.status not in ("straggler", "link"):
@@ -184,7 +162,7 @@ def advice(ranks: Ranks) -> Iterable[Block]:
         yield Commands(tuple(items))
 
 
-def _ideal(ranks: Ranks) -> str:
+def _ideal(ranks: document.Ranks) -> str:
     found = ranks.ideal
     if found is None or found.slowdown < 1.005:
         return ""
@@ -207,7 +185,7 @@ def _ideal(ranks: Ranks) -> str:
     )
 
 
-def _staged(ranks: Ranks) -> str:
+def _staged(ranks: document.Ranks) -> str:
     """Which stage and which operations make a pipeline's steps longer, or why that is not known."""
     found = ranks.ideal
     if found is None or not (found.steps or found.why):
@@ -227,7 +205,7 @@ def _staged(ranks: Ranks) -> str:
     )
 
 
-def _clocks(ranks: Ranks) -> str:
+def _clocks(ranks: document.Ranks) -> str:
     known = [row.residual_us for row in ranks.clocks if row.residual_us is not None]
     if not known:
         return ""
@@ -238,7 +216,7 @@ def _clocks(ranks: Ranks) -> str:
     return f"{differ}{drifts}; aligned, collectives end within {numbers.time(max(known))} of each other."
 
 
-def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
+def tables(ranks: document.Ranks, most: int = ROWS) -> Iterable[Block]:
     """The tables with their titles, each of at most so many rows (0: all)."""
     if ranks.late:
         yield Heading("Why ranks were late", "what the others waited for it", 3)
@@ -320,7 +298,7 @@ def tables(ranks: Ranks, most: int = ROWS) -> Iterable[Block]:
         )
 
 
-def _places(ranks: Ranks) -> Iterable[Block]:
+def _places(ranks: document.Ranks) -> Iterable[Block]:
     """Hosts, stages and places in process groups: how much longer their ranks' own time of a step is."""
     usual = ranks.paces.own_us
     each = [(sort, row) for sort, rows in ranks.paces.places.items() for row in rows[:AMONG]]
@@ -337,7 +315,7 @@ def _places(ranks: Ranks) -> Iterable[Block]:
     )
 
 
-def _range_bar(rows: Sequence[SpreadRow], row: SpreadRow) -> tuple[Segment, ...]:
+def _range_bar(rows: Sequence[document.SpreadRow], row: document.SpreadRow) -> tuple[Segment, ...]:
     """From the least to the most, those between 10 % and 90 % marked."""
     whole = max((one.most for one in rows), default=0.0) or 1.0
     edges = (0.0, row.least, row.p10, row.p90, row.most)
@@ -350,12 +328,12 @@ def _range_bar(rows: Sequence[SpreadRow], row: SpreadRow) -> tuple[Segment, ...]
     )
 
 
-def _because(row: RankRow) -> Cell:
+def _because(row: document.RankRow) -> Cell:
     notes = [names.shorten(row.detail, 60), *row.damages]
     return (row.cause or "", *(Text(f" {note}", "dim") for note in notes if note))
 
 
-def _slowdowns(ranks: Ranks) -> Iterable[Block]:
+def _slowdowns(ranks: document.Ranks) -> Iterable[Block]:
     """A pipeline's slowdowns: stages in their order, operations by their cost."""
     found = ranks.ideal
     if found is None or not found.by_stage:
@@ -375,7 +353,7 @@ def _slowdowns(ranks: Ranks) -> Iterable[Block]:
     )
 
 
-def _collectives(title: str, listed: Sequence[CollectiveRow], most: int) -> Iterable[Block]:
+def _collectives(title: str, listed: Sequence[document.CollectiveRow], most: int) -> Iterable[Block]:
     if not listed:
         return
     yield Heading(title, "transfer and skew at the median; bandwidths as nccl-tests count them", 3)
@@ -398,13 +376,13 @@ def _collectives(title: str, listed: Sequence[CollectiveRow], most: int) -> Iter
     )
 
 
-def _last(row: CollectiveRow) -> Cell:
+def _last(row: document.CollectiveRow) -> Cell:
     if row.last_rank is None:
         return None
     return str(row.last_rank), Text(f" ({row.last_times} of {row.told})", "dim")
 
 
-def _times(row: CollectiveRow) -> Cell:
+def _times(row: document.CollectiveRow) -> Cell:
     lack = f" ({numbers.count(row.incomplete)} lack ranks)"
     return (row.meetings, Text(lack, "dim")) if row.incomplete else row.meetings
 
@@ -415,20 +393,20 @@ def _group(name: str, size: int | None, groups: int) -> str:
     return f"{text}{members}" if groups == 1 else f"{text}{members}, {groups} ×"
 
 
-def _size(row: CollectiveRow) -> Cell:
+def _size(row: document.CollectiveRow) -> Cell:
     """Bytes; of uneven ones the most loaded rank's, and how many times the mean that is."""
     if row.bytes is None or row.uneven is None:
         return row.bytes
     return row.bytes, Text(f", {row.uneven:.1f} × the mean (rank {row.heaviest_rank})", "dim")
 
 
-def _bus(row: CollectiveRow) -> Cell:
+def _bus(row: document.CollectiveRow) -> Cell:
     if row.share_of_link is None:
         return _rate(row.bus_gbps)
     return _rate(row.bus_gbps), Text(f" ({numbers.percent(row.share_of_link)} of the link)", "dim")
 
 
-def _slowest(row: CollectiveRow) -> Cell:
+def _slowest(row: document.CollectiveRow) -> Cell:
     if row.slowest_bus_gbps is None or row.slowest_ranks is None:
         return None
     who = f"{_ranks(names.shorten(row.slowest_ranks, LISTED))}; usually {_rate(row.usual_bus_gbps)}"
@@ -439,13 +417,13 @@ def _rate(gbps: float | None) -> str:
     return "–" if gbps is None else numbers.rate(gbps)
 
 
-def page(ranks: Ranks) -> list[Block]:
+def page(ranks: document.Ranks) -> list[Block]:
     """The verdict as a title, the other sentences, and whole tables."""
     first, *others = lines(ranks)
     return [Heading(first, level=1), *map(Prose, others), *advice(ranks), *tables(ranks, 0)]
 
 
-def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
+def section(report: document.Report, most: int, *, whole: bool) -> Iterable[Block]:
     """The report's section: who waits for whom; ``whole``: with all sentences and tables."""
     if report.ranks is None:
         return
@@ -456,12 +434,12 @@ def section(report: Report, most: int, *, whole: bool) -> Iterable[Block]:
     yield from tables(report.ranks, most) if whole else ()
 
 
-def view(listing: RanksListing, page: Callable[[], str]) -> View:
+def view(listing: document.RanksListing, page: Callable[[], str]) -> View:
     """Many ranks, of which nothing but this comparison was kept, in every format."""
     return View(document=lambda: listing, blocks=partial(blocks, listing), page=page)
 
 
-def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
+def blocks(listing: document.RanksListing, extent: Extent = "whole") -> list[Block]:
     """The verdict, and tables whose length does not grow with the ranks."""
     heading = " · ".join(title(listing))
     shown: list[Block] = [
@@ -480,7 +458,7 @@ def blocks(listing: RanksListing, extent: Extent = "whole") -> list[Block]:
     return [*shown, *advice(listing.ranks), *what_to_change(listing, FINDINGS), *tables(listing.ranks)]
 
 
-def what_to_change(listing: RanksListing, most: int) -> Iterable[Block]:
+def what_to_change(listing: document.RanksListing, most: int) -> Iterable[Block]:
     """Findings, at most so many (0: all): of the comparison, then of the rank whose trace was looked at."""
     found = listing.findings
     if found is None or (most and not found.findings):

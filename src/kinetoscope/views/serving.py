@@ -7,18 +7,7 @@ from collections.abc import Iterable, Sequence
 from kinetoscope import numbers
 from kinetoscope.document import LayerKernel, Serving, ServingClient, ServingLayer, ServingPart, ServingRow
 from kinetoscope.render import names
-from kinetoscope.render.blocks import (
-    Block,
-    Column,
-    Field,
-    Heading,
-    Prose,
-    Table,
-    field,
-    kernel,
-    place,
-    table,
-)
+from kinetoscope.render.blocks import *
 
 # Waiting that is less of a step is not worth a table.
 SEEN = 0.01
@@ -108,6 +97,9 @@ def _counted(rows: Sequence[ServingRow], title: str, name: str) -> Field | None:
     return field(title, "count", lambda row: None if (n := getattr(row, name)) is None else round(n))
 
 
+_of_steps = field("steps", "text", lambda one: f"{_phase(one[0])} {_batch(one[0])}")
+
+
 def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
     """The parts of each kind of step's device time, a row a part."""
     listed = [(row, part) for row in rows for part in row.exposed]
@@ -115,30 +107,17 @@ def parts(rows: Sequence[ServingRow]) -> Iterable[Block]:
     moved = any(map(_moves, (part for _, part in listed)))
     basis = "exposed: nothing else ran meanwhile"
     yield Heading("What a step's work is", basis + ("; rates of what its shapes say" if moved else ""))
-    yield Table(
-        (
-            *([Column("steps", "text")] if several else []),
-            Column("part", "text"),
-            Column("exposed", "time"),
-            Column("of the step", "share"),
-            *([Column("moves", "bytes"), Column("of the peak", "text")] if moved else []),
-            Column("device time", "time"),
-            Column("launches", "number"),
-        ),
-        [
-            (
-                *([f"{_phase(row)} {_batch(row)}"] if several else []),
-                PARTS.get(part.category, part.category),
-                part.us,
-                part.us / row.span_us if row.span_us else 0.0,
-                *([_moves(part), _peak_of_part(part)] if moved else []),
-                part.device_us,
-                f"{part.launches:,.0f}",
-            )
-            for row, part in listed
-        ],
-        0,
-        "part",
+    yield table(
+        listed,
+        _of_steps if several else None,
+        field("part", "text", lambda one: PARTS.get(one[1].category, one[1].category)),
+        field("exposed", "time", lambda one: one[1].us),
+        field("of the step", "share", lambda one: one[1].us / one[0].span_us if one[0].span_us else 0.0),
+        field("moves", "bytes", lambda one: _moves(one[1])) if moved else None,
+        field("of the peak", "text", lambda one: _peak_of_part(one[1])) if moved else None,
+        field("device time", "time", lambda one: one[1].device_us),
+        field("launches", "number", lambda one: f"{one[1].launches:,.0f}"),
+        noun="part",
     )
 
 
@@ -154,26 +133,14 @@ def host(rows: Sequence[ServingRow]) -> Iterable[Block]:
         return
     several = len(rows) > 1
     yield Heading("What the host does while the device waits", "per step, by the host's scopes and calls")
-    yield Table(
-        (
-            *([Column("steps", "text")] if several else []),
-            Column("host", "text"),
-            Column("in the step", "time"),
-            Column("before the next", "time"),
-            Column("causes", "words"),
-        ),
-        [
-            (
-                *([f"{_phase(row)} {_batch(row)}"] if several else []),
-                activity,
-                _idle(row, between=False, activity=activity),
-                _idle(row, between=True, activity=activity),
-                _causes(row, activity),
-            )
-            for row, activity in listed
-        ],
-        0,
-        "activity",
+    yield table(
+        listed,
+        _of_steps if several else None,
+        field("host", "text", lambda one: one[1]),
+        field("in the step", "time", lambda one: _idle(one[0], between=False, activity=one[1])),
+        field("before the next", "time", lambda one: _idle(one[0], between=True, activity=one[1])),
+        field("causes", "words", lambda one: _causes(*one)),
+        noun="activity",
     )
 
 

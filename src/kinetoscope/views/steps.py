@@ -5,23 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
-from kinetoscope import numbers
-from kinetoscope.document import (
-    AsItRunsRow,
-    CauseRow,
-    IdleRow,
-    LaunchRow,
-    PhaseRow,
-    Report,
-    StepDifference,
-    StepLevels,
-    StepOutlierRow,
-    StepRow,
-    StepsListing,
-    StepTimesRow,
-)
+from kinetoscope import document, numbers
 from kinetoscope.document.page import DeviceClock
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Commands, Heading, Labelled, Line, Text, field, line, table
@@ -34,13 +19,13 @@ FEW = 5
 TIMES = 2.0
 
 
-def defined(report: Report) -> str:
+def defined(report: document.Report) -> str:
     """A sentence that says what a step of the program is; empty where it is not known."""
     found = report.step_levels
     return f"A step is {names.plain(found.levels[0].name)}." if found and found.levels else ""
 
 
-def all_steps(found: StepsListing, most: int) -> Iterable[Block]:
+def all_steps(found: document.StepsListing, most: int) -> Iterable[Block]:
     """The steps that an engine marked, and what a step of the program is."""
     yield from serving.section(found.serving, most)
     if found.step_levels is not None:
@@ -51,7 +36,7 @@ def all_steps(found: StepsListing, most: int) -> Iterable[Block]:
         yield line("What else could have been its step was not recorded.", style="dim")
 
 
-def levels(found: StepLevels, most: int) -> Iterable[Block]:
+def levels(found: document.StepLevels, most: int) -> Iterable[Block]:
     """The step and what it is made of, and every source that could have been it."""
     if found.levels:
         yield Heading("A step", "the first row; below it what it is made of; times are medians")
@@ -84,7 +69,7 @@ def levels(found: StepLevels, most: int) -> Iterable[Block]:
         )
 
 
-def _made_of(report: Report) -> str:
+def _made_of(report: document.Report) -> str:
     """``16 × Adam.step(), 3.34 ms each``; empty where a step has no parts that are known."""
     parts = report.step_levels.levels[1:] if report.step_levels else []
     return "; ".join(
@@ -94,7 +79,7 @@ def _made_of(report: Report) -> str:
     )
 
 
-def own_step(report: Report) -> str | None:
+def own_step(report: document.Report) -> str | None:
     """How long the program's own step takes and how busy the device is in it; None where it was not timed."""
     own = report.as_it_runs
     if own is None:
@@ -111,7 +96,7 @@ def own_step(report: Report) -> str | None:
     return f"{sentence}, {numbers.percent(idle)} idle, {why(own.idle)}."
 
 
-def inflation(report: Report) -> str:
+def inflation(report: document.Report) -> str:
     """How much longer a step took as recorded; empty where no steps were."""
     own = report.as_it_runs
     if own is None or own.inflation is None:
@@ -122,7 +107,7 @@ def inflation(report: Report) -> str:
     return f"its step takes {numbers.percent(abs(ratio - 1))} {'longer' if ratio >= 1 else 'less'}"
 
 
-def drift(report: Report) -> str:
+def drift(report: document.Report) -> str:
     """A sentence on a step time that changed from before the recording to after it; empty where it did
     not."""
     own = report.as_it_runs
@@ -134,7 +119,7 @@ def drift(report: Report) -> str:
     )
 
 
-def own_idle(report: Report) -> list[tuple[str, float]]:
+def own_idle(report: document.Report) -> list[tuple[str, float]]:
     """Each cause of idle time and its share of the program's own step, longest first."""
     own = report.as_it_runs
     if own is None:
@@ -149,7 +134,7 @@ RARE_CAUSES = {
 }
 
 
-def _rarely(own: AsItRunsRow) -> str:
+def _rarely(own: document.AsItRunsRow) -> str:
     """The mean, where rare long steps raise it; empty where there are none that matter."""
     rare = own.rare_steps
     if rare is None:
@@ -162,7 +147,7 @@ def _rarely(own: AsItRunsRow) -> str:
     return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} {take} {longest}"
 
 
-def _measured(own: AsItRunsRow) -> str:
+def _measured(own: document.AsItRunsRow) -> str:
     spread = own.step_us
     if own.before_us is None and own.after_us is None:
         return f"mean of {spread.n}"
@@ -170,69 +155,31 @@ def _measured(own: AsItRunsRow) -> str:
     return f"median of {spread.n}{span}"
 
 
-def why(causes: Sequence[CauseRow | IdleRow]) -> str:
+def why(causes: Sequence[document.CauseRow | document.IdleRow]) -> str:
     """The cause of most of the idle time; ``causes`` are given longest first."""
     share = causes[0].idle_us / sum(row.idle_us for row in causes)
     cause = names.shorten(causes[0].cause, 40)
     return f"mostly {cause}" if share >= 0.5 else f"{numbers.percent(share)} of that {cause}"
 
 
-HEADS = ("phase", "count", "median", "p10–p90", "busy", "launches", "device time", "mostly")
 REQUEST = "request"
 
 
-class PhaseLine(NamedTuple):
-    """One phase, a field for each of ``HEADS``; what only a device can tell is empty without one."""
-
-    phase: str
-    number: str
-    median: str
-    range: str
-    busy: str
-    launches: str
-    device_time: str
-    kernel: str
-
-
-def phase_lines(report: Report) -> list[PhaseLine]:
-    """A line a phase, where there is more than one to tell apart."""
-    many = len({row.rank for row in report.phases}) > 1
-    several = len({row.phase for row in report.phases}) > 1
-    has_device = bool(report.devices)
-    return [_phase_line(row, many, has_device) for row in report.phases] if several else []
-
-
-def unit(report: Report) -> str:
+def unit(report: document.Report) -> str:
     """The name of a step: a request, where most of the time was spent in requests."""
     first = next((row for row in report.phases if row.of == "step"), None)
     return REQUEST if first is not None and first.phase.startswith(REQUEST) else "step"
 
 
-def parts(report: Report, rank: int) -> str:
+def parts(report: document.Report, rank: int) -> str:
     """``1 prefill of 8.10 ms and 63 decode steps of 6.30 ms``; empty where requests have no marked parts."""
     listed = [_part(row) for row in report.phases if row.of == REQUEST and row.rank == rank]
     return " and ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)
 
 
-def _part(row: PhaseRow) -> str:
+def _part(row: document.PhaseRow) -> str:
     steps = numbers.count(round(row.per_step), "decode step") if row.phase == "decode" else ""
     return f"{steps or f'{row.per_step:,.3g} {names.plain(row.phase)}'} of {numbers.time(row.median_us)}"
-
-
-def _phase_line(row: PhaseRow, many: bool, has_device: bool) -> PhaseLine:
-    where = "  in a request" if row.of == REQUEST else ""
-    rank = f" (rank {row.rank})" if many else ""
-    most = row.kernels[0].name if row.kernels else ""
-    return PhaseLine(
-        phase=f"{names.plain(row.phase)}{where}{rank}",
-        number=f"{row.per_step:,.3g}" if where else numbers.count(row.count),
-        median=numbers.time(row.median_us),
-        range=numbers.span(row.p10_us, row.p90_us),
-        busy=numbers.percent(row.busy_us / row.median_us) if row.median_us and has_device else "",
-        launches=f"{row.launches:,.0f}" if has_device else "",
-        device_time=numbers.time(row.device_time_us) if has_device else "",
-        kernel=names.plain(most),
-    )
 
 
 PARTS = {"memory": "memory", "allocator": "memory"}  # of the page, where they are not its steps
@@ -242,7 +189,7 @@ DIFFERENCES = 2
 LATE = 0.5  # of the launches
 
 
-def pace_lines(report: Report) -> list[tuple[str, str]]:
+def pace_lines(report: document.Report) -> list[tuple[str, str]]:
     """Sentences, each with its subject: steps, outlier, launches, memory or allocator."""
     many = len({row.rank for row in report.launching} | {row.rank for row in report.step_times}) > 1
     slowest = sorted(report.step_outliers, key=lambda row: -row.duration_us / row.median_us)
@@ -265,7 +212,7 @@ def pace_lines(report: Report) -> list[tuple[str, str]]:
     return [(what, f"rank {rank}: {text}" if many else text) for what, rank, text in found]
 
 
-def judged(report: Report) -> str:
+def judged(report: document.Report) -> str:
     """Whether launches keep the device supplied, where one more often than not does not; empty otherwise."""
     late = max(report.launching, key=lambda row: row.on_idle_device / row.launches, default=None)
     if late is None or late.on_idle_device < LATE * late.launches:
@@ -278,7 +225,7 @@ def judged(report: Report) -> str:
     )
 
 
-def _steps(row: StepTimesRow) -> str:
+def _steps(row: document.StepTimesRow) -> str:
     times = f"{numbers.time(row.duration_median_us)} at the median"
     if row.steps >= 5:
         times += f", p10–p90 {numbers.span(row.duration_p10_us, row.duration_p90_us)}"
@@ -286,19 +233,19 @@ def _steps(row: StepTimesRow) -> str:
     return f"{times}, all {numbers.span(row.duration_min_us, row.duration_max_us)}; {busy}"
 
 
-def _outlier(report: Report, row: StepOutlierRow) -> str:
+def _outlier(report: document.Report, row: document.StepOutlierRow) -> str:
     times = numbers.rate(row.duration_us / row.median_us)
     sentence = f"{names.shorten(row.name, 40)} took {numbers.time(row.duration_us)}, {times} × the median"
     parts = ", ".join(_difference(report, part) for part in row.differences[:DIFFERENCES])
     return f"{sentence}: {parts}" if parts else sentence
 
 
-def _difference(report: Report, part: StepDifference) -> str:
+def _difference(report: document.Report, part: document.StepDifference) -> str:
     idle = " idle" if part.kind == "idle" else ""
     return f"{names.shorten(event(report, part.name), 60)}{idle} +{numbers.time(part.extra_us)}"
 
 
-def _launches(row: LaunchRow) -> str:
+def _launches(row: document.LaunchRow) -> str:
     often = (
         f"{numbers.count(row.launches)} in all"
         if row.launches_per_step is None
@@ -325,24 +272,41 @@ def _plain(number: float) -> str:
     return numbers.count(int(number)) if number == int(number) else numbers.rate(number)
 
 
-def phases(report: Report, most: int) -> Iterable[Block]:
+def phases(report: document.Report, most: int) -> Iterable[Block]:
     """Each phase's steps: how many, how long, how busy."""
-    found = phase_lines(report)
-    if not found:
+    if len({row.phase for row in report.phases}) < 2:
         return
+    many = len({row.rank for row in report.phases}) > 1
+
+    def called(row: document.PhaseRow) -> str:
+        where = "  in a request" if row.of == REQUEST else ""
+        return f"{names.plain(row.phase)}{where}" + (f" (rank {row.rank})" if many else "")
+
+    def count(row: document.PhaseRow) -> str:
+        return f"{row.per_step:,.3g}" if row.of == REQUEST else numbers.count(row.count)
+
+    def busy(row: document.PhaseRow) -> str:
+        return numbers.percent(row.busy_us / row.median_us) if row.median_us and report.devices else ""
+
     yield Heading("Phases", "unlike steps apart; median, and busy share of it")
-    fields = [field(head, "number", name) for head, name in zip(HEADS, PhaseLine._fields, strict=True)]
     yield table(
-        found,
-        field("phase", "text", "phase"),
-        *fields[1:-1],
-        field("mostly", "name", "kernel"),
+        report.phases,
+        field("phase", "text", called),
+        field("count", "number", count),
+        field("median", "number", lambda row: numbers.time(row.median_us)),
+        field("p10–p90", "number", lambda row: numbers.span(row.p10_us, row.p90_us)),
+        field("busy", "number", busy),
+        field("launches", "number", lambda row: f"{row.launches:,.0f}" if report.devices else ""),
+        field(
+            "device time", "number", lambda row: numbers.time(row.device_time_us) if report.devices else ""
+        ),
+        field("mostly", "name", lambda row: names.plain(row.kernels[0].name) if row.kernels else ""),
         most=most,
         noun="phase",
     )
 
 
-def pace(report: Report, most: int) -> Iterable[Block]:
+def pace(report: document.Report, most: int) -> Iterable[Block]:
     """How steps, launches and memory went, a sentence each."""
     found = pace_lines(report)[:most]
     if not found:
@@ -357,7 +321,7 @@ def pace(report: Report, most: int) -> Iterable[Block]:
     )
 
 
-def listing(report: Report) -> Iterable[Block]:
+def listing(report: document.Report) -> Iterable[Block]:
     """The recorded steps: how long each took, on the device's clock and on the host's."""
     many = _is_distributed(report)
     yield Heading("Recorded steps", "busy: share of the step, over the devices of its rank")
@@ -373,21 +337,21 @@ def listing(report: Report) -> Iterable[Block]:
     )
 
 
-def _timed(row: StepRow) -> Text:
+def _timed(row: document.StepRow) -> Text:
     return Text(row.name, "", "time", f"{row.start_us},{row.start_us + row.duration_us}")
 
 
-def busy_share(report: Report, row: StepRow) -> float:
+def busy_share(report: document.Report, row: document.StepRow) -> float:
     """A step's busy time is added up over the devices of its rank."""
     available = row.duration_us * sum(device.rank == row.rank for device in report.devices)
     return row.busy_us / available if available else 0.0
 
 
-def _is_distributed(report: Report) -> bool:
+def _is_distributed(report: document.Report) -> bool:
     return len({row.rank for row in report.sources}) > 1
 
 
-def devices(report: Report) -> Iterable[Block]:
+def devices(report: document.Report) -> Iterable[Block]:
     """The use of each device's window, where there are several; their clocks, where those were read."""
     if len(report.devices) > 1:
         yield Heading("Devices", "busy: share of each one's window")

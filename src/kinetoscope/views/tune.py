@@ -11,16 +11,8 @@ import msgspec
 from kinetoscope import numbers
 from kinetoscope.bench.versions.campaign import FEWEST_PAIRS
 from kinetoscope.comparison.gates import interval_words
+from kinetoscope.document import measurements as document
 from kinetoscope.document.difference import Judgement
-from kinetoscope.document.measurements import (
-    BatchesThatFit,
-    LargestBatch,
-    SettingRow,
-    Try,
-    Tuning,
-    VersionRow,
-    VersionsCompared,
-)
 from kinetoscope.render import palette
 from kinetoscope.render.blocks import Block, Field, Line, Text, field, line, table
 from kinetoscope.views.gates import gate_lines
@@ -30,7 +22,7 @@ AIM = 0.05  # how near an answer is worth a longer budget
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
-def settings(shown: Tuning) -> Iterable[Block]:
+def settings(shown: document.Tuning) -> Iterable[Block]:
     """The settings side by side, and what to do."""
     rates = any(row.samples_per_s for row in shown.rows)
     yield line(f"{' '.join(shown.command) or shown.step_name} on {shown.device}", style="bold")
@@ -74,12 +66,12 @@ def settings(shown: Tuning) -> Iterable[Block]:
     yield from (Line((f"    {text}",), overflow="whole") for text in shown.lines)
 
 
-def _cell(one: Field, row: SettingRow) -> bool:
+def _cell(one: Field, row: document.SettingRow) -> bool:
     get = one[1]
     return bool(not isinstance(get, str) and get(row))
 
 
-def _tokens(row: SettingRow, tokens: int | None) -> str:
+def _tokens(row: document.SettingRow, tokens: int | None) -> str:
     return numbers.rate(row.samples_per_s * tokens) if row.samples_per_s and tokens else ""
 
 
@@ -87,7 +79,7 @@ def _steps(count: int | None) -> str:
     return numbers.count(count, "step") if count else ""
 
 
-def _verdict(row: SettingRow) -> tuple[Text, ...]:
+def _verdict(row: document.SettingRow) -> tuple[Text, ...]:
     written = "as written" if row.as_written and not row.setting.as_written else ""
     verdict = "out of memory" if row.ran_out else "fails" if row.error is not None else row.verdict or ""
     own = (
@@ -97,13 +89,13 @@ def _verdict(row: SettingRow) -> tuple[Text, ...]:
     return own if verdict or written else ()
 
 
-def _base(shown: Tuning) -> str:
+def _base(shown: document.Tuning) -> str:
     """The base of the speed-ups: the one row without a ratio, or eager with each batch."""
     bases = [row.label for row in shown.rows if row.error is None and row.ratio is None]
     return bases[0] if len(bases) == 1 else "eager with the same batch"
 
 
-def _speed_up(row: SettingRow) -> str:
+def _speed_up(row: document.SettingRow) -> str:
     if row.ratio is None:
         return ""
     if row.low is None or row.high is None or row.low <= 0:
@@ -112,13 +104,13 @@ def _speed_up(row: SettingRow) -> str:
     return f"{1 / row.ratio:.3f}× ({f'{low:.3f}–{high:.3f}' if high < 100 else 'too few rounds'})"
 
 
-def _fits(shown: BatchesThatFit) -> str:
+def _fits(shown: document.BatchesThatFit) -> str:
     largest = "no batch that was tried fits" if shown.largest is None else f"batch {shown.largest:,} fits"
     too_large = "none" if shown.too_large is None else f"{shown.too_large:,}"
     return f"{largest}; {too_large} runs out of memory"
 
 
-def largest(shown: LargestBatch) -> Iterable[Block]:
+def largest(shown: document.LargestBatch) -> Iterable[Block]:
     """Each batch that was tried, what was foreseen and what was found."""
     foreseen, tries = shown.foreseen, sorted(shown.tries, key=lambda one: one.batch)
     yield line(f"{' '.join(shown.command)} on {shown.device}", style="bold")
@@ -136,11 +128,11 @@ def largest(shown: LargestBatch) -> Iterable[Block]:
     interval = (
         f"{foreseen.low:,}" if foreseen.low == foreseen.high else f"{foreseen.low:,} to {foreseen.high:,}"
     )
-    found = _fits(BatchesThatFit(largest=shown.largest, too_large=shown.too_large))
+    found = _fits(document.BatchesThatFit(largest=shown.largest, too_large=shown.too_large))
     yield line(f"Foreseen: batch {interval}. Found: {found}.", style="bold")
 
 
-def _outcome(one: Try) -> Text:
+def _outcome(one: document.Try) -> Text:
     outcome = "fits" if one.fits else "out of memory"
     return Text(outcome, palette.verdict(outcome))
 
@@ -149,13 +141,13 @@ def _retries(times: int) -> str:
     return f"cached memory was given back {numbers.count(times, 'time')}, which waits" if times else ""
 
 
-def versions_document(found: VersionsCompared, gates: Sequence[Judgement]) -> dict[str, object]:
+def versions_document(found: document.VersionsCompared, gates: Sequence[Judgement]) -> dict[str, object]:
     """The contract."""
     failed = [gate.gate for gate in gates if gate.failed]
     return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed}
 
 
-def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Block]:
+def versions(found: document.VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Block]:
     """The verdict, both versions, what the machine's own noise was, the gates."""
     yield line(f"{' '.join(found.command)} on {found.device}", style="dim")
     yield line(verdict(found), style=f"bold {palette.verdict(found.verdict)}".strip())
@@ -183,7 +175,7 @@ def versions(found: VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Bl
     yield from gate_lines(gates)
 
 
-def verdict(found: VersionsCompared) -> str:
+def verdict(found: document.VersionsCompared) -> str:
     """Faster or slower by how much, the same, or how far off an answer is."""
     half = numbers.percent((found.high - found.low) / 2)
     change = numbers.percent(abs(found.ratio - 1))
@@ -198,7 +190,7 @@ def verdict(found: VersionsCompared) -> str:
     return f"{found.verdict} by {change} ± {half}"
 
 
-def what_would_tell(found: VersionsCompared) -> Iterable[str]:
+def what_would_tell(found: document.VersionsCompared) -> Iterable[str]:
     """Why nothing could be concluded, where the load is the reason, and the budget that would tell."""
     if found.verdict != "cannot tell":
         return
@@ -215,5 +207,5 @@ def what_would_tell(found: VersionsCompared) -> Iterable[str]:
         yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {math.ceil(seconds)}"
 
 
-def _runs(row: VersionRow) -> str:
+def _runs(row: document.VersionRow) -> str:
     return numbers.span(min(row.runs_s) * 1e6, max(row.runs_s) * 1e6)

@@ -1,8 +1,9 @@
 // What was held over time, by role, on top of each other; what was reserved as a line above.
 import type { App } from "../app.ts";
 import type { MemoryPeak } from "../document.ts";
-import { fill, h, list, svg, swatch } from "../dom.ts";
+import { fill, h, legend, svg } from "../dom.ts";
 import * as numbers from "../numbers.ts";
+import { ticks } from "../plot.ts";
 import { instant } from "./instant.ts";
 
 const WIDE = 1000,
@@ -88,24 +89,18 @@ export function area(
     h(
       "span",
       { class: `peak ${at > 50 ? "left" : ""}`, style: { left: `${at}%` } },
-      h(
-        "b",
-        {},
-        `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`,
-      ),
+      h("b", `${peak.failed_bytes === null ? "peak" : "failed at"} ${numbers.size(peak.requested_bytes)}`),
     ),
     mark,
     hint,
   );
+  const last = (time: number) => Math.max(0, samples.findLastIndex((one) => one.time_us <= time)); // prettier-ignore
   const panel = h("div", { "aria-live": "polite" });
   const slider = h("input", {
     type: "range",
     "aria-label": "a moment of the history",
     max: samples.length - 1,
-    value: Math.max(
-      0,
-      samples.findLastIndex((one) => one.time_us <= peak.peak_us),
-    ),
+    value: last(peak.peak_us),
     onInput: () => show(Number(slider.value)),
   });
   const show = (at: number): void => {
@@ -117,11 +112,7 @@ export function area(
   };
   const sampleAt = (event: PointerEvent): number => {
     const box = drawn.getBoundingClientRect();
-    const time = ((event.clientX - box.left) / box.width) * whole;
-    return Math.max(
-      0,
-      samples.findLastIndex((one) => one.time_us <= time),
-    );
+    return last(((event.clientX - box.left) / box.width) * whole);
   };
   if (chosen !== null && samples[chosen]) show(chosen);
   const tell = (event: PointerEvent): void => {
@@ -142,26 +133,24 @@ export function area(
   };
   return h(
     "figure",
-    {},
     drawn,
-    h(
-      "div",
-      { class: "ticks", "aria-hidden": "true" },
-      [0, 0.25, 0.5, 0.75, 1].map((part) => h("span", {}, part ? numbers.time(part * whole) : "0")),
-    ),
-    list("legend", [
-      ...peak.roles
-        .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
-        .map((role) => [swatch(app.palette.memory(role)), role]),
-      isIdle && [
-        swatch(app.palette.memory("cached")),
-        `${IDLE}: no tensor has it, and none of other pools can`,
+    ticks(whole, numbers.time),
+    legend(
+      [
+        ...peak.roles
+          .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
+          .map((role): [string, string] => [app.palette.memory(role), role]),
+        ...(isIdle
+          ? [
+              [app.palette.memory("cached"), `${IDLE}: no tensor has it, and none of other pools can`] as [
+                string,
+                string,
+              ],
+            ]
+          : []),
       ],
-      hasReserved && [h("span", { class: "dash" }), "reserved"],
-    ]),
-    peak.blocks.length > 0 && [
-      h("label", { class: "instant" }, "Who had it at another moment: click, or ", slider),
-      panel,
-    ],
+      hasReserved && [h("span.dash"), "reserved"],
+    ),
+    peak.blocks.length > 0 && [h("label.instant", "Who had it at another moment: click, or ", slider), panel],
   );
 }

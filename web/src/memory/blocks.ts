@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { type Inks, at, inks, painted, say } from "../canvas.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
-import { fill, h } from "../dom.ts";
+import { button, choice, fill, h } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { tick } from "./area.ts";
 import { addressed, blockAt, life, piled, type Layout } from "./layout.ts";
@@ -158,8 +158,7 @@ export function blocks(
     const middle = Math.min(Math.max((start + end) / 2, from), to);
     zoom(middle - ((to - from) * factor) / 2, middle + ((to - from) * factor) / 2);
   };
-  const back = h("button", { type: "button", onClick: () => zoom(0, whole) }, "all of it");
-  back.disabled = true;
+  const back = button("all of it", () => zoom(0, whole), { disabled: true });
   const steps = new Map([
     ["ArrowRight", 1],
     ["ArrowLeft", -1],
@@ -214,25 +213,13 @@ export function blocks(
     view.draw();
   });
   view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
-  const switches = BY.map((label, place) =>
-    h(
-      "button",
-      {
-        type: "button",
-        "aria-pressed": String(place === by),
-        onClick: () => {
-          by = place;
-          switches.forEach((one, index) => one.setAttribute("aria-pressed", String(index === by)));
-          view.draw();
-        },
-      },
-      label,
-    ),
-  );
+  const switches = choice(BY, (place) => {
+    by = place;
+    view.draw();
+  });
   const element = h(
-    "div",
-    { class: "blocks" },
-    h("div", { class: "tools bare" }, switches, back, h("span", { class: "keys" }, KEYS)),
+    "div.blocks",
+    h("div.tools.bare", switches, back, h("span.keys", KEYS)),
     view.element,
     panel,
   );

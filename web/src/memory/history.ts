@@ -2,9 +2,9 @@
 import type { App } from "../app.ts";
 import { stackOf } from "../blocks.ts";
 import type { AllocatorEvents, MemoryBlock, MemoryPeak } from "../document.ts";
-import { type Child, fill, h, list, titled } from "../dom.ts";
+import { button, type Child, fill, folded, h, list, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { figure, table } from "../table.ts";
+import { figure, named, table } from "../table.ts";
 import { blocks } from "./blocks.ts";
 import { eventsOf, laidOut, segmentLives, stateAfter, type Events, type Piece } from "./events.ts";
 import { lineOf } from "./owner.ts";
@@ -59,37 +59,36 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
   return table(
     Array.from({ length: events.length }, (_, event) => event),
     [
-      { label: "event", value: (event) => event, cell: (event) => numbers.count(event + 1), kind: "number" },
+      named(
+        "event",
+        (event) => event,
+        (event) => numbers.count(event + 1),
+        "number",
+      ),
       {
         label: "at",
         unit: "µs",
         value: (event) => events.time[event]!,
-        cell: (event) =>
-          h(
-            "button",
-            { type: "button", class: "door", onClick: () => show(event) },
-            numbers.time(events.time[event]!),
-          ),
+        cell: (event) => button(numbers.time(events.time[event]!), () => show(event), { class: "door" }),
         kind: "number",
       },
-      { label: "what", value: events.action, cell: events.action },
+      named("what", events.action),
       figure("bytes", (event) => events.bytes[event]!, numbers.size),
-      {
-        label: "address",
-        value: (event) => hex(events, event),
-        cell: (event) => h("span", { class: "mono" }, hex(events, event)),
-        kind: "plain",
-      },
-      { label: "stream", value: events.stream, cell: events.stream, kind: "plain" },
-      {
-        label: "line",
-        value: (event) => lines[events.stack[event]!]!,
-        cell: (event) => {
-          const stack = stacks[events.stack[event]!]!;
+      named(
+        "address",
+        (event) => hex(events, event),
+        (event) => h("span.mono", hex(events, event)),
+        "plain",
+      ),
+      named("stream", events.stream, events.stream, "plain"),
+      named(
+        "line",
+        (event) => lines[events.stack[event]!]!,
+        (event) => {
           const line = lines[events.stack[event]!]!;
-          return line && lineOf(app, line, stack);
+          return line && lineOf(app, line, stacks[events.stack[event]!]!);
         },
-      },
+      ),
     ],
     {
       id: "allocator-events",
@@ -151,49 +150,41 @@ function state(
       onClick: () => piece.given?.event != null && show(piece.given.event),
     });
   const step = (to: number, label: string): HTMLElement =>
-    h(
-      "button",
-      { type: "button", class: "door", disabled: to < 0 || to >= events.length, onClick: () => show(to) },
-      label,
-    );
+    button(label, () => show(to), { class: "door", disabled: to < 0 || to >= events.length });
   const of = events.action(event) === "oom" ? " requested, of the driver's " : " at ";
   const where = events.action(event) === "oom" ? `${numbers.size(address)} free` : hex(events, event);
   const stack = stacks[events.stack[event]!]!;
   const [metadata, compiling] = events.context(event);
   return [
     h(
-      "div",
-      { class: "tools bare" },
+      "div.tools.bare",
       step(event - 1, "event before"),
       step(event + 1, "next event"),
-      h("span", {}, `${numbers.count(event + 1)} of ${numbers.count(events.length)}`),
+      h("span", `${numbers.count(event + 1)} of ${numbers.count(events.length)}`),
     ),
-    h("h3", {}, `${events.action(event)} of ${numbers.size(events.bytes[event]!)}${of}${where}`),
+    h("h3", `${events.action(event)} of ${numbers.size(events.bytes[event]!)}${of}${where}`),
     h(
       "p",
-      {},
       `${numbers.time(events.time[event]!)}: then ${numbers.size(then.allocated)} were allocated of `,
       `${numbers.size(then.reserved)} in ${numbers.count(then.segments.length, "segment")}.`,
     ),
-    metadata && h("p", {}, `Noted by the program: ${metadata}`),
-    compiling && h("p", {}, `While ${compiling} was compiled.`),
-    stack.length > 0 && h("details", {}, h("summary", {}, "Its stack"), stackOf(app, stack)),
+    metadata && h("p", `Noted by the program: ${metadata}`),
+    compiling && h("p", `While ${compiling} was compiled.`),
+    stack.length > 0 && folded("Its stack", stackOf(app, stack)),
     h(
-      "div",
-      { class: "held" },
+      "div.held",
       laid
         .slice(0, SEGMENTS)
         .map((one) => [
           h(
             "span",
-            {},
             `${numbers.size(one.segment.bytes)}, ${numbers.size(free(one))} free`,
             one.segment.stream !== "0" && `, stream ${one.segment.stream}`,
           ),
-          h("div", { class: "segment" }, one.pieces.map(drawn)),
+          h("div.segment", one.pieces.map(drawn)),
         ]),
     ),
-    laid.length > SEGMENTS && h("p", {}, `${numbers.count(laid.length - SEGMENTS)} more are not drawn.`),
+    laid.length > SEGMENTS && h("p", `${numbers.count(laid.length - SEGMENTS)} more are not drawn.`),
   ];
 }
 
@@ -201,10 +192,8 @@ function settings(history: AllocatorEvents): Child {
   const said = Object.entries(history.settings);
   return (
     said.length > 0 &&
-    h(
-      "details",
-      {},
-      h("summary", {}, "Settings of the allocator"),
+    folded(
+      "Settings of the allocator",
       list(
         "notes",
         said.map(([name, value]) => `${name}: ${value || "not set"}`),

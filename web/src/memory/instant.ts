@@ -1,9 +1,9 @@
 // Who had the memory at an instant that is chosen, and all allocations that are drawn as a list to search.
 import type { App } from "../app.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
-import { type Child, h, soft, swatch } from "../dom.ts";
+import { button, type Child, h, soft, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { type ColumnOf, figure, shares, table } from "../table.ts";
+import { type ColumnOf, figure, named, shares, table } from "../table.ts";
 import { life } from "./layout.ts";
 import { lineOf } from "./owner.ts";
 
@@ -40,7 +40,7 @@ export function instant(app: App, peak: MemoryPeak, at: number): Child {
   const rows = owners(peak.blocks, time, peak.history_us || 1);
   const rest = whole - rows.reduce((sum, row) => sum + row.bytes, 0);
   return [
-    h("h3", {}, `At ${numbers.time(time)}: ${numbers.size(whole)} allocated`),
+    h("h3", `At ${numbers.time(time)}: ${numbers.size(whole)} allocated`),
     table(
       rows,
       [
@@ -50,7 +50,7 @@ export function instant(app: App, peak: MemoryPeak, at: number): Child {
           (row) => row.bytes / (whole || 1),
           ({ block }) => app.palette.memory(block.role),
         ),
-        { label: "allocations", value: (row) => row.allocations, cell: (row) => row.allocations },
+        named("allocations", (row) => row.allocations),
         ...owned<Owner>(app, peak, (row) => row.block),
       ],
       { label: "owners at the chosen moment", most: OWNERS, filter: (row) => searched(peak, row.block) },
@@ -63,19 +63,17 @@ export function instant(app: App, peak: MemoryPeak, at: number): Child {
 export function allocations(app: App, peak: MemoryPeak, select: (block: number) => void): HTMLElement {
   const places = new Map(peak.blocks.map((block, place) => [block, place]));
   const shown = (block: MemoryBlock): Child =>
-    h(
-      "button",
-      { type: "button", onClick: () => select(places.get(block)!) },
-      block.start_us === null ? "before the history" : numbers.time(block.start_us),
+    button(block.start_us === null ? "before the history" : numbers.time(block.start_us), () =>
+      select(places.get(block)!),
     );
   return table(
     peak.blocks,
     [
-      { label: "allocated", value: (block) => block.start_us, cell: shown, kind: "number" },
+      named("allocated", (block) => block.start_us, shown, "number"),
       figure("given back", (block) => block.end_us, numbers.time),
       figure("bytes", (block) => block.bytes, numbers.size),
       ...owned<MemoryBlock>(app, peak, (block) => block),
-      { label: "op", value: (block) => block.op, cell: (block) => block.op },
+      named("op", (block) => block.op),
     ],
     { label: "allocations", most: ALLOCATIONS, filter: (block) => searched(peak, block) },
   );
@@ -97,20 +95,20 @@ const searched = (peak: MemoryPeak, block: MemoryBlock): string =>
 
 function owned<Row>(app: App, peak: MemoryPeak, of: (row: Row) => MemoryBlock): ColumnOf<Row>[] {
   return [
-    {
-      label: "role",
-      value: (row) => of(row).role,
-      cell: (row) => [swatch(app.palette.memory(of(row).role)), of(row).role],
-      kind: "plain",
-    },
-    { label: "whose", value: (row) => of(row).owner, cell: (row) => of(row).owner },
-    {
-      label: "line",
-      value: (row) => of(row).line,
-      cell: (row) => {
+    named(
+      "role",
+      (row) => of(row).role,
+      (row) => [swatch(app.palette.memory(of(row).role)), of(row).role],
+      "plain",
+    ),
+    named("whose", (row) => of(row).owner),
+    named(
+      "line",
+      (row) => of(row).line,
+      (row) => {
         const { line, stack } = of(row);
         return line && lineOf(app, line, peak.stacks[stack] ?? []);
       },
-    },
+    ),
   ];
 }

@@ -1,7 +1,7 @@
 // Whose an allocation is: its line, its module, the stack that asked for it.
 import type { App } from "../app.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
-import { type Child, h, link, monoLink } from "../dom.ts";
+import { type Child, facts, h, link, monoLink } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { FRAME, stackOf } from "../blocks.ts";
 import { life } from "./layout.ts";
@@ -19,27 +19,23 @@ export function describe(app: App, peak: MemoryPeak, block: MemoryBlock): Child 
     block.end_us === null ? "to its end" : `to ${numbers.time(end)}`,
     block.start_us !== null && block.end_us !== null ? `(${numbers.time(end - start)})` : "",
   ].join(" ");
-  const rows: [string, Child][] = [
-    ["size", `${numbers.size(block.bytes)} (${numbers.count(block.bytes)} bytes)`],
-    ["lived", [lived, shown && [" · ", link(shown, "in the timeline")]]],
-    ["role", block.role],
-    ["whose", block.name ?? block.owner],
-    ["module", block.module],
-    ["op", block.op && h("span", { class: "mono" }, block.op)],
-    ["line", block.line && lineOf(app, block.line, stack)],
-    ["noted by the program", block.user_metadata],
-    ["compiling", block.compile_context],
-    ["private pool", block.pool?.join(", ")],
-    ["address", h("span", { class: "mono" }, `0x${block.address.toString(16)}`)],
-  ];
-  return [
-    h(
-      "dl",
-      { class: "facts wide" },
-      rows.filter(([, value]) => value).map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
-    ),
-    stack.length > 0 && stackOf(app, stack),
-  ];
+  const known = facts(
+    [
+      ["size", `${numbers.size(block.bytes)} (${numbers.count(block.bytes)} bytes)`],
+      ["lived", [lived, shown && [" · ", link(shown, "in the timeline")]]],
+      ["role", block.role],
+      ["whose", block.name ?? block.owner],
+      ["module", block.module],
+      ["op", block.op && h("span.mono", block.op)],
+      ["line", block.line && lineOf(app, block.line, stack)],
+      ["noted by the program", block.user_metadata],
+      ["compiling", block.compile_context],
+      ["private pool", block.pool?.join(", ")],
+      ["address", h("span.mono", `0x${block.address.toString(16)}`)],
+    ],
+    "facts wide",
+  );
+  return [known, stack.length > 0 && stackOf(app, stack)];
 }
 
 /** `model.py:12`, as a door to the whole path that the stack has. */

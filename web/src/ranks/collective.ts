@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { at, inks, painted, say } from "../canvas.ts";
 import type { CollectiveInstance } from "../document.ts";
-import { h, swatch } from "../dom.ts";
+import { h, legend } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 
 const HIGHEST = 20,
@@ -62,23 +62,20 @@ export function collective(app: App, one: CollectiveInstance): HTMLElement {
     say(view, place === undefined ? null : sentence(one, place), left, top);
   });
   view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
-  const dot = (colour: string, text: string) => h("li", {}, swatch(colour), text);
   return h(
     "div",
-    {},
     h(
       "p",
-      {},
       `The last to arrive is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
     ),
     view.element,
-    h(
-      "ul",
-      { class: "legend" },
-      dot("var(--track)", "not yet arrived"),
-      dot(app.palette.cause("waiting-for-rank"), "waits for other ranks"),
-      dot(app.palette.use("communication"), "transfer"),
-      !few && h("li", {}, "one line per rank, in the order of their arrival"),
+    legend(
+      [
+        ["var(--track)", "not yet arrived"],
+        [app.palette.cause("waiting-for-rank"), "waits for other ranks"],
+        [app.palette.use("communication"), "transfer"],
+      ],
+      !few && "one line per rank, in the order of their arrival",
     ),
   );
 }

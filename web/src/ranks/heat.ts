@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { at, inks, painted, say } from "../canvas.ts";
 import type { PaceRow, Paces, Ranks } from "../document.ts";
-import { type Child, fill, h, link, swatch } from "../dom.ts";
+import { choice, type Child, fill, h, link, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 
@@ -60,16 +60,11 @@ export function heat(app: App, { paces }: Ranks): HTMLElement {
   const sorts = Object.entries(paces.places);
   if (!sorts.length) return drawn(app, paces);
   const choices: [string, PaceRow[]][] = [["ranks", paces.rows], ...sorts];
-  const room = h("div", {});
-  const show = (wanted: number): void => {
-    fill(room, drawn(app, { ...paces, rows: choices[wanted]![1] }));
-    buttons.forEach((one, place) => one.setAttribute("aria-pressed", String(place === wanted)));
-  };
-  const buttons = choices.map(([name], place) =>
-    h("button", { type: "button", onClick: () => show(place) }, `by ${shorten(name, 26)}`),
-  );
+  const room = h("div");
+  const show = (wanted: number): void => fill(room, drawn(app, { ...paces, rows: choices[wanted]![1] }));
+  const names = choices.map(([name]) => `by ${shorten(name, 26)}`);
   show(0);
-  return h("div", {}, h("div", { class: "tools bare" }, buttons), room);
+  return h("div", h("div.tools.bare", choice(names, show)), room);
 }
 
 function drawn(app: App, paces: Paces): HTMLElement {
@@ -178,9 +173,9 @@ function drawn(app: App, paces: Paces): HTMLElement {
     choose([clamp(row + way[0], rows.length), clamp(column + way[1], steps.length)]);
     event.preventDefault();
   });
-  const about = h("p", { class: "soft" });
-  const scale = h("span", {});
-  const quicker = h("li", {}, swatch("var(--accent)"), "quicker");
+  const about = h("p.soft");
+  const scale = h("span");
+  const quicker = h("li", swatch("var(--accent)"), "quicker");
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
@@ -188,25 +183,21 @@ function drawn(app: App, paces: Paces): HTMLElement {
     const latest = Math.max(...rows.flatMap((row) => row.blamed_us));
     scale.textContent = measure === "late" ? numbers.time(latest) : signed(full);
     quicker.hidden = measure === "late";
-    buttons.forEach((one, place) => one.setAttribute("aria-pressed", String(MEASURES[place] === measure)));
     choose(chosen);
   };
-  const buttons = MEASURES.map((one) =>
-    h("button", { type: "button", onClick: () => show(one) }, ABOUT[one][0]),
-  );
+  const labels = MEASURES.map((one) => ABOUT[one][0]);
+  const buttons = choice(labels, (at) => show(MEASURES[at]!));
   show("own");
   return h(
     "div",
-    {},
-    h("div", { class: "tools bare" }, buttons),
+    h("div.tools.bare", buttons),
     about,
     view.element,
     h(
-      "ul",
-      { class: "legend" },
+      "ul.legend",
       quicker,
-      h("li", {}, swatch("var(--track)"), "as the others"),
-      h("li", {}, swatch("var(--bad)"), "slower, later; full at ", scale),
+      h("li", swatch("var(--track)"), "as the others"),
+      h("li", swatch("var(--bad)"), "slower, later; full at ", scale),
     ),
     panel,
   );

@@ -1,13 +1,11 @@
 // What the panel says of one event: what it is, how it came about, how it waited, where it leads.
 import type { App } from "../app.ts";
-import { type Child, copyButton, h, link, monoLink, soft, swatch } from "../dom.ts";
-import { shorten } from "../names.ts";
+import { button, chained, type Child, copyButton, facts, h, link, monoLink, soft, swatch } from "../dom.ts";
+import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format } from "../links.ts";
 import { chain } from "./chain.ts";
 import { type Key, NONE, type Store } from "./store.ts";
-
-const us = (ns: number): string => numbers.time(ns / 1000);
 
 export function eventPanel(app: App, store: Store, row: number, select: (row: number) => void): Child {
   const name = store.nameOf(row),
@@ -20,11 +18,7 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       (one) => one.name === name.name && one.rank === lane.rank && app.report.devices.length,
     );
   const door = (to: number, text: string): HTMLElement =>
-    h(
-      "button",
-      { type: "button", class: "door", title: store.nameOf(to).name, onClick: () => select(to) },
-      text,
-    );
+    button(text, () => select(to), { class: "door", title: store.nameOf(to).name });
   return [
     h("h2", { class: "mono", title: name.name }, work >= 0 ? app.short(name.name) : shorten(name.name, 120)),
     soft(
@@ -47,23 +41,13 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
       ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
     ]),
     isCompared
-      ? h("p", {}, link(app.kernelHref(name.name)!, "all of that name"))
+      ? h("p", link(app.kernelHref(name.name)!, "all of that name"))
       : [
-          work >= 0 && h("p", {}, link(app.kernelHref(name.name)!, "its page: source, lines, all launches")),
+          work >= 0 && h("p", link(app.kernelHref(name.name)!, "its page: source, lines, all launches")),
           chainList(app, store, row, door),
           work < 0 && launchedList(app, store, row, door),
         ],
   ];
-}
-
-export function facts(rows: [string, Child][]): HTMLElement {
-  return h(
-    "dl",
-    { class: "facts" },
-    rows
-      .filter(([, value]) => value !== null && value !== undefined && value !== "")
-      .map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]),
-  );
 }
 
 function workFacts(app: App, store: Store, row: number, work: number): [string, Child][] {
@@ -71,8 +55,8 @@ function workFacts(app: App, store: Store, row: number, work: number): [string, 
     { latency, queued } = chain(store, row);
   const known = app.kernelOf(store.nameOf(row).name);
   return [
-    ["waited", latency === null ? "its launch is not known" : `${us(latency)} from launch to start`],
-    ["of it behind other work", queued === null ? null : us(queued)],
+    ["waited", latency === null ? "its launch is not known" : `${numbers.ns(latency)} from launch to start`],
+    ["of it behind other work", queued === null ? null : numbers.ns(queued)],
     ["grid × block", how.grid && `${how.grid} × ${how.block ?? "?"}`],
     ["registers a thread", how.registers ?? null],
     [
@@ -102,9 +86,9 @@ function hostFacts(store: Store, row: number): [string, Child][] {
   return [
     [
       "device work launched",
-      launched.length ? `${numbers.count(launched.length)} from this thread, ${us(time)}` : "none",
+      launched.length ? `${numbers.count(launched.length)} from this thread, ${numbers.ns(time)}` : "none",
     ],
-    ["shapes", store.text("shapes", row) ? h("code", {}, shorten(store.text("shapes", row), 300)) : null],
+    ["shapes", store.text("shapes", row) ? h("code", shorten(store.text("shapes", row), 300)) : null],
   ];
 }
 
@@ -120,7 +104,7 @@ function chainList(
   if (!found.rows.length) return work >= 0 && soft("Which call launched it was not recorded.");
   const source = sourceOf(app, store, row);
   return [
-    h("h3", {}, "How it came about"),
+    h("h3", "How it came about"),
     facts([
       ["step", key("step")],
       ["annotation", key("annotation")],
@@ -129,7 +113,7 @@ function chainList(
       ["op", key("op")],
     ]),
     links(app, store, found.rows, row, door),
-    found.forward.length > 0 && [h("h3", {}, "Its forward"), links(app, store, found.forward, row, door)],
+    found.forward.length > 0 && [h("h3", "Its forward"), links(app, store, found.forward, row, door)],
   ];
 }
 
@@ -140,18 +124,11 @@ function links(
   row: number,
   door: (row: number, text: string) => HTMLElement,
 ): HTMLElement {
-  return h(
-    "ol",
-    { class: "chain" },
+  return chained(
     rows.map((at) => {
-      const { kind } = store.nameOf(at),
-        name = app.event(store.nameOf(at).name);
-      return h(
-        "li",
-        {},
-        at === row ? h("b", {}, shorten(name, 90)) : door(at, shorten(name, 90)),
-        h("small", {}, ` ${kind} · ${us(store.duration[at]!)}`),
-      );
+      const name = shorten(app.event(store.nameOf(at).name), 90);
+      const more = ` ${store.nameOf(at).kind} · ${numbers.ns(store.duration[at]!)}`;
+      return [at === row ? h("b", name) : door(at, name), h("small", more)];
     }),
   );
 }
@@ -164,16 +141,10 @@ export function lineDoor(frame: string): Child {
 
 function sourceOf(app: App, store: Store, row: number): Child {
   const lines = app.compiledOf(store.nameOf(row).name)[0]?.source ?? [];
-  return lines.length
-    ? lines
-        .slice(0, 4)
-        .map((line) =>
-          link(
-            format(["code"], { file: line.file, line: line.line }),
-            `${line.file.split("/").pop()}:${line.line} `,
-          ),
-        )
-    : null;
+  const doors = lines
+    .slice(0, 4)
+    .map(({ file, line }) => link(app.lineHref(file, line), `${place(file, line)} `));
+  return doors.length ? doors : null;
 }
 
 function launchedList(
@@ -186,21 +157,15 @@ function launchedList(
   if (!launched.length || (store.parent[row] === NONE && launched.length > 5000)) return null;
   launched.sort((a, b) => store.duration[b]! - store.duration[a]!);
   return [
-    h("h3", {}, "What it launched"),
-    h(
-      "ol",
-      { class: "chain" },
+    h("h3", "What it launched"),
+    chained(
       launched
         .slice(0, 12)
-        .map((at) =>
-          h(
-            "li",
-            {},
-            dot(app, store.nameOf(at).category),
-            door(at, app.short(store.nameOf(at).name)),
-            h("small", {}, ` ${us(store.duration[at]!)}`),
-          ),
-        ),
+        .map((at) => [
+          dot(app, store.nameOf(at).category),
+          door(at, app.short(store.nameOf(at).name)),
+          h("small", ` ${numbers.ns(store.duration[at]!)}`),
+        ]),
     ),
     launched.length > 12 && soft(`the longest 12 of ${numbers.count(launched.length)}`),
   ];

@@ -1,13 +1,12 @@
 // A gap in a device's work: why it idled, what ran before and after it, and what the CPU did meanwhile.
 import type { App } from "../app.ts";
-import { type Child, h, soft, swatch } from "../dom.ts";
+import { button, type Child, facts, h, soft, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { chain } from "./chain.ts";
-import { facts, lineDoor } from "./detail.ts";
+import { lineDoor } from "./detail.ts";
 import { lowerBound, NONE, type Store } from "./store.ts";
 
-const us = (ns: number): string => numbers.time(ns / 1000);
 const MOST = 8; // rows of what the CPU did
 
 export type Gap = [device: number, at: number];
@@ -68,12 +67,7 @@ function meanwhile(store: Store, lane: number, from: number, to: number): [row: 
     own.set(store.name[row]!, entry);
   };
   for (const line of store.lines.filter((one) => one.lane === lane))
-    for (
-      let at = lowerBound(line.rows, from + 1, store.endOf);
-      at < line.rows.length && store.start[line.rows[at]!]! < to;
-      at++
-    ) {
-      const row = line.rows[at]!;
+    for (const row of store.between(line, from + 1, to)) {
       if (store.nameOf(row).kind === "user_annotation") continue;
       add(row, inside(row));
       for (let parent = store.parent[row]!; parent !== NONE; parent = store.parent[parent]!) {
@@ -115,11 +109,7 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
   const { before, after } = around(store, gap);
   const door = (row: number): Child =>
     row !== NONE &&
-    h(
-      "button",
-      { type: "button", class: "door mono", onClick: () => select(row) },
-      shorten(app.short(store.nameOf(row).name), 60),
-    );
+    button(shorten(app.short(store.nameOf(row).name), 60), () => select(row), { class: "door mono" });
   const work = after === NONE ? NONE : store.workOf(after);
   const launch = work === NONE ? NONE : store.launch[work]!;
   const found = after === NONE ? null : chain(store, after);
@@ -129,16 +119,16 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
   const silent = silentLine(store, thread, from, to);
   const between = to - from - did.reduce((sum, [, time]) => sum + time, 0);
   return [
-    h("h2", {}, `Idle ${us(to - from)}`),
+    h("h2", `Idle ${numbers.ns(to - from)}`),
     soft(swatch(app.palette.cause(name(gap[1]))), `GPU ${device} · ${name(gap[1])}`),
-    app.report.page?.meanings?.[name(gap[1])] && h("p", {}, app.report.page.meanings[name(gap[1])]),
+    app.report.page?.meanings?.[name(gap[1])] && h("p", app.report.page.meanings[name(gap[1])]),
     facts([
       ["from", numbers.exact(from)],
       ["to", numbers.exact(to)],
       [
         "part of a gap",
         pieces.length > 1 &&
-          `${us(end[pieces.at(-1)!]! - start[pieces[0]!]!)}: ${[...causes].map(([one, time]) => `${one} ${us(time)}`).join(", ")}`,
+          `${numbers.ns(end[pieces.at(-1)!]! - start[pieces[0]!]!)}: ${[...causes].map(([one, time]) => `${one} ${numbers.ns(time)}`).join(", ")}`,
       ],
       ["before it", door(before)],
       ["after it", door(after)],
@@ -147,20 +137,16 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
       ["line", found?.line && lineDoor(found.line)],
     ]),
     did.length > 0 && [
-      h("h3", {}, "What the launching thread did meanwhile"),
+      h("h3", "What the launching thread did meanwhile"),
       facts([
         ...did
           .slice(0, MOST)
           .map(([row, time]): [string, Child] => [
-            us(time),
-            h(
-              "button",
-              { type: "button", class: "door", onClick: () => select(row) },
-              shorten(app.event(store.nameOf(row).name), 60),
-            ),
+            numbers.ns(time),
+            button(shorten(app.event(store.nameOf(row).name), 60), () => select(row), { class: "door" }),
           ]),
         [
-          us(between),
+          numbers.ns(between),
           between > 0 && [
             "in no recorded call: Python, or waiting",
             silent && [", most of it in ", lineDoor(silent)],
@@ -173,6 +159,6 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
 
 /** When a launch was made, against the gap that its work ended. */
 function lag(launch: number, from: number, to: number): string {
-  if (launch < from) return `${us(from - launch)} before the gap began: it was queued in time`;
-  return `${us(launch - from)} after the gap began, ${us(Math.max(to - launch, 0))} before it ended`;
+  if (launch < from) return `${numbers.ns(from - launch)} before the gap began: it was queued in time`;
+  return `${numbers.ns(launch - from)} after the gap began, ${numbers.ns(Math.max(to - launch, 0))} before it ended`;
 }

@@ -1,12 +1,11 @@
 // What happened in an interval, exactly: times clipped to it, launches that start in it; and the panel about it.
 import type { App } from "../app.ts";
-import { type Child, h, link, soft, swatch } from "../dom.ts";
+import { type Child, facts, h, link, soft, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { facts, dot } from "./detail.ts";
-import { lowerBound, Store } from "./store.ts";
+import { dot } from "./detail.ts";
+import { type Idle, Store } from "./store.ts";
 
-const us = (ns: number): string => numbers.time(ns / 1000);
 const ROWS = 12;
 
 export function rangePanel(app: App, store: Store, [from, to]: [number, number]): Child {
@@ -16,55 +15,54 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
     several ? `rank ${rank} GPU ${device} ` : `${app.rankName(rank)} `.trimStart();
   const length = Math.max(to - from, 1);
   return [
-    h("h2", {}, `A range of ${numbers.exact(to - from)}`),
+    h("h2", `A range of ${numbers.exact(to - from)}`),
     soft(`${numbers.exact(from)} to ${numbers.exact(to)}; what reaches over its ends is counted in part`),
     facts([
       ["launches that start in it", numbers.count(found.launches)],
-      ["device time, summed", us(found.time)],
+      ["device time, summed", numbers.ns(found.time)],
       ...found.devices.map((device): [string, Child] => [
         `${name(device)}busy`,
-        `${us(device.busy)}, ${numbers.percent(device.busy / length)}`,
+        `${numbers.ns(device.busy)}, ${numbers.percent(device.busy / length)}`,
       ]),
     ]),
     found.devices
       .filter((device) => device.idle.size)
       .map((device) => [
-        h("h3", {}, `${name(device)}idle, and why`),
+        h("h3", `${name(device)}idle, and why`),
         facts(
           [...device.idle]
             .sort((a, b) => b[1] - a[1])
-            .map(([cause, time]): [string, Child] => [cause, [swatch(app.palette.cause(cause)), us(time)]]),
+            .map(([cause, time]): [string, Child] => [
+              cause,
+              [swatch(app.palette.cause(cause)), numbers.ns(time)],
+            ]),
         ),
       ]),
     sums(app, "Categories", found.categories, found.time, (sum) => sum.name),
     sums(app, "Kernels", found.kernels, found.time, (sum) =>
       link(app.kernelHref(sum.name)!, shorten(app.short(sum.name), 60)),
     ),
-    sums(app, "On the host", found.host, 0, (sum) => link(app.rowHref(sum.rows[0]!), shorten(sum.name, 44))),
+    sums(app, "On the host", found.host, 0, (sum) => link(app.rowHref(sum.row), shorten(sum.name, 44))),
   ];
 }
 
 function sums(app: App, title: string, rows: Sum[], whole: number, label: (sum: Sum) => Child): Child {
   return (
     rows.length > 0 && [
-      h("h3", {}, title),
+      h("h3", title),
       h(
         "table",
-        {},
         h(
           "tbody",
-          {},
           rows
             .slice(0, ROWS)
             .map((sum) =>
               h(
                 "tr",
-                {},
-                h("td", { class: "name" }, sum.category && dot(app, sum.category), label(sum)),
-                h("td", { class: "number" }, us(sum.time)),
+                h("td.name", sum.category && dot(app, sum.category), label(sum)),
+                h("td.number", numbers.ns(sum.time)),
                 h(
-                  "td",
-                  { class: "number soft" },
+                  "td.number.soft",
                   whole ? numbers.percent(sum.time / whole) : `×${numbers.count(sum.count)}`,
                 ),
               ),
@@ -81,7 +79,7 @@ interface Sum {
   category: string;
   time: number;
   count: number;
-  rows: number[];
+  row: number; // the first of them
 }
 interface DeviceSum {
   rank: number;
@@ -100,8 +98,6 @@ export interface Statistics {
   time: number;
 }
 
-const EXAMPLES = 1; // rows kept of each name: the door to it
-
 /** Of [from, to) in nanoseconds from the origin. */
 export function statistics(store: Store, from: number, to: number): Statistics {
   const categories = new Map<string, Sum>(),
@@ -114,9 +110,7 @@ export function statistics(store: Store, from: number, to: number): Statistics {
     const lane = store.lanes[line.lane]!;
     if (lane.kind === "annotation") continue;
     const device = lane.kind === "stream";
-    const first = lowerBound(line.rows, from, (row) => store.endOf(row));
-    for (let at = first; at < line.rows.length && store.start[line.rows[at]!]! < to; at++) {
-      const row = line.rows[at]!;
+    for (const row of store.between(line, from, to)) {
       const start = Math.max(store.start[row]!, from),
         end = Math.min(store.endOf(row), to);
       const { name, category } = store.nameOf(row);
@@ -155,17 +149,26 @@ function devices(
   const keys = new Set([...store.idle.map((idle) => `${idle.rank}/${idle.device}`), ...intervals.keys()]);
   return [...keys].map((key) => {
     const [rank, device] = key.split("/").map(Number) as [number, number];
-    const idle = new Map<string, number>();
-    const of = store.idle.find((one) => one.rank === rank && one.device === device);
-    for (let at = 0; of && at < of.start.length; at++) {
-      const length = Math.min(of.end[at]!, to) - Math.max(of.start[at]!, from);
-      if (length > 0) {
-        const cause = store.causes[of.cause[at]!]!;
-        idle.set(cause, (idle.get(cause) ?? 0) + length);
-      }
-    }
+    const idle = idleIn(store, (one) => one.rank === rank && one.device === device, from, to);
     return { rank, device, busy: union(intervals.get(key) ?? []), idle };
   });
+}
+
+/** Idle time of some devices in an interval, by cause. */
+export function idleIn(
+  store: Store,
+  isWanted: (one: Idle) => boolean,
+  from: number,
+  to: number,
+): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { start, end, cause } of store.idle.filter(isWanted))
+    start.forEach((began, at) => {
+      const inside = Math.min(end[at]!, to) - Math.max(began, from),
+        name = store.causes[cause[at]!]!;
+      if (inside > 0) found.set(name, (found.get(name) ?? 0) + inside);
+    });
+  return found;
 }
 
 type Uses = Record<"compute" | "communication" | "copy", number>;
@@ -173,16 +176,12 @@ type Uses = Record<"compute" | "communication" | "copy", number>;
 /** What the devices of a rank did in an interval: communication counts where nothing computes, copies where neither. */
 export function uses(store: Store, rank: number, from: number, to: number): Uses {
   const intervals: Record<keyof Uses, [number, number][]> = { compute: [], communication: [], copy: [] };
-  for (const { lane, rows } of store.lines) {
-    if (store.lanes[lane]!.kind !== "stream" || store.lanes[lane]!.rank !== rank) continue;
-    for (
-      let at = lowerBound(rows, from, store.endOf);
-      at < rows.length && store.start[rows[at]!]! < to;
-      at++
-    ) {
-      const { kind, category } = store.nameOf(rows[at]!);
+  for (const line of store.lines) {
+    if (store.lanes[line.lane]!.kind !== "stream" || store.lanes[line.lane]!.rank !== rank) continue;
+    for (const row of store.between(line, from, to)) {
+      const { kind, category } = store.nameOf(row);
       const use = kind !== "kernel" ? "copy" : category === "communication" ? "communication" : "compute";
-      intervals[use].push([Math.max(store.start[rows[at]!]!, from), Math.min(store.endOf(rows[at]!), to)]);
+      intervals[use].push([Math.max(store.start[row]!, from), Math.min(store.endOf(row), to)]);
     }
   }
   const compute = union([...intervals.compute]);
@@ -212,11 +211,8 @@ function add(
   count: number,
   row: number,
 ): void {
-  let sum = sums.get(name);
-  if (!sum) sums.set(name, (sum = { name, category, time: 0, count: 0, rows: [] }));
-  sum.time += time;
-  sum.count += count;
-  if (sum.rows.length < EXAMPLES) sum.rows.push(row);
+  const sum = sums.get(name) ?? { name, category, time: 0, count: 0, row };
+  sums.set(name, { ...sum, time: sum.time + time, count: sum.count + count });
 }
 
 const sorted = (sums: Map<string, Sum>): Sum[] => [...sums.values()].sort((a, b) => b.time - a.time);

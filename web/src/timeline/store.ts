@@ -85,6 +85,15 @@ export class Store {
   nameOf = (row: number): Name => this.names[this.name[row]!]!;
   endOf = (row: number): number => this.start[row]! + this.duration[row]!;
 
+  /** The rows of a line that end at `from` or later and start before `to`. */
+  between = ({ rows }: Line, from: number, to: number): Uint32Array => {
+    const first = lowerBound(rows, from, this.endOf);
+    return rows.subarray(
+      first,
+      lowerBound(rows, to, (row) => this.start[row]!, first),
+    );
+  };
+
   laneOf(row: number): number {
     let low = 0,
       high = this.lanes.length - 1;
@@ -96,19 +105,16 @@ export class Store {
     return low;
   }
 
-  text(column: Text, row: number): string {
+  text(column: Text | Key, at: number): string {
     const codes = this.columns.get(column);
-    return codes ? this.timeline.texts[codes[row]!]! : "";
+    return codes ? this.timeline.texts[codes[at]!]! : "";
   }
 
   /** Whether any event has such a text. */
   has = (column: Text): boolean => this.columns.has(column);
 
   /** What a piece of device work belongs to; empty where that was not recorded. */
-  belongs(work: number, to: Key): string {
-    const codes = this.columns.get(to);
-    return codes ? this.timeline.texts[codes[work]!]! : "";
-  }
+  belongs = (work: number, to: Key): string => this.text(to, work);
 
   /** Its place among device work; -1 for an event of another kind. */
   workOf(row: number): number {
@@ -246,10 +252,9 @@ export function lowerBound(
   values: ArrayLike<number>,
   wanted: number,
   of: (value: number) => number,
-  from = 0,
+  low = 0,
+  high = values.length,
 ): number {
-  let low = from,
-    high = values.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (of(values[middle]!) < wanted) low = middle + 1;
@@ -271,13 +276,7 @@ export function gallop(
     low += step;
     step *= 2;
   }
-  let high = Math.min(low + step, values.length);
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (of(values[middle]!) < wanted) low = middle + 1;
-    else high = middle;
-  }
-  return low;
+  return lowerBound(values, wanted, of, low, Math.min(low + step, values.length));
 }
 
 /** The event of a line that lies at a time, or at most `slack` from it. */

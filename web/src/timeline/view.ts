@@ -1,6 +1,6 @@
 // The timeline: a canvas, what keys, mouse and fingers do with it, and the panel next to it.
 import { App, stamp } from "../app.ts";
-import { fill, h, swatch, type Child } from "../dom.ts";
+import { button, fill, h, swatch, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { isServed, openInPerfetto } from "./perfetto.ts";
 import { shorten } from "../names.ts";
@@ -73,26 +73,24 @@ export class TimelineView {
     this.drawing = new Drawing(this.canvas.getContext("2d", { alpha: false })!, store, app);
     const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);
     this.element = h(
-      "div",
-      { class: "timeline" },
+      "div.timeline",
       h(
         "div",
         { class: "tools", role: "toolbar", "aria-label": "timeline" },
-        h("button", { type: "button", onClick: zoom(0.5), "aria-label": "zoom in" }, "+"),
-        h("button", { type: "button", onClick: zoom(2), "aria-label": "zoom out" }, "−"),
-        h("button", { type: "button", onClick: () => this.show(0, store.end) }, "all"),
+        button("+", zoom(0.5), { "aria-label": "zoom in" }),
+        button("−", zoom(2), { "aria-label": "zoom out" }),
+        button("all", () => this.show(0, store.end)),
         this.selectButton,
-        isServed() &&
-          h("button", { type: "button", onClick: () => void this.handOver() }, "open in Perfetto"),
+        isServed() && button("open in Perfetto", () => void this.handOver()),
         isServed() &&
           h("a", { href: "stacks.speedscope.json", download: "stacks.speedscope.json" }, "stacks"),
         this.filterBox,
         this.trackList(),
       ),
       this.legend(),
-      store.timeline.left_out && h("p", { class: "note" }, store.timeline.left_out),
+      store.timeline.left_out && h("p.note", store.timeline.left_out),
       this.map.element,
-      h("div", { class: "stage" }, h("div", { class: "canvas" }, this.canvas, this.hint), this.panel),
+      h("div.stage", h("div.canvas", this.canvas, this.hint), this.panel),
     );
     gestures(this.canvas, {
       pan: (dx, dy) => this.pan(dx, dy),
@@ -101,7 +99,7 @@ export class TimelineView {
       click: (x, y) => this.click(x, y),
       range: (x0, x1, done) => this.selectRange(x0, x1, done),
       scrolls: () => this.height + RULER > this.view.height + 1,
-      isSelecting: () => this.selectButton.getAttribute("aria-pressed") === "true",
+      isSelecting: () => this.isSelecting,
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.resize()).observe(this.canvas.parentElement!);
@@ -109,19 +107,11 @@ export class TimelineView {
     this.arrange();
   }
 
-  private readonly selectButton: HTMLButtonElement = h(
-    "button",
-    {
-      type: "button",
-      "aria-pressed": "false",
-      title: "drag selects a range (or hold shift)",
-      onClick: () =>
-        this.selectButton.setAttribute(
-          "aria-pressed",
-          String(this.selectButton.getAttribute("aria-pressed") !== "true"),
-        ),
-    },
+  private isSelecting = false;
+  private readonly selectButton: HTMLButtonElement = button(
     "select a range",
+    () => this.selectButton.setAttribute("aria-pressed", String((this.isSelecting = !this.isSelecting))),
+    { "aria-pressed": "false", title: "drag selects a range (or hold shift)" },
   );
 
   private readonly filterBox = h("input", {
@@ -139,21 +129,14 @@ export class TimelineView {
   private trackList(): HTMLElement {
     const rows = h("ul");
     const toggle = (label: string, set: Set<string>, key: string): HTMLElement => {
-      const button = h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(set.has(key)),
-          onClick: () => {
-            if (!set.delete(key)) set.add(key);
-            button.setAttribute("aria-pressed", String(set.has(key)));
-            this.arrange();
-            this.moved();
-          },
-        },
-        label,
-      );
-      return button;
+      const turn = (): void => {
+        if (!set.delete(key)) set.add(key);
+        shown.setAttribute("aria-pressed", String(set.has(key)));
+        this.arrange();
+        this.moved();
+      };
+      const shown = button(label, turn, { "aria-pressed": String(set.has(key)) });
+      return shown;
     };
     const { pinned, hidden } = this.shown;
     return h(
@@ -166,11 +149,11 @@ export class TimelineView {
             this.groups
               .filter(({ label }) => label)
               .map(({ key, label }) =>
-                h("li", {}, toggle("pin", pinned, key), toggle("hide", hidden, key), shorten(label, 90)),
+                h("li", toggle("pin", pinned, key), toggle("hide", hidden, key), shorten(label, 90)),
               ),
           ),
       },
-      h("summary", {}, "tracks"),
+      h("summary", "tracks"),
       rows,
     );
   }
@@ -180,7 +163,7 @@ export class TimelineView {
     const { report, palette } = this.app;
     const used = new Set(this.store.names.flatMap(({ kind, category }) => [kind, category]));
     const causes = new Set(this.store.idle.flatMap(({ cause }) => [...new Set(cause)]));
-    const mark = (colour: string, label: string): Child => h("li", {}, swatch(colour), label);
+    const mark = (colour: string, label: string): Child => h("li", swatch(colour), label);
     return (
       !this.app.isComparison &&
       h(
@@ -520,11 +503,7 @@ export class TimelineView {
         ? idlePanel(this.app, this.store, gap, reach)
         : selected !== NONE && eventPanel(this.app, this.store, selected, reach);
     this.panel.hidden = !shown;
-    const close = h(
-      "button",
-      { type: "button", class: "close", "aria-label": "close", onClick: () => this.letGo() },
-      "×",
-    );
+    const close = button("×", () => this.letGo(), { class: "close", "aria-label": "close" });
     fill(this.panel, shown && [close, shown]);
     this.schedule();
   }

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import { numbered } from "../code.ts";
-import { type Child, copyButton, h, monoLink, soft, titled } from "../dom.ts";
+import { type Child, copyButton, folded, h, monoLink, soft, titled } from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, type Route } from "../links.ts";
@@ -14,12 +14,7 @@ export function codePage(app: App, { parameters }: Route): Child {
   const graph = parameters.get("graph");
   if (graph !== undefined) return generatedModule(app, Number(graph), parameters.get("kernel"));
   if (file !== undefined) return filePage(app, file, line);
-  return [
-    h("h1", {}, "Code"),
-    program(app),
-    sections(app, app.sentences.blocks.modules ?? []),
-    frameTexts(app),
-  ];
+  return [h("h1", "Code"), program(app), sections(app, app.sentences.blocks.modules ?? []), frameTexts(app)];
 }
 
 function label(app: App, graph: number): string {
@@ -29,7 +24,7 @@ function label(app: App, graph: number): string {
 
 function generatedModule(app: App, graph: number, kernel: string | undefined): Child {
   const module = app.report.page?.modules.find((one) => one.graph === graph);
-  if (!module) return h("h1", {}, "The log has no such module");
+  if (!module) return h("h1", "The log has no such module");
   const lit = module.kernels.find((one) => one.name === kernel);
   const rows = app.report.compilation?.kernels.filter((one) => one.graph === graph) ?? [];
   const view = numbered(module.code, lit && [lit.first_line, lit.last_line]);
@@ -40,50 +35,32 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
     });
   return [
     soft(h("a", { href: "#code" }, "code"), " / generated"),
-    h("h1", {}, `Generated for ${label(app, graph)}`),
+    h("h1", `Generated for ${label(app, graph)}`),
     h(
-      "div",
-      { class: "side-by-side wide" },
+      "div.side-by-side.wide",
       titled(
         "Kernels and their lines",
         "",
         h(
-          "ul",
-          { class: "lines" },
+          "ul.lines",
           rows.map((row) =>
             h(
               "li",
               { class: row.name === kernel ? "wanted" : null },
               monoLink(format(["code"], { graph, kernel: row.name }), shorten(row.name, 60)),
-              row.device_time_us !== null && h("small", {}, ` ${numbers.time(row.device_time_us)}`),
-              row.source
-                .slice(0, 6)
-                .map((line) =>
-                  h(
-                    "div",
-                    {},
-                    monoLink(app.lineHref(line.file, line.line), place(line.file, line.line)),
-                    " ",
-                    h("code", {}, shorten(line.code.trim(), 90)),
-                  ),
-                ),
+              row.device_time_us !== null && h("small", ` ${numbers.time(row.device_time_us)}`),
+              row.source.slice(0, 6).map(({ file, line, code }) => {
+                const door = monoLink(app.lineHref(file, line), place(file, line));
+                return h("div", door, " ", h("code", shorten(code.trim(), 90)));
+              }),
             ),
           ),
         ),
       ),
-      h("section", {}, h("header", {}, h("h2", {}, "Module"), copyButton(module.code, "the module")), view),
+      h("section", h("header", h("h2", "Module"), copyButton(module.code, "the module")), view),
     ),
     module.post_grad &&
-      h(
-        "section",
-        {},
-        h(
-          "details",
-          {},
-          h("summary", {}, "The graph it was written of, after all passes"),
-          numbered(module.post_grad),
-        ),
-      ),
+      h("section", folded("The graph it was written of, after all passes", numbered(module.post_grad))),
     frameTexts(app, app.report.compilation?.graphs.find((one) => one.index === graph)?.frame),
   ];
 }
@@ -99,14 +76,8 @@ export function frameTexts(app: App, frame?: number): Child {
       "FX graphs",
       "as captured, and after each pass that the log has",
       texts.map((one) => {
-        const details = h(
-          "details",
-          {},
-          h(
-            "summary",
-            {},
-            `${frames[one.frame]?.compile_id ?? one.frame} ${frames[one.frame]?.function ?? ""}: ${one.name}`,
-          ),
+        const details = folded(
+          `${frames[one.frame]?.compile_id ?? one.frame} ${frames[one.frame]?.function ?? ""}: ${one.name}`,
         );
         details.addEventListener(
           "toggle",

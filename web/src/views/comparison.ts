@@ -1,14 +1,12 @@
 // Two recordings compared: what differs, and one step of each on one timeline.
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
-import { h, titled, type Child } from "../dom.ts";
+import { chip, chips, h, titled, type Child } from "../dom.ts";
 import { format } from "../links.ts";
 import type { TimelineView } from "../timeline/view.ts";
 
 export function comparison(app: App, timeline: TimelineView | null, canAlign: boolean): Child {
   const isAligned = timeline !== null && timeline.store.start !== timeline.store.began;
-  const chip = (label: string, by: string | null, isOn: boolean) =>
-    h("a", { href: format([app.timeline], { by }), "aria-current": isOn ? "true" : null }, label);
   const { above = [], legend = [], below = [] } = app.sentences.blocks;
   return [
     sections(app, above),
@@ -19,14 +17,13 @@ export function comparison(app: App, timeline: TimelineView | null, canAlign: bo
           ? "each call of a compiled graph that both make begins at one place, and its end too"
           : "from the step's begin, on one scale",
         canAlign &&
-          h(
-            "nav",
-            { class: "chips", "aria-label": "aligned by" },
+          chips(
             "aligned by",
-            chip("step", null, !isAligned),
-            chip("compiled graph", "graph", isAligned),
+            "aligned by",
+            chip(format([app.timeline]), "step", !isAligned),
+            chip(format([app.timeline], { by: "graph" }), "compiled graph", isAligned),
           ),
-        h("div", { class: "embedded" }, timeline.element),
+        h("div.embedded", timeline.element),
         sections(app, legend),
       ),
     sections(app, below),

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import type { Compilation, Frame } from "../document.ts";
-import { type Child, h, list, soft, swatch, titled } from "../dom.ts";
+import { type Child, h, legend, para, soft, titled } from "../dom.ts";
 import { type Route, format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -16,16 +16,15 @@ export function compile(app: App, { path }: Route): Child {
     frame = compilation?.frames[Number(path[1] ?? NaN)];
   if (compilation && frame) return framePage(app, compilation, frame);
   return [
-    h("h1", {}, "What torch.compile did"),
-    compilation && h("p", { class: "lead" }, app.sentences.compilation),
-    compilation && compileParts(app, compilation),
+    h("h1", "What torch.compile did"),
+    compilation && [para("lead", app.sentences.compilation), compileParts(app, compilation)],
     sections(app, app.sentences.blocks.graphs!),
   ];
 }
 
 export function compileParts(app: App, facts: Compilation, own = ""): Child {
   return [
-    facts.notes.map((note) => h("p", { class: "note" }, note)),
+    facts.notes.map((note) => para("note", note)),
     timeline(app, facts),
     sections(app, app.sentences.blocks[`troubles${own}`]!),
     sections(app, app.sentences.blocks[`compiled${own}`]!),
@@ -35,13 +34,12 @@ export function compileParts(app: App, facts: Compilation, own = ""): Child {
 /** All that is known of one compilation: the same parts, of it alone. */
 function framePage(app: App, facts: Compilation, frame: Frame): Child {
   const stretches = facts.stretches.filter((row) => row.frame === frame.index);
-  const texts = frameTexts(app, frame.index);
   return [
     soft(h("a", { href: "#compile" }, "torch.compile"), " / ", idOf(frame)),
-    h("h1", {}, `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
-    h("p", { class: "lead" }, lineDoor(app, frame.file, frame.line)),
+    h("h1", `What was compiled of ${shorten(frame.function ?? "a function without a name", 80)}`),
+    para("lead", lineDoor(app, frame.file, frame.line)),
     compileParts(app, { ...facts, notes: [], frames: [frame], stretches }, ` ${frame.index}`),
-    texts,
+    frameTexts(app, frame.index),
   ];
 }
 
@@ -52,19 +50,17 @@ const idOf = (frame: Frame): string =>
 const frameHref = (frame: number): string => format(["compile", frame]);
 
 /** Of the phases that took any time. */
-function legend(app: App, frames: readonly Frame[]): Child {
-  return list(
-    "legend",
+const phasesOf = (app: App, frames: readonly Frame[]): Child =>
+  legend(
     Object.entries(app.sentences.phases)
       .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
-      .map(([, [label, colour]]) => [swatch(colour), label]),
+      .map(([, [label, colour]]) => [colour, label]),
   );
-}
 
 /** What was compiled when: a lane a compilation, the longest ones where there are many. */
 function timeline(app: App, facts: Compilation): Child {
   const { stretches: intervals } = facts;
-  if (!intervals.length) return legend(app, facts.frames);
+  if (!intervals.length) return phasesOf(app, facts.frames);
   const { phases } = app.sentences;
   const from = Math.min(...intervals.map((row) => row.start_s)),
     to = Math.max(...intervals.map((row) => row.start_s + row.duration_s));
@@ -93,7 +89,7 @@ function timeline(app: App, facts: Compilation): Child {
       to - from,
       numbers.seconds,
     ),
-    legend(app, drawn),
+    phasesOf(app, drawn),
     hidden > 0 && soft(`${numbers.count(hidden)} that took less are not drawn.`),
   );
 }

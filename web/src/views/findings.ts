@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import type { FindingRow } from "../document.ts";
-import { type Child, copyButton, h, link, monoLink, soft } from "../dom.ts";
+import { type Child, copyButton, h, link, list, monoLink, para, soft } from "../dom.ts";
 import { sourceDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -16,18 +16,14 @@ export function findings(app: App): Child {
   return h(
     "section",
     { id: "findings" },
-    h("header", {}, h("h2", {}, "Findings"), h("p", {}, head?.type === "Heading" ? head.basis : "")),
-    app.sentences.together && h("p", { class: "lead" }, app.sentences.together),
+    h("header", h("h2", "Findings"), h("p", head?.type === "Heading" ? head.basis : "")),
+    app.sentences.together && para("lead", app.sentences.together),
     own.map(({ row, index }) => finding(app, row, index)),
     others.length > 0 &&
       h(
         "details",
         { open: !own.length },
-        h(
-          "summary",
-          {},
-          `Notes on the profiler's own cost, which the program does not pay: ${others.length}`,
-        ),
+        h("summary", `Notes on the profiler's own cost, which the program does not pay: ${others.length}`),
         others.map(({ row, index }) => finding(app, row, index)),
       ),
   );
@@ -39,21 +35,17 @@ function saves(app: App, row: FindingRow, index: number): Child {
   if (!parts.length) return null;
   // An upper end that is the whole step says only that the step cannot get shorter than nothing.
   const open = row.saving_high_us >= (app.report.replay?.savings_of_us ?? Infinity);
+  const likely = open
+    ? `likely ${numbers.time(row.saving_low_us)} or more`
+    : `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`;
   const range =
     row.saving_high_us > row.saving_low_us &&
-    h(
-      "span",
-      { title: "by what such advice was measured to save elsewhere" },
-      open
-        ? `likely ${numbers.time(row.saving_low_us)} or more`
-        : `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`,
-    );
-  const alone = app.sentences.alone[index];
+    h("span", { title: "by what such advice was measured to save elsewhere" }, likely);
   return h(
     "div",
     { class: parts.length > 1 ? "saves owned" : "saves" },
     inline(app, parts),
-    h("small", {}, range, range && alone && " · ", alone),
+    h("small", range),
   );
 }
 
@@ -63,35 +55,31 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
   return h(
     "article",
     { class: `finding ${row.severity}`, data: { rule: row.rule, index: String(index) } },
-    h("div", { class: "finding-head" }, h("h3", {}, row.title), saves(app, row, index)),
-    h("p", {}, row.advice, " ", row.source && sourceDoor(app, row.source)),
+    h("div.finding-head", h("h3", row.title), saves(app, row, index)),
+    h("p", row.advice, " ", row.source && sourceDoor(app, row.source)),
     row.saving_us > 0 && soft(`Estimate: ${row.saving_basis}.`),
     measured
-      ? h(
-          "p",
-          { class: `measured ${row.measured_verdict ?? ""}` },
+      ? para(
+          `measured ${row.measured_verdict ?? ""}`,
           `${measured[0]!.toUpperCase()}${measured.slice(1)}.`,
-          row.measured_basis && h("small", {}, ` By ${row.measured_basis}.`),
+          row.measured_basis && h("small", ` By ${row.measured_basis}.`),
         )
       : row.proof &&
           soft(
             "To measure it: ",
-            h("code", {}, row.proof),
+            h("code", row.proof),
             " ",
             copyButton(row.proof, "the command"),
             row.proof_lacks && ` It needs ${row.proof_lacks}, which is not where the report was made.`,
           ),
-    row.snippet && h("pre", {}, row.snippet),
+    row.snippet && h("pre", row.snippet),
     row.evidence.length > 0 &&
-      h(
-        "ul",
-        {},
+      list(
+        null,
         row.evidence.slice(0, 6).map((item, at) => {
-          const href =
-            item.end_us > item.start_us || item.events.length
-              ? app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` }, 0.6)
-              : null;
-          return h("li", {}, href ? link(href, item.text, "show it in the timeline") : item.text);
+          const isThere = item.end_us > item.start_us || item.events.length > 0;
+          const href = isThere && app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` }, 0.6);
+          return href ? link(href, item.text, "show it in the timeline") : item.text;
         }),
       ),
     kernels.length > 0 &&

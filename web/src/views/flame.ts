@@ -1,11 +1,11 @@
 // Device time by what launched it, one call inside the other, kernels innermost: by module, Python line or op.
 // Without a device the time of the ops themselves, by what called them.
 import type { App } from "../app.ts";
-import { type Child, h, link, soft, titled } from "../dom.ts";
+import { chip, chips, type Child, h, link, para, soft, titled } from "../dom.ts";
 import { isOwnFrame, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, replace, type Route } from "../links.ts";
-import { figure, shares, table } from "../table.ts";
+import { figure, named, shares, table } from "../table.ts";
 import { NONE, type Store } from "../timeline/store.ts";
 
 interface Node {
@@ -40,7 +40,7 @@ const times = (node: Node, root: Node): string =>
 
 export function flame(app: App, { parameters }: Route): Child {
   const { store } = app;
-  if (!store) return h("p", {}, "There are no events in this page.");
+  if (!store) return h("p", "There are no events in this page.");
   const asked = parameters.get("by") as By | undefined;
   const present = (Object.keys(KINDS) as By[]).filter(
     (by) => noted(store, by) || store.names.some(({ name, kind }) => KINDS[by](name, kind)),
@@ -51,28 +51,23 @@ export function flame(app: App, { parameters }: Route): Child {
   const address = (more: Record<string, string | null>): string =>
     format(["flame"], { by, layers: isEach ? "each" : null, ...more });
   const { root, hasLayers } = tree(app, store, by, isEach);
-  const chip = (label: string, href: string, isOn: boolean) =>
-    h("a", { href, "aria-current": isOn ? "true" : null }, label);
   return [
-    h("h1", {}, store.work.length ? "Device time by what launched it" : "Time of ops by what called them"),
-    h(
-      "nav",
-      { class: "chips", "aria-label": "by" },
-      present.map((one) =>
-        chip(one, format(["flame"], { by: one, layers: isEach ? "each" : null }), one === by),
-      ),
+    h("h1", store.work.length ? "Device time by what launched it" : "Time of ops by what called them"),
+    chips(
+      "by",
+      present.map((one) => chip(address({ by: one }), one, one === by)),
       " as ",
-      chip("flame graph", address({}), of === undefined),
-      chip("callers and callees", address({ of: ALL }), of !== undefined),
-      hasLayers && [" like layers ", chip("merged", format(["flame"], { by }), !isEach)],
-      hasLayers && chip("each", format(["flame"], { by, layers: "each" }), isEach),
+      chip(address({}), "flame graph", of === undefined),
+      chip(address({ of: ALL }), "callers and callees", of !== undefined),
+      hasLayers && [" like layers ", chip(address({ layers: null }), "merged", !isEach)],
+      hasLayers && chip(address({ layers: "each" }), "each", isEach),
     ),
     !present.includes("lines") &&
       soft(
         "No lines of the program were recorded: ",
-        h("code", {}, "kinetoscope run"),
+        h("code", "kinetoscope run"),
         " notes them in a step of their own, and with ",
-        h("code", {}, "--stacks"),
+        h("code", "--stacks"),
         " library functions too.",
       ),
     of === undefined
@@ -137,41 +132,31 @@ function tree(app: App, store: Store, by: By, isEach: boolean): { root: Node; ha
     child.launches++;
     return child;
   };
-  if (!store.work.length) {
-    ops(store).forEach(([row, time]) => {
-      root.time += time;
-      root.launches++;
-      let at = root;
-      if (column) for (const name of frames(store, by, row)) at = add(at, row, time, "", name);
-      else
-        for (const host of store.around(row))
-          if (labels[store.name[host]!] && !isOpen(at, labels[store.name[host]!]!)) at = add(at, host, time);
-      add(at, row, time);
-    });
-    return { root, hasLayers: false };
-  }
-  store.work.forEach((row, work) => {
-    const launch = store.launch[work]!,
-      forward = store.forward[work]!,
-      time = store.duration[row]!;
-    const around = [
-      ...(forward === NONE ? [] : [...store.around(forward), forward]),
-      ...(launch === NONE ? [] : store.around(launch)),
-    ];
+  /** An event below what is around it: the lines that were noted of it, and `op`, or its `callers`. */
+  const put = (row: number, time: number, op: string, callers: () => number[]): void => {
     root.time += time;
     root.launches++;
     let at = root;
     if (column) {
       for (const name of frames(store, by, row)) at = add(at, row, time, "", name);
-      const op = store.belongs(work, "op");
       if (by === "lines" && op) at = add(at, row, time, "", op);
-      add(at, row, time, store.nameOf(row).category);
-      return;
-    }
-    for (const host of around)
-      // A step around the forward is around the backward too.
-      if (labels[store.name[host]!] && !isOpen(at, labels[store.name[host]!]!)) at = add(at, host, time);
+    } else
+      for (const host of callers())
+        // A step around the forward is around the backward too.
+        if (labels[store.name[host]!] && !isOpen(at, labels[store.name[host]!]!)) at = add(at, host, time);
     add(at, row, time, store.nameOf(row).category);
+  };
+  if (!store.work.length) {
+    ops(store).forEach(([row, time]) => put(row, time, "", () => store.around(row)));
+    return { root, hasLayers: false };
+  }
+  store.work.forEach((row, work) => {
+    const launch = store.launch[work]!,
+      forward = store.forward[work]!;
+    put(row, store.duration[row]!, store.belongs(work, "op"), () => [
+      ...(forward === NONE ? [] : [...store.around(forward), forward]),
+      ...(launch === NONE ? [] : store.around(launch)),
+    ]);
   });
   return { root, hasLayers: root.children.size > 0 && [...layers.values()].some((count) => count > 1) };
 }
@@ -211,7 +196,7 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
   }
   const node = above.at(-1)!;
   const to = (path: number[]): string => address({ at: path.join(".") || null, q: box.value || null });
-  const found = h("span", { class: "soft" });
+  const found = h("span.soft");
   const box: HTMLInputElement = h("input", {
     type: "search",
     placeholder: "search frames",
@@ -243,8 +228,8 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
   };
   light();
   return [
-    h("div", { class: "tools bare" }, box, found),
-    h("p", { class: "lead" }, about(app, node, root, address)),
+    h("div.tools.bare", box, found),
+    para("lead", about(app, node, root, address)),
     drawn,
     soft(
       "A click zooms, Shift and a click shows the longest call in the timeline, Esc shows all of it again.",
@@ -291,7 +276,7 @@ function bar(app: App, node: Node, root: Node, href: string, isWide: boolean): H
       },
     },
     shorten(node.name, 80),
-    isWide && h("span", {}, ` ${share}`),
+    isWide && h("span", ` ${share}`),
   );
 }
 
@@ -357,11 +342,11 @@ function list(app: App, root: Node, address: Address): Child {
     table(
       rows,
       [
-        {
-          label: "frame",
-          value: ({ node }) => node.name,
-          cell: ({ node }) => link(address({ of: node.name }), shorten(node.name, 100), node.name),
-        },
+        named(
+          "frame",
+          ({ node }) => node.name,
+          ({ node }) => link(address({ of: node.name }), shorten(node.name, 100), node.name),
+        ),
         shares(
           "share",
           ({ time }) => time / (root.time || 1),
@@ -409,16 +394,15 @@ function sandwich(app: App, root: Node, name: string, address: Address): Child {
     }
   };
   walk(root);
-  if (!middle || !callers) return h("p", {}, `No frame is called ${name} here.`);
+  if (!middle || !callers) return h("p", `No frame is called ${name} here.`);
   const to = (_: number[], node: Node): string => address({ of: node.name });
   const { time } = middle as Node;
   return [
-    h("p", { class: "lead" }, about(app, middle, root, address)),
+    para("lead", about(app, middle, root, address)),
     h(
-      "section",
-      { class: "flame sandwich" },
+      "section.flame.sandwich",
       level(app, callers, root, time, [], to, 0, true),
-      h("div", { class: "chosen" }, bar(app, middle, root, address({ of: name }), true)),
+      h("div.chosen", bar(app, middle, root, address({ of: name }), true)),
       level(app, middle, root, time, [], to, 0),
     ),
     soft("Above: what calls it; below: what it calls. A click chooses another frame."),

@@ -2,14 +2,26 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
-import { type Child, copyButton, h, link, monoLink, soft, titled } from "../dom.ts";
+import {
+  chained,
+  type Child,
+  copyButton,
+  facts,
+  folded,
+  h,
+  link,
+  list,
+  monoLink,
+  para,
+  soft,
+  titled,
+} from "../dom.ts";
 import type { CompiledKernel, KernelRow } from "../document.ts";
-import { place, shorten } from "../names.ts";
+import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { histogram, sparkline } from "../plot.ts";
-import { format, sourceDoor } from "../links.ts";
+import { caption, histogram, sparkline } from "../plot.ts";
+import { format, lineDoor, sourceDoor } from "../links.ts";
 import { path } from "../timeline/chain.ts";
-import { facts } from "../timeline/detail.ts";
 import { graphLabel } from "./kernels.ts";
 
 const WAYS = 12,
@@ -17,8 +29,7 @@ const WAYS = 12,
 
 export function kernel(app: App, index: number): Child {
   const row = app.report.kernels[index];
-  if (!row)
-    return [h("h1", {}, "There is no such kernel"), h("p", {}, h("a", { href: "#kernels" }, "all kernels"))];
+  if (!row) return [h("h1", "There is no such kernel"), h("p", h("a", { href: "#kernels" }, "all kernels"))];
   const compiled = app.compiledOf(row.name),
     shown = shorten(row.short_name, 110),
     copy = copyButton(row.name, "the whole name");
@@ -29,8 +40,8 @@ export function kernel(app: App, index: number): Child {
       h("a", { href: format(["kernels"], { category: row.category }) }, row.category),
     ),
     h("h1", { class: "mono", title: row.name }, shown, " ", shown === row.name && copy),
-    shown !== row.name && h("p", { class: "full mono" }, row.name, " ", copy),
-    h("section", {}, facts(numbersOf(app, row, compiled[0])), launches(app, row)),
+    shown !== row.name && para("full mono", row.name, " ", copy),
+    h("section", facts(numbersOf(app, row, compiled[0])), launches(app, row)),
     about(app, row),
     bench(app, row),
     source(app, compiled),
@@ -73,15 +84,12 @@ function launches(app: App, row: KernelRow): Child {
   if (durations.length < 2) return null;
   const { counts, low, high } = histogram(durations, 60);
   return h(
-    "figure",
-    { class: "histogram" },
+    "figure.histogram",
     sparkline(counts, app.palette.category(row.category), "launches by time", 600, 80),
-    h(
-      "figcaption",
-      {},
-      h("span", {}, numbers.time(low)),
-      h("span", {}, `${numbers.count(durations.length)} launches by time, logarithmic`),
-      h("span", {}, numbers.time(high)),
+    caption(
+      numbers.time(low),
+      `${numbers.count(durations.length)} launches by time, logarithmic`,
+      numbers.time(high),
     ),
   );
 }
@@ -95,39 +103,29 @@ function about(app: App, row: KernelRow): Child {
       titled(
         "Findings about it",
         "",
-        h(
-          "ul",
-          {},
-          findings.map(({ one, index }) =>
-            h(
-              "li",
-              {},
-              link(format(["overview"], { finding: index }), one.title),
-              " ",
-              inline(app, app.sentences.savings[index]!),
-            ),
-          ),
+        list(
+          null,
+          findings.map(({ one, index }) => [
+            link(format(["overview"], { finding: index }), one.title),
+            " ",
+            inline(app, app.sentences.savings[index]!),
+          ]),
         ),
       ),
     row.ops.length > 0 &&
       titled(
         "Ops that launch it",
         "",
-        h(
-          "ul",
-          {},
-          row.ops.map((op) =>
-            h(
-              "li",
-              {},
-              monoLink(
-                format(["kernels"], { by: "op", in: op.name }),
-                app.event(op.name),
-                app.report.page?.meanings?.[op.name],
-              ),
-              ` ×${numbers.count(op.launches)}, ${numbers.time(op.device_time_us)}`,
+        list(
+          null,
+          row.ops.map(({ name, launches, device_time_us }) => [
+            monoLink(
+              format(["kernels"], { by: "op", in: name }),
+              app.event(name),
+              app.report.page?.meanings?.[name],
             ),
-          ),
+            ` ×${numbers.count(launches)}, ${numbers.time(device_time_us)}`,
+          ]),
         ),
       ),
   ];
@@ -138,7 +136,6 @@ function bench(app: App, row: KernelRow): Child {
   const found = app.report.page?.benches?.find((one) => one.name === row.name);
   if (!found) return null;
   const { cold_ns: cold, hot_ns: hot, configuration, could_win_ns: win } = found;
-  const us = (ns: number): string => numbers.time(ns / 1000);
   return titled(
     "Measured alone",
     "by kinetoscope bench",
@@ -146,12 +143,12 @@ function bench(app: App, row: KernelRow): Child {
       [
         "caches cold",
         cold &&
-          `${us(cold[1])}, p10–p90 ${numbers.span(cold[0] / 1000, cold[2] / 1000)}, ${numbers.count(found.samples, "sample")}`,
+          `${numbers.ns(cold[1])}, p10–p90 ${numbers.span(cold[0] / 1000, cold[2] / 1000)}, ${numbers.count(found.samples, "sample")}`,
       ],
       ["in the program", numbers.time(row.median_us)],
-      ["caches warm", hot && us(hot)],
+      ["caches warm", hot && numbers.ns(hot)],
       ["moved", cold && `${numbers.size(found.bytes)}, ${numbers.rate(found.bytes / (cold[1] / 1e9), "B")}`],
-      ["tuning could win", win && `${us(win)} in a run`],
+      ["tuning could win", win && `${numbers.ns(win)} in a run`],
       [
         "configuration",
         configuration &&
@@ -174,27 +171,14 @@ function source(app: App, compiled: CompiledKernel[]): Child {
       "Source",
       `generated for graph ${kernel.compile_id} ${kernel.direction}`,
       h(
-        "div",
-        { class: "side-by-side" },
+        "div.side-by-side",
         h(
           "div",
-          {},
-          h("h3", {}, "computes"),
-          h(
+          h("h3", "computes"),
+          list(
+            "lines",
+            kernel.source.map(({ file, line, code }) => [lineDoor(app, file, line), h("code", code)]),
             "ol",
-            { class: "lines" },
-            kernel.source.map((line) =>
-              h(
-                "li",
-                {},
-                monoLink(
-                  app.lineHref(line.file, line.line),
-                  place(line.file, line.line),
-                  `${line.file}:${line.line}`,
-                ),
-                h("code", {}, line.code),
-              ),
-            ),
           ),
           soft(
             kernel.aten_ops.map((op) => [
@@ -205,10 +189,9 @@ function source(app: App, compiled: CompiledKernel[]): Child {
         ),
         h(
           "div",
-          {},
-          h("h3", {}, "generated", text && [" ", copyButton(text, "the source")]),
+          h("h3", "generated", text && [" ", copyButton(text, "the source")]),
           text ? withFolded(text) : soft("The log has no source of it."),
-          h("p", {}, link(format(["code"], { graph: kernel.graph, kernel: kernel.name }), "in its module")),
+          h("p", link(format(["code"], { graph: kernel.graph, kernel: kernel.name }), "in its module")),
         ),
       ),
     );
@@ -224,10 +207,8 @@ function withFolded(text: string): Child {
   );
   return [
     first > 0 &&
-      h(
-        "details",
-        {},
-        h("summary", {}, numbers.count(first, "line"), " of comments: its nodes and graph"),
+      folded(
+        [numbers.count(first, "line"), " of comments: its nodes and graph"],
         code(lines.slice(0, first).join("\n")),
       ),
     code(lines.slice(first).join("\n")),
@@ -270,11 +251,9 @@ function ways(app: App, row: KernelRow): Child {
           { open: way === sorted[0] },
           h(
             "summary",
-            {},
             `${numbers.time(way.time)} in ${numbers.count(way.works.length, "launch")}: `,
             h(
-              "span",
-              { class: "mono" },
+              "span.mono",
               shorten(
                 way.path
                   .slice(-3, -1)
@@ -284,14 +263,9 @@ function ways(app: App, row: KernelRow): Child {
               ),
             ),
           ),
-          h(
-            "ol",
-            { class: "chain" },
-            way.path.map((name) => h("li", {}, shorten(app.event(name), 140))),
-          ),
+          chained(way.path.map((name) => shorten(app.event(name), 140))),
           h(
             "p",
-            {},
             link(app.rowHref(store.work[way.works[way.works.length >> 1]!]!), "one of them in the timeline"),
           ),
         ),
@@ -312,19 +286,13 @@ function longest(app: App, row: KernelRow): Child {
     titled(
       "Longest launches",
       link(format(["timeline"], { n: row.name, k: rows[0]! }), "all of them, lit in the timeline"),
-      h(
-        "ol",
-        { class: "chain" },
+      chained(
         rows
           .slice(0, LONGEST)
-          .map((at) =>
-            h(
-              "li",
-              {},
-              link(app.rowHref(at), numbers.time(store.duration[at]! / 1000)),
-              h("small", {}, ` at ${numbers.time(store.start[at]! / 1000)}`),
-            ),
-          ),
+          .map((at) => [
+            link(app.rowHref(at), numbers.ns(store.duration[at]!)),
+            h("small", ` at ${numbers.ns(store.start[at]!)}`),
+          ]),
       ),
     )
   );

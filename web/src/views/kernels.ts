@@ -1,12 +1,12 @@
 // All kernels: sorted, filtered, grouped; a histogram a row; their places under the roofs.
 import type { App } from "../app.ts";
-import { type Child, h, monoLink, titled } from "../dom.ts";
+import { chip, chips, type Child, h, monoLink, titled } from "../dom.ts";
 import type { KernelRow } from "../document.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { bar, histogram, roofline, sparkline } from "../plot.ts";
 import { type Route, categoryDoor, format, sourceDoor } from "../links.ts";
-import { figure, shares, table } from "../table.ts";
+import { figure, named, shares, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
 
@@ -33,20 +33,12 @@ export function kernels(app: App, { parameters }: Route): Child {
   const only = category ?? (graph && graphLabel(app, graph));
   const groups = GROUPS.filter((group) => app.store || !FROM_TIMELINE.has(group));
   return [
-    h("h1", {}, only ? `Kernels: ${only}` : "Kernels"),
-    h(
-      "nav",
-      { class: "chips", "aria-label": "group kernels by" },
+    h("h1", only ? `Kernels: ${only}` : "Kernels"),
+    chips(
+      "group kernels by",
       "grouped by",
       groups.map((group) =>
-        h(
-          "a",
-          {
-            href: format(["kernels"], group === "none" ? {} : { by: group }),
-            "aria-current": by === group && !only ? "true" : null,
-          },
-          group,
-        ),
+        chip(format(["kernels"], group === "none" ? {} : { by: group }), group, by === group && !only),
       ),
     ),
     by === "none" || inside
@@ -62,27 +54,25 @@ function list(app: App, rows: KernelRow[], search: string): Child {
   const most = Math.max(...rows.map((row) => row.share_of_device_time), 1e-9);
   return h(
     "section",
-    {},
     table(
       rows,
       [
-        {
-          label: "kernel",
-          value: (row) => row.name,
-          cell: (row) => [
+        named(
+          "kernel",
+          (row) => row.name,
+          (row) => [
             monoLink(app.kernelHref(row.name), shorten(row.short_name, 80), row.name),
             h(
               "small",
-              {},
               row.ops
                 .filter((op) => op.name !== row.name)
                 .slice(0, 3)
                 .map((op) => `${shorten(app.event(op.name), 50)} ×${numbers.count(op.launches)}`)
                 .join(", "),
             ),
-            row.source && h("small", {}, sourceDoor(app, row.source)),
+            row.source && h("small", sourceDoor(app, row.source)),
           ],
-        },
+        ),
         shares(
           "share",
           (row) => row.share_of_device_time,
@@ -104,14 +94,24 @@ function list(app: App, rows: KernelRow[], search: string): Child {
           "at most: what it takes beyond its time at the device's peaks",
         ),
         figure("median", (row) => row.median_us, numbers.time),
-        {
-          label: "category",
-          value: (row) => row.category,
-          cell: (row) => categoryDoor(app, row.category),
-        },
-        { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
+        named(
+          "category",
+          (row) => row.category,
+          (row) => categoryDoor(app, row.category),
+        ),
+        named(
+          "min–max",
+          (row) => row.max_us,
+          (row) => numbers.span(row.min_us, row.max_us),
+        ),
         ...(app.store
-          ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
+          ? [
+              named<KernelRow>(
+                "launches by time",
+                () => "",
+                (row) => spark(app, row),
+              ),
+            ]
           : []),
       ],
       {
@@ -170,26 +170,17 @@ function groupsOf(app: App, rows: KernelRow[], by: string): Group[] {
 function grouped(app: App, rows: KernelRow[], by: string): Child {
   const groups = groupsOf(app, rows, by),
     whole = groups.reduce((sum, group) => sum + group.time, 0) || 1;
-  const href = (group: Group) =>
-    by === "category"
-      ? format(["kernels"], { category: group.key })
-      : format(["kernels"], { by, in: group.key });
+  const href = (key: string) => format(["kernels"], by === "category" ? { category: key } : { by, in: key });
   return h(
     "section",
-    {},
     table(
       groups,
       [
-        {
-          label: by,
-          value: (group) => group.key,
-          cell: (group) =>
-            monoLink(
-              href(group),
-              shorten(by === "graph" ? graphLabel(app, group.key) : group.key, 90),
-              group.key,
-            ),
-        },
+        named(
+          by,
+          ({ key }) => key,
+          ({ key }) => monoLink(href(key), shorten(by === "graph" ? graphLabel(app, key) : key, 90), key),
+        ),
         shares(
           "share",
           (group) => group.time / whole,
@@ -199,10 +190,10 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
         figure("device time", (group) => group.time, numbers.time),
         figure("launches", (group) => group.launches, numbers.count),
         figure("kernels", (group) => group.kernels.size, numbers.count),
-        {
-          label: "by category",
-          value: () => "",
-          cell: (group) =>
+        named(
+          "by category",
+          () => "",
+          (group) =>
             bar(
               "by category",
               [...group.categories]
@@ -214,7 +205,7 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
                 })),
               true,
             ),
-        },
+        ),
       ],
       { id: "groups", label: `kernels by ${by}`, filter: (group) => group.key },
     ),
@@ -224,26 +215,24 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
 /** The kernels of one group, with the part of each that belongs to it. */
 function inGroup(app: App, by: string, inside: string): Child {
   const group = groupsOf(app, app.report.kernels, by).find((one) => one.key === inside);
-  if (!group) return h("p", {}, `Nothing was launched by ${by} ${inside}.`);
+  if (!group) return h("p", `Nothing was launched by ${by} ${inside}.`);
   const rows = [...group.kernels].sort((a, b) => b[1] - a[1]);
   return h(
     "section",
-    {},
     h(
       "header",
-      {},
-      h("h2", { class: "mono" }, shorten(by === "graph" ? graphLabel(app, inside) : inside, 140)),
-      h("p", {}, `${numbers.time(group.time)} in ${numbers.count(group.launches, "launch")}`),
+      h("h2.mono", shorten(by === "graph" ? graphLabel(app, inside) : inside, 140)),
+      h("p", `${numbers.time(group.time)} in ${numbers.count(group.launches, "launch")}`),
     ),
     table(
       rows,
       [
-        {
-          label: "kernel",
-          value: ([name]) => name,
-          cell: ([name]) =>
+        named(
+          "kernel",
+          ([name]) => name,
+          ([name]) =>
             monoLink(app.kernelHref(name), shorten(app.kernelOf(name)?.short_name ?? name, 90), name),
-        },
+        ),
         shares(
           "share of it",
           ([, time]) => time / group.time,
@@ -284,8 +273,7 @@ function roofs(app: App): Child {
     "Roofline",
     `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(share)} of device time`,
     h(
-      "div",
-      { class: "scroll" },
+      "div.scroll",
       roofline(
         drawn,
         peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth })),

@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { inline, sections, stackOf } from "../blocks.ts";
 import type { MemoryPeak } from "../document.ts";
-import { type Child, h, link, list, titled } from "../dom.ts";
+import { chip, chips, type Child, h, link, list, para, titled } from "../dom.ts";
 import { area } from "../memory/area.ts";
 import { blocks } from "../memory/blocks.ts";
 import { allocatorHistory } from "../memory/history.ts";
@@ -17,25 +17,19 @@ export function memory(app: App, { parameters }: Route): Child {
   const failed = peaks.findIndex((peak) => peak.failed_bytes !== null); // why anybody looks here
   const at = Math.min(Number(parameters.get("peak") ?? Math.max(0, failed)) || 0, peaks.length - 1);
   return [
-    h("h1", {}, peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
+    h("h1", peaks.length ? app.sentences.peaks[at]!.join(" ") : "Memory"),
     peaks.length > 1 &&
-      h(
-        "nav",
-        { class: "chips", "aria-label": "devices and moments" },
+      chips(
+        "devices and moments",
         app.sentences.peaks.map(([title], place) =>
-          h(
-            "a",
-            { href: format(["memory"], { peak: place }), "aria-current": place === at && "true" },
-            `${title} ${when(peaks[place]!)}`,
-          ),
+          chip(format(["memory"], { peak: place }), `${title} ${when(peaks[place]!)}`, place === at),
         ),
       ),
     peaks.length > 0 && history(app, at, parameters),
     !memory.length &&
       !peaks.length &&
-      h(
-        "p",
-        { class: "lead" },
+      para(
+        "lead",
         "The recording has no memory events of a device: they come with `kinetoscope run --memory`.",
       ),
     memory.map((row, place) =>
@@ -66,11 +60,7 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
   const drawn = blocks(app, peak, (place) => replace(format(["memory"], { peak: at, block: place })));
   if (peak.blocks[block]) requestAnimationFrame(() => drawn.select(block));
   return [
-    peak.notes.length > 0 &&
-      list(
-        "notes",
-        peak.notes.map((note) => note),
-      ),
+    peak.notes.length > 0 && list("notes", peak.notes),
     failure(app, peak),
     sections(app, app.sentences.blocks[`answer ${at}`]!),
     peak.over_time.length > 1 &&
@@ -90,7 +80,7 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
         h(
           "details",
           { id: "allocations-by-time" },
-          h("summary", {}, "All of them as a list, by time"),
+          h("summary", "All of them as a list, by time"),
           allocations(app, peak, (place) => {
             drawn.select(place);
             drawn.element.scrollIntoView({ block: "start" });
@@ -117,9 +107,8 @@ function failure(app: App, peak: MemoryPeak): Child {
   return [
     peak.failed_stack.length > 0 &&
       h(
-        "details",
-        { class: "failed" },
-        h("summary", {}, `Who asked for the ${numbers.size(peak.failed_bytes!)} that could not be had`),
+        "details.failed",
+        h("summary", `Who asked for the ${numbers.size(peak.failed_bytes!)} that could not be had`),
         stackOf(app, peak.failed_stack),
       ),
     (peak.failed_bytes !== null || !failed) && frees(app),
@@ -137,15 +126,10 @@ function frees(app: App): Child {
       h(
         "ul",
         { id: "memory-frees" },
-        rows.map(({ row, index }) =>
-          h(
-            "li",
-            {},
-            link(format(["overview"], { finding: index }), row.title),
-            " ",
-            h("small", {}, inline(app, app.sentences.savings[index]!)),
-          ),
-        ),
+        rows.map(({ row, index }) => {
+          const saves = h("small", inline(app, app.sentences.savings[index]!));
+          return h("li", link(format(["overview"], { finding: index }), row.title), " ", saves);
+        }),
       ),
     )
   );

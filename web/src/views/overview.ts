@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections, verdict } from "../blocks.ts";
 import { inks, painted } from "../canvas.ts";
-import { type Child, h, list, soft, titled } from "../dom.ts";
+import { type Child, h, list, para, soft, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { Drawing, RULER } from "../timeline/draw.ts";
 import { groupsOf, layout } from "../timeline/layout.ts";
@@ -15,30 +15,22 @@ export function overview(app: App): Child {
   const { report, sentences } = app;
   const { first, unrecorded, kernels, waits, overview } = sentences.blocks;
   return [
-    list(
-      "crumbs",
-      sentences.title.map((part) => part),
-    ),
-    sentences.program && h("p", { class: "soft" }, h("code", {}, sentences.program)),
+    list("crumbs", sentences.title),
+    sentences.program && soft(h("code", sentences.program)),
     verdict(sentences.verdict, report.health.verdict === "good"),
-    sentences.notes.length > 0 &&
-      list(
-        "notes",
-        sentences.notes.map((note) => note),
-      ),
-    h("div", { class: "first" }, sections(app, first!)),
-    sentences.timing && h("p", { class: "lead" }, sentences.timing),
-    sentences.compilation && h("p", { class: "lead" }, h("a", { href: "#compile" }, sentences.compilation)),
+    sentences.notes.length > 0 && list("notes", sentences.notes),
+    h("div.first", sections(app, first!)),
+    sentences.timing && para("lead", sentences.timing),
+    sentences.compilation && para("lead", h("a", { href: "#compile" }, sentences.compilation)),
     h(
-      "div",
-      { class: "cards" },
+      "div.cards",
       sentences.cards.map(([value, label, place]) =>
-        h("a", { class: "card", href: `#${place}` }, h("b", {}, value), h("span", {}, label)),
+        h("a", { class: "card", href: `#${place}` }, h("b", value), h("span", label)),
       ),
     ),
     strip(app),
     sections(app, kernels!),
-    h("div", { class: "soft" }, sections(app, unrecorded!)),
+    h("div.soft", sections(app, unrecorded!)),
     findings(app),
     stepBars(app),
     sections(app, waits!),

@@ -2,10 +2,10 @@
 import type { App } from "../app.ts";
 import { highlightedLines, numbered } from "../code.ts";
 import { format, lineDoor } from "../links.ts";
-import { type Child, h, list, monoLink, soft, titled } from "../dom.ts";
+import { type Child, h, list, monoLink, para, soft, titled } from "../dom.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { figure, shares, table, type ColumnOf } from "../table.ts";
+import { figure, named, shares, table, type ColumnOf } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 
 const KERNELS = 30;
@@ -31,9 +31,8 @@ const same = (a: string, b: string): boolean => a === b || a.endsWith(`/${b}`) |
 export function program(app: App): Child {
   const lines = programLines(app);
   return [
-    h(
-      "p",
-      { class: "lead" },
+    para(
+      "lead",
       lines.some((row) => row.time > 0)
         ? "The kernels that compute each line, or that it launches, with their device time; a fused kernel counts for each of its lines."
         : lines.length
@@ -57,8 +56,8 @@ function remainder(app: App, lines: Line[]): Child {
 
 function files(app: App, lines: Line[]): Child {
   const kept = app.report.page?.program ?? [];
-  const sum = (path: string, of: (row: Line) => number) =>
-    lines.filter((row) => row.file === path).reduce((sum, row) => sum + of(row), 0);
+  const launches = (path: string) =>
+    lines.filter((row) => row.file === path).reduce((sum, row) => sum + row.launches, 0);
   return (
     kept.length > 0 &&
     titled(
@@ -67,17 +66,13 @@ function files(app: App, lines: Line[]): Child {
       table(
         kept,
         [
-          {
-            label: "file",
-            value: (row) => row.path,
-            cell: (row) => monoLink(app.lineHref(row.path, null), row.path, row.path),
-          },
+          named(
+            "file",
+            ({ path }) => path,
+            ({ path }) => monoLink(app.lineHref(path, null), path, path),
+          ),
           figure("lines", (row) => row.text.split("\n").length, numbers.count),
-          {
-            label: "launches",
-            value: (row) => sum(row.path, (line) => line.launches) || null,
-            cell: (row) => numbers.known(sum(row.path, (line) => line.launches) || null, numbers.count),
-          },
+          figure("launches", (row) => launches(row.path) || null, numbers.count),
         ],
         { id: "files", label: "files of the program", filter: (row) => row.path },
       ),
@@ -97,23 +92,10 @@ export function programLines(app: App): Line[] {
   const of = (name: string, line: number, code: string): Line => {
     const file = pathOf(name),
       key = `${file}:${line}`;
-    let found = lines.get(key);
-    if (!found)
-      lines.set(
-        key,
-        (found = {
-          file,
-          line,
-          code,
-          time: 0,
-          launches: 0,
-          idle: 0,
-          kernels: new Map(),
-          library: {},
-          joined: false,
-        }),
-      );
+    const nothing = { time: 0, launches: 0, idle: 0, library: {}, joined: false };
+    const found = lines.get(key) ?? { file, line, code, kernels: new Map<string, number>(), ...nothing };
     found.code ||= code;
+    lines.set(key, found);
     return found;
   };
   for (const row of app.report.compilation?.source_lines ?? [])
@@ -128,8 +110,8 @@ export function programLines(app: App): Line[] {
     const idleTime = app
       .works(kernel.symbol || kernel.name)
       .reduce((sum, work) => sum + idle![work]! / 1000, 0);
-    for (const place of new Set(kernel.source.map((row) => `${row.file}:${row.line}`))) {
-      const row = kernel.source.find((one) => `${one.file}:${one.line}` === place)!;
+    const places = new Map(kernel.source.toReversed().map((row) => [`${row.file}:${row.line}`, row]));
+    for (const row of [...places.values()].reverse()) {
       const found = of(row.file, row.line, row.code);
       const name = kernel.symbol || kernel.name; // graphs may have kernels of one name
       found.kernels.set(name, (found.kernels.get(name) ?? 0) + (kernel.device_time_us ?? 0));
@@ -161,22 +143,22 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
   const most = lines[0]?.time ?? 1;
   const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
   const ran: ColumnOf<Line>[] = [
-    {
-      label: "device time",
-      value: (row) => row.time,
-      cell: (row) => (row.time ? numbers.time(row.time) : "–"),
-    },
+    named(
+      "device time",
+      (row) => row.time,
+      (row) => (row.time ? numbers.time(row.time) : "–"),
+    ),
     shares(
       "share",
       (row) => row.time / whole,
       () => "var(--accent)",
       most / whole,
     ),
-    {
-      label: "launches",
-      value: (row) => row.launches,
-      cell: (row) => (row.launches ? numbers.count(row.launches) : "–"),
-    },
+    named(
+      "launches",
+      (row) => row.launches,
+      (row) => (row.launches ? numbers.count(row.launches) : "–"),
+    ),
     {
       label: "idle before",
       title: "idle time that ended with one of its launches",
@@ -187,16 +169,16 @@ function lineTable(app: App, lines: Line[]): HTMLElement {
   return table(
     lines,
     [
-      {
-        label: "line",
-        value: (row) => row.file + String(row.line).padStart(7),
-        cell: (row) => lineDoor(app, row.file, row.line),
-      },
-      {
-        label: "code",
-        value: (row) => row.code,
-        cell: (row) => h("code", {}, shorten(row.code.trim(), 120)),
-      },
+      named(
+        "line",
+        (row) => row.file + String(row.line).padStart(7),
+        (row) => lineDoor(app, row.file, row.line),
+      ),
+      named(
+        "code",
+        (row) => row.code,
+        (row) => h("code", shorten(row.code.trim(), 120)),
+      ),
       ...(most > 0 ? ran : []), // a compile log alone knows no times
       figure("kernels", (row) => row.kernels.size, numbers.count),
     ],
@@ -213,27 +195,22 @@ export function filePage(app: App, wanted: string, line: number): Child {
   );
   const kept = app.report.page?.program.find((file) => same(file.path, wanted));
   return [
-    soft(h("a", { href: "#code" }, "code"), " / ", h("span", { class: "mono" }, kept?.path ?? wanted)),
-    h("h1", {}, place(wanted, null)),
+    soft(h("a", { href: "#code" }, "code"), " / ", h("span.mono", kept?.path ?? wanted)),
+    h("h1", place(wanted, null)),
     !kept &&
-      h(
-        "p",
-        { class: "note" },
+      para(
+        "note",
         "The recording does not keep this file: only lines that something is known of are shown. `kinetoscope run` keeps the program's own.",
       ),
     kept &&
       isAnother(kept.text, [...lines.values()]) &&
-      h(
-        "p",
-        { class: "note" },
-        "The file was changed after it had been compiled: figures may stand at other lines.",
-      ),
-    lines.size > 0 && h("p", { class: "lead" }, meaning([...lines.values()])),
+      para("note", "The file was changed after it had been compiled: figures may stand at other lines."),
+    lines.size > 0 && para("lead", meaning([...lines.values()])),
     lines.size > 0
-      ? h("section", {}, heads(), listing(app, lines, kept?.text, line))
+      ? h("section", heads(), listing(app, lines, kept?.text, line))
       : kept
-        ? h("section", {}, numbered(kept.text, Number.isNaN(line) ? undefined : [line, line]))
-        : h("p", {}, "Nothing more is known of this file."),
+        ? h("section", numbered(kept.text, Number.isNaN(line) ? undefined : [line, line]))
+        : h("p", "Nothing more is known of this file."),
   ];
 }
 
@@ -254,11 +231,8 @@ function meaning(lines: Line[]): string {
 
 const heads = (): HTMLElement =>
   h(
-    "div",
-    { class: "program-line heads" },
-    ["", "device time", "", "launches", "idle before", ""].map((label) =>
-      h("span", { class: "number" }, label),
-    ),
+    "div.program-line.heads",
+    ["", "device time", "", "launches", "idle before", ""].map((label) => h("span.number", label)),
   );
 
 function listing(app: App, lines: Map<number, Line>, text: string | undefined, wanted: number): Child {
@@ -266,17 +240,16 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
   const whole = text === undefined ? null : highlightedLines(text.replace(/\n$/, ""));
   const shown = whole ? whole.map((_, at) => at + 1) : [...lines.keys()].sort((a, b) => a - b);
   const element = h(
-    "div",
-    { class: "program" },
+    "div.program",
     shown.map((number) => {
       const row = lines.get(number);
-      const code = h("code", {}, whole ? whole[number - 1]! : (row?.code ?? ""));
+      const code = h("code", whole ? whole[number - 1]! : (row?.code ?? ""));
       const figures = [
-        h("span", { class: "number soft" }, number),
-        h("span", { class: "number" }, row?.time ? numbers.time(row.time) : ""),
-        h("span", { class: "meter" }, row && h("i", { style: { width: `${(100 * row.time) / most}%` } })),
-        h("span", { class: "number soft" }, row?.launches ? numbers.count(row.launches) : ""),
-        h("span", { class: "number soft" }, row?.idle ? numbers.time(row.idle) : ""),
+        h("span.number.soft", number),
+        h("span.number", row?.time ? numbers.time(row.time) : ""),
+        h("span.meter", row && h("i", { style: { width: `${(100 * row.time) / most}%` } })),
+        h("span.number.soft", row?.launches ? numbers.count(row.launches) : ""),
+        h("span.number.soft", row?.idle ? numbers.time(row.idle) : ""),
         code,
       ];
       const lit = number === wanted ? "wanted" : null;
@@ -284,7 +257,7 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
       return h(
         "details",
         { open: number === wanted, class: lit },
-        h("summary", { class: "program-line" }, figures),
+        h("summary.program-line", figures),
         notes(app, row),
         list(null, parts(app, row)),
       );
@@ -326,23 +299,16 @@ function moduleHref(app: App, name: string): string | null {
 
 /** What the compiler said at that line. */
 function notes(app: App, row: Line): Child {
-  const { compilation } = app.report;
-  const breaks =
-    compilation?.graph_breaks.filter(
-      (one) => one.file && one.line === row.line && same(one.file, row.file),
-    ) ?? [];
-  const guards =
-    compilation?.recompilations.filter(
-      (one) => one.file && one.line === row.line && same(one.file, row.file),
-    ) ?? [];
+  const { graph_breaks = [], recompilations = [] } = app.report.compilation ?? {};
+  const isHere = ({ file, line }: { file: string | null; line: number | null }) =>
+    file && line === row.line && same(file, row.file);
   return [
-    breaks.map((one) => h("p", { class: "note" }, `graph break: ${shorten(one.reason, 300)}`)),
-    guards.map((one) =>
-      h(
-        "p",
-        { class: "note" },
-        `recompiled (${one.compile_id}): ${shorten(one.reasons[0]?.guard ?? "", 300)}`,
+    ...graph_breaks.filter(isHere).map(({ reason }) => `graph break: ${shorten(reason, 300)}`),
+    ...recompilations
+      .filter(isHere)
+      .map(
+        ({ compile_id, reasons: [first] }) =>
+          `recompiled (${compile_id}): ${shorten(first?.guard ?? "", 300)}`,
       ),
-    ),
-  ];
+  ].map((text) => para("note", text));
 }

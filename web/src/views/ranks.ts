@@ -2,7 +2,7 @@
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
 import type { Ranks } from "../document.ts";
-import { type Child, h, list, soft, titled } from "../dom.ts";
+import { chip, chips, type Child, h, list, soft, titled } from "../dom.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { collective } from "../ranks/collective.ts";
@@ -11,16 +11,12 @@ import { format, type Route } from "../links.ts";
 
 export function ranks(app: App, { parameters }: Route): Child {
   const found = app.report.ranks;
-  if (!found) return h("p", {}, "One rank was recorded.");
+  if (!found) return h("p", "One rank was recorded.");
   const blocks = app.sentences.blocks.ranks!,
     tables = blocks.findIndex((block) => block.type === "Heading" && block.level > 1);
   const lead = tables < 0 ? blocks.length : tables;
   return [
-    !app.report.sources.length &&
-      list(
-        "crumbs",
-        app.sentences.title.map((part) => part),
-      ),
+    !app.report.sources.length && list("crumbs", app.sentences.title),
     sections(app, blocks.slice(0, lead)),
     found.paces.rows.length > 0 &&
       found.paces.steps.length > 0 &&
@@ -41,17 +37,14 @@ function collectives(app: App, { meetings }: Ranks, wanted: number): Child {
       "A collective over its ranks",
       [one.kind, one.bytes === null ? "" : numbers.size(one.bytes), one.step].filter(Boolean).join(" · "),
       meetings.length > 1 &&
-        h(
-          "nav",
-          { class: "chips", "aria-label": "of each kind the one that was waited in most" },
+        chips(
+          "of each kind the one that was waited in most",
           "the longest waits of each kind:",
-          meetings.map((row, place) =>
-            h(
-              "a",
-              { href: format(["ranks"], { collective: place }), "aria-current": place === at && "true" },
-              `${row.kind}${row.bytes === null ? "" : ` ${numbers.size(row.bytes)}`}, ${shorten(row.group, 26)}`,
-            ),
-          ),
+          meetings.map(({ kind, bytes, group }, place) => {
+            const size = bytes === null ? "" : ` ${numbers.size(bytes)}`;
+            const name = `${kind}${size}, ${shorten(group, 26)}`;
+            return chip(format(["ranks"], { collective: place }), name, place === at);
+          }),
         ),
       collective(app, one),
     )

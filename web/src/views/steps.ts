@@ -1,13 +1,13 @@
 // Steps: a bar for each, why the device idles, how launches queued.
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
-import { type Child, h, swatch, titled } from "../dom.ts";
+import { type Child, h, legend, para, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { bar, curve, type Part } from "../plot.ts";
-import { uses } from "../timeline/range.ts";
-import type { Store } from "../timeline/store.ts";
+import { idleIn, uses } from "../timeline/range.ts";
 
 const STEPS = 12;
+type Row = [label: string, parts: Part[], text: string, href: string | null];
 const AHEAD = "its end was not recorded; before the first step, ";
 
 /** One bar per step: compute, exposed communication and copies, idle by cause; as it runs, as recorded, each. */
@@ -15,7 +15,7 @@ export function stepBars(app: App): Child {
   const { report, sentences } = app;
   if (!report.devices.length) return null;
   const own = report.as_it_runs;
-  const rows: [string, Part[], string, string | null][] = [];
+  const rows: Row[] = [];
   if (own && own.busy_us !== null)
     rows.push([
       "as it runs",
@@ -25,12 +25,7 @@ export function stepBars(app: App): Child {
           share: own.busy_us / own.step_us.median,
           colour: app.palette.use("compute"),
         },
-        ...own.idle.map((row) => ({
-          label: `idle, ${row.cause}: ${numbers.time(row.idle_us)}`,
-          share: row.idle_us / own.step_us.median,
-          colour: app.palette.cause(row.cause),
-          idle: true,
-        })),
+        ...own.idle.map(({ cause, idle_us }) => idlePart(app, cause, idle_us, own.step_us.median)),
       ],
       `${numbers.percent(own.busy_us / own.step_us.median)} of ${numbers.time(own.step_us.median)}`,
       null,
@@ -50,18 +45,14 @@ export function stepBars(app: App): Child {
             share: part.share,
             colour: app.palette.use(part.use),
           })),
-        ...causes.map((row) => ({
-          label: `idle, ${row.cause}: ${numbers.time(row.idle_us)}`,
-          share: row.idle_us / (device.window_us || 1),
-          colour: app.palette.cause(row.cause),
-          idle: true,
-        })),
+        ...causes.map(({ cause, idle_us }) => idlePart(app, cause, idle_us, device.window_us || 1)),
       ],
       `${numbers.percent(bar.busy)} of ${numbers.time(bar.time_us)}`,
       app.store ? "#timeline" : null,
     ]);
   });
   if (app.store && report.devices.length === 1) rows.push(...recordedSteps(app));
+  const drawn = rows.flatMap(([, parts]) => parts);
   const causes = [
     ...new Set(
       [...report.idle, ...(own?.idle ?? [])].filter((row) => row.idle_us > 0).map((row) => row.cause),
@@ -71,33 +62,35 @@ export function stepBars(app: App): Child {
     report.steps.length ? "One step" : "The recorded time",
     `busy, as a share of ${sentences.window}; hatched: idle`,
     h(
-      "div",
-      { class: "bars" },
+      "div.bars",
       rows.map(([label, parts, text, href]) => [
-        href ? h("a", { class: "label", href }, label) : h("span", { class: "label" }, label),
+        href ? h("a", { class: "label", href }, label) : h("span.label", label),
         bar(`${label}: ${parts.map((part) => part.label).join("; ")}`, parts, rows.length > 3),
-        h("span", { class: "number" }, text),
+        h("span.number", text),
       ]),
     ),
-    h(
-      "ul",
-      { class: "legend" },
-      Object.entries(sentences.uses)
-        .filter(([use]) =>
-          rows.some(([, parts]) =>
-            parts.some((part) => !part.idle && part.share > 0 && part.colour === app.palette.use(use)),
-          ),
-        )
-        .map(([use, name]) => h("li", {}, swatch(app.palette.use(use)), name)),
-      causes.map((cause) => h("li", {}, swatch(app.palette.cause(cause)), `idle: ${cause}`)),
-      rows.some(([, parts]) => parts.some((part) => part.label.startsWith(AHEAD))) &&
-        h("li", {}, "of the last step, whose end was not recorded, as much of what ran before the first"),
+    legend(
+      [
+        ...Object.entries(sentences.uses)
+          .map(([use, name]): [string, string] => [app.palette.use(use), name])
+          .filter(([colour]) => drawn.some((part) => !part.idle && part.share > 0 && part.colour === colour)),
+        ...causes.map((cause): [string, string] => [app.palette.cause(cause), `idle: ${cause}`]),
+      ],
+      drawn.some((part) => part.label.startsWith(AHEAD)) &&
+        "of the last step, whose end was not recorded, as much of what ran before the first",
     ),
   );
 }
 
+const idlePart = (app: App, cause: string, us: number, whole: number, where = ""): Part => ({
+  label: `${where}idle, ${cause}: ${numbers.time(us)}`,
+  share: us / whole,
+  colour: app.palette.cause(cause),
+  idle: true,
+});
+
 /** Each step as recorded. Of a last one whose end was not, as much of what came before the first stands in. */
-function recordedSteps(app: App): [string, Part[], string, string | null][] {
+function recordedSteps(app: App): Row[] {
   const store = app.store!,
     origin = store.timeline.origin_ns / 1000;
   return app.report.steps.slice(0, STEPS).map((step, _, [leading]) => {
@@ -119,38 +112,22 @@ function recordedSteps(app: App): [string, Part[], string, string | null][] {
 /** What an interval of time was used for, as shares of a step. */
 function parts(app: App, rank: number, from: number, to: number, whole: number, where = ""): Part[] {
   const busy = Object.entries(uses(app.store!, rank, from, to));
-  const idle = [...idleIn(app.store!, rank, from, to)].sort((a, b) => b[1] - a[1]);
+  const idle = [...idleIn(app.store!, (one) => one.rank === rank, from, to)].sort((a, b) => b[1] - a[1]);
   return [
     ...busy.map(([use, ns]) => ({
       label: `${where}${app.sentences.uses[use]}: ${numbers.time(ns / 1000)}`,
       share: ns / whole,
       colour: app.palette.use(use),
     })),
-    ...idle.map(([cause, ns]) => ({
-      label: `${where}idle, ${cause}: ${numbers.time(ns / 1000)}`,
-      share: ns / whole,
-      colour: app.palette.cause(cause),
-      idle: true,
-    })),
+    ...idle.map(([cause, ns]) => idlePart(app, cause, ns / 1000, whole / 1000, where)),
   ];
-}
-
-function idleIn(store: Store, rank: number, from: number, to: number): Map<string, number> {
-  const found = new Map<string, number>();
-  for (const { start, end, cause } of store.idle.filter((one) => one.rank === rank))
-    start.forEach((began, at) => {
-      const inside = Math.min(end[at]!, to) - Math.max(began, from),
-        name = store.causes[cause[at]!]!;
-      if (inside > 0) found.set(name, (found.get(name) ?? 0) + inside);
-    });
-  return found;
 }
 
 export function steps(app: App): Child {
   const { blocks, timing } = app.sentences;
   return [
-    h("h1", {}, "Steps"),
-    timing && h("p", { class: "lead" }, timing),
+    h("h1", "Steps"),
+    timing && para("lead", timing),
     sections(app, blocks.steps!),
     queues(app),
     sections(app, blocks.devices!),

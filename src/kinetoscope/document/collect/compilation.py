@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import difflib
 
-import msgspec
 from msgspec import UNSET
 
 from kinetoscope.analysis.compiled.join import Joined
@@ -13,6 +12,7 @@ from kinetoscope.compilation import aten, bytecode, guards
 from kinetoscope.compilation.generated import module
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.document import compilation as document
+from kinetoscope.document.collect.rows import row
 from kinetoscope.errors import InputError, UsageError, meant
 
 NOT_GRAPHS = {"guards", "bytecode", "modified bytecode", "error"}
@@ -29,36 +29,19 @@ def as_document(
     """
     rows = joined.compilation if joined else compilation
     ops = dict.fromkeys(op for graph in rows.graphs for op in graph.op_counts)
-    alone = document.Compilation(
-        torch=rows.torch,
-        sources=rows.sources,
-        frames=rows.frames,
-        stretches=rows.stretches,
-        graph_breaks=rows.graph_breaks,
-        recompilations=rows.recompilations,
-        graphs=rows.graphs,
-        kernels=rows.kernels,
-        failures=rows.failures,
+    return row(
+        document.Compilation,
+        rows,
         recompile_limit_hits=tuple(
-            msgspec.convert(row, document.LimitHit, from_attributes=True)
-            for row in rows.recompilations
-            if row.limit_hit
+            row(document.LimitHit, hit) for hit in rows.recompilations if hit.limit_hit
         ),
-        autotune=rows.autotune,
         cache=document.Caches(fx=rows.fx_cache, aot=rows.aot_cache),
         compile_s=round(sum((frame.compile_s for frame in rows.frames), 0.0), 6),
-        coverage=document.Coverage(),
-        notes=rows.notes,
+        coverage=joined.coverage if joined else document.Coverage(),
         glossary={op: meaning for op in ops if (meaning := aten.meaning(op))},
+        source_lines=joined.source_lines if joined else UNSET,
+        join=joined.matched if joined else UNSET,
         texts=_texts(compilation) if texts else UNSET,
-    )
-    if joined is None:
-        return alone
-    return msgspec.structs.replace(
-        alone,
-        coverage=joined.coverage,
-        source_lines=joined.source_lines,
-        join=joined.matched,
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 import polars as pl
 
-from kinetoscope import numbers
+from kinetoscope import document, numbers
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.growth import given_back, growth
 from kinetoscope.analysis.memory.headroom import fits
@@ -32,24 +32,8 @@ from kinetoscope.analysis.memory.traced import (
     memory_over_time,
     memory_statistics,
 )
-from kinetoscope.document import (
-    AllocatorRow,
-    CallsRow,
-    GivenBackRow,
-    GrowthRow,
-    HeldRow,
-    HolderRow,
-    MemoryBlock,
-    MemoryPart,
-    MemoryPeak,
-    MemoryPeaks,
-    MemoryPoint,
-    MemoryRow,
-    MemorySample,
-    SegmentRow,
-)
 from kinetoscope.document.collect.findings import findings
-from kinetoscope.document.collect.rows import rows, rows_by
+from kinetoscope.document.collect.rows import row, rows, rows_by
 from kinetoscope.document.collect.timeline import packed
 from kinetoscope.document.page import AllocatorEvents
 from kinetoscope.proof.measured import measurements
@@ -71,20 +55,22 @@ FRAMES = 12  # of a stack
 EVENTS = 200_000  # of a history that a page lists: the last, as many as `run --memory` keeps
 
 
-def memory(run: LoadedRun) -> list[MemoryRow]:
+def memory(run: LoadedRun) -> list[document.MemoryRow]:
     """One row a rank and device whose memory was recorded."""
     table = memory_statistics(run)
     total = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
-    points = {t.rank: rows_by(memory_over_time(t, CURVE), "device", MemoryPoint, total) for t in run.traces}
+    points = {
+        t.rank: rows_by(memory_over_time(t, CURVE), "device", document.MemoryPoint, total) for t in run.traces
+    }
     places = table.select("rank", "device").rows()
-    living = {t.rank: rows_by(held_at_peak(t), "device", HeldRow) for t in run.traces}
+    living = {t.rank: rows_by(held_at_peak(t), "device", document.HeldRow) for t in run.traces}
     held = [living[rank].get(device, []) for rank, device in places]
     sums = pl.Series([sum(row.bytes for row in one) for one in held], dtype=pl.Int64)
     before = table["peak_allocated"] - sums
     is_known = table["peak_reserved"].is_not_null() & (before >= 0)  # the allocator's totals, with no gap
     return rows(
         table,
-        MemoryRow,
+        document.MemoryRow,
         {
             "peak_allocated_bytes": "peak_allocated",
             "peak_reserved_bytes": "peak_reserved",
@@ -98,17 +84,17 @@ def memory(run: LoadedRun) -> list[MemoryRow]:
     )
 
 
-def allocator(run: LoadedRun) -> list[AllocatorRow]:
+def allocator(run: LoadedRun) -> list[document.AllocatorRow]:
     """One row a rank and driver call that takes or gives back memory."""
-    return rows(allocator_calls(run), AllocatorRow)
+    return rows(allocator_calls(run), document.AllocatorRow)
 
 
 @remembered
-def peaks(run: LoadedRun) -> MemoryPeaks:
+def peaks(run: LoadedRun) -> document.MemoryPeaks:
     """One row a rank and device of which a snapshot was recorded, and what cannot be read."""
     known = histories(run)
     bases = {trace.rank: trace.metadata.get(BASE) for trace in run.traces}
-    return MemoryPeaks(
+    return document.MemoryPeaks(
         peaks=[
             *(_peak(one, known.failure(one), bases.get(one.rank)) for one in known.found),
             *(_of_timeline(timelines.read(path)) for path in run.timelines),
@@ -117,7 +103,7 @@ def peaks(run: LoadedRun) -> MemoryPeaks:
     )
 
 
-def listing(run: LoadedRun, at_us: float | None = None) -> MemoryPeaks:
+def listing(run: LoadedRun, at_us: float | None = None) -> document.MemoryPeaks:
     """The same, what the traces' own events say, and the advice that frees memory; with ``at_us`` another
     moment than the peak, since each history began, and no advice."""
     found = peaks(run)
@@ -129,7 +115,7 @@ def listing(run: LoadedRun, at_us: float | None = None) -> MemoryPeaks:
     return msgspec.structs.replace(found, memory=memory(run), frees=frees)
 
 
-def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> MemoryPeak:
+def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> document.MemoryPeak:
     history, counters = one.history, one.history.counters
     table = history.curve.table
     began, ended = int(table["time_us"][0]), int(table["time_us"][-1])
@@ -137,13 +123,16 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
     roles = [role for role in ROLES if role in samples.columns]
     room = fits(history, failure.history if failure else None) if history.moment != "chosen" else None
     blocks, stacks = _blocks(one, began)
+    failed_by, failed_line, failed_stack = _failed(history)
     outside = counters and counters.total_bytes - counters.free_bytes - counters.reserved_bytes
-    return MemoryPeak(
+    return document.MemoryPeak(
         rank=one.rank,
         device=history.device,
         moment=history.moment,
         failed_bytes=history.failed_bytes or None,
-        **_failed(one.history),
+        failed_by=failed_by,
+        failed_line=failed_line,
+        failed_stack=failed_stack,
         annotations=history.annotations,
         free_bytes=one.history.free_bytes,
         peak_us=float(history.time_us - began),
@@ -157,7 +146,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         holders=_holders(one),
         roles=roles,
         over_time=[
-            MemorySample(
+            document.MemorySample(
                 time_us=float(at - began),
                 reserved_bytes=reserved,
                 bytes=list(values),
@@ -170,20 +159,17 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> Mem
         blocks=blocks,
         stacks=stacks,
         traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
-        growth=_growth(one),
+        growth=rows(growth(history, _boundaries(one)), document.GrowthRow),
         given_back=_given_back(one),
         segments=_segments(history),
-        calls=[
-            CallsRow(depth=one.depth, frames=_lines(one.frames), bytes=one.bytes, allocations=one.allocations)
-            for one in calls(history, SHOWN)
-        ],
+        calls=[row(document.CallsRow, one, frames=_lines(one.frames)) for one in calls(history, SHOWN)],
         fits=room,
         snapshot=str(one.files.path),
         notes=_notes(one),
     )
 
 
-def _of_timeline(timeline: MemoryTimeline) -> MemoryPeak:
+def _of_timeline(timeline: MemoryTimeline) -> document.MemoryPeak:
     """By the profiler's own categories; it knows neither owners nor what was reserved."""
     held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
     kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
@@ -192,20 +178,16 @@ def _of_timeline(timeline: MemoryTimeline) -> MemoryPeak:
     interval = pl.int_range(pl.len()) * POINTS // len(held)
     most = pl.all().get(pl.col("held").arg_max())
     samples = held.group_by(interval.alias("interval"), maintain_order=True).agg(most)
-    return MemoryPeak(
+    return document.MemoryPeak(
         rank=0,
         device=0,
         moment="timeline",
-        failed_bytes=None,
         peak_us=peak["time_us"] - began,
         history_us=ended - began,
         requested_bytes=peak["held"],
         reserved_bytes=peak["held"],
-        outside_bytes=None,
-        total_bytes=None,
-        program_peak_bytes=None,
         parts=[
-            MemoryPart(
+            document.MemoryPart(
                 part=kind,
                 bytes=peak[kind],
                 share_of_reserved=peak[kind] / max(1, peak["held"]),
@@ -213,62 +195,44 @@ def _of_timeline(timeline: MemoryTimeline) -> MemoryPeak:
             )
             for kind in kinds
         ],
-        holders=[],
         roles=kinds,
         over_time=[
-            MemorySample(time_us=at - began, reserved_bytes=held, bytes=list(values))
+            document.MemorySample(time_us=at - began, reserved_bytes=held, bytes=list(values))
             for at, held, *values in samples.select("time_us", "held", *kinds).iter_rows()
         ],
-        blocks=[],
-        stacks=[],
-        traced_us=None,
-        growth=[],
-        fits=None,
         snapshot=timeline.path,
         notes=[NO_OWNERS],
     )
 
 
-class Failed(TypedDict, total=False):
-    """Fields of :class:`MemoryPeak`."""
-
-    failed_by: str
-    failed_line: str | None
-    failed_stack: list[str]
-
-
-def _failed(history: DeviceHistory) -> Failed:
-    """The owner of the allocation that failed; nothing where no stack was recorded."""
+def _failed(history: DeviceHistory) -> tuple[str | None, str | None, list[str]]:
+    """The owner of the allocation that failed, its line and stack; nothing where no stack was recorded."""
     snapshot, number = history.snapshot, history.failed_stack
     if number is None:
-        return {}
+        return None, None, []
     said = stack_owners(snapshot).row(number, named=True)
     by = said["module"] or said["function"] or ("autograd" if said["backward"] else "torch")
-    return Failed(failed_by=by, failed_line=said["line"] or None, failed_stack=stack_lines(snapshot, number))
+    return by, said["line"] or None, stack_lines(snapshot, number)
 
 
-def _parts(one: RankHistory) -> list[MemoryPart]:
+def _parts(one: RankHistory) -> list[document.MemoryPart]:
     table = split(one.history)
     shares = (table["bytes"] / max(1, one.history.reserved)).to_list()
-    return rows(table, MemoryPart, share_of_reserved=shares)
+    return rows(table, document.MemoryPart, share_of_reserved=shares)
 
 
-def _holders(one: RankHistory) -> list[HolderRow]:
+def _holders(one: RankHistory) -> list[document.HolderRow]:
     table = holders(one.history)
     stacks = [stack_lines(one.history.snapshot, number) for number in table["stack"]]
-    return rows(table, HolderRow, {"largest_bytes": "largest"}, stack=stacks)
+    return rows(table, document.HolderRow, {"largest_bytes": "largest"}, stack=stacks)
 
 
-def _growth(one: RankHistory) -> list[GrowthRow]:
-    return rows(growth(one.history, _boundaries(one)), GrowthRow)
-
-
-def _given_back(one: RankHistory) -> list[GivenBackRow]:
+def _given_back(one: RankHistory) -> list[document.GivenBackRow]:
     times = given_back(one.history, _boundaries(one))
     kinds = dict.fromkeys((time.cause, time.line) for time in times)
     same_kind = {kind: [time for time in times if (time.cause, time.line) == kind] for kind in kinds}
     found = [
-        GivenBackRow(
+        document.GivenBackRow(
             cause=cause,
             line=line or None,
             times=len(same),
@@ -282,14 +246,11 @@ def _given_back(one: RankHistory) -> list[GivenBackRow]:
     return sorted(found, key=lambda row: -row.bytes)
 
 
-def _segments(history: DeviceHistory) -> list[SegmentRow]:
+def _segments(history: DeviceHistory) -> list[document.SegmentRow]:
     return [
-        SegmentRow(
-            address=one.address,
-            bytes=one.bytes,
-            stream=one.stream,
-            pool=one.pool,
-            allocations=one.allocations,
+        row(
+            document.SegmentRow,
+            one,
             pieces=one.pieces if place < SEGMENTS else [],
             free_bytes=sum(one.holes),
             largest_hole_bytes=max(one.holes, default=0),
@@ -311,7 +272,7 @@ def _lines(frames: Stack) -> list[str]:
     return [f"{frame.file}:{frame.line} {frame.name}" for frame in frames]
 
 
-def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[str]]]:
+def _blocks(one: RankHistory, began: int) -> tuple[list[document.MemoryBlock], list[list[str]]]:
     """The allocations to draw, and the stacks that they name."""
     largest = one.history.known.sort("bytes", descending=True, maintain_order=True)
     at_peak = pl.col("allocation").is_in(one.history.at_peak["allocation"].implode())
@@ -329,10 +290,10 @@ def _blocks(one: RankHistory, began: int) -> tuple[list[MemoryBlock], list[list[
     return blocks, [stack_lines(one.history.snapshot, number) for number in places]
 
 
-def _block(snapshot: Snapshot, block: dict[str, Any]) -> MemoryBlock:
+def _block(snapshot: Snapshot, block: dict[str, Any]) -> document.MemoryBlock:
     metadata, compiling = snapshot.contexts[block.pop("context")]
     pool = snapshot.pools[block.pop("pool")]
-    return MemoryBlock(
+    return document.MemoryBlock(
         **block,
         user_metadata=metadata or None,
         compile_context=compiling or None,

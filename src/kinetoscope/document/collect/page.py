@@ -12,19 +12,11 @@ from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.bench.request import BenchResult
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
+from kinetoscope.document import page as document
 from kinetoscope.document.collect.memory import allocator_histories
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.collect.sources import program
 from kinetoscope.document.collect.timeline import timeline
-from kinetoscope.document.page import (
-    BenchedKernel,
-    DeviceClock,
-    FrameText,
-    GeneratedModule,
-    KernelPlace,
-    Page,
-    Roof,
-)
 from kinetoscope.findings.glossary import explanation as terms
 from kinetoscope.hardware import find
 from kinetoscope.recording import plain_file
@@ -35,7 +27,7 @@ NO_GRAPHS = ("guards", "error", "runnable")
 
 def with_page(run: LoadedRun, report: Report) -> Report:
     """The report with all events, what was generated, and what the devices can do."""
-    page = Page(
+    page = document.Page(
         timeline=timeline(run, _pointed_at(report)),
         program=program(run),
         clocks=_clocks(run),
@@ -82,43 +74,41 @@ def _meanings(report: Report) -> dict[str, str]:
     return {name: found[1] for name, found in known.items() if found}
 
 
-def _benches(folder: Path) -> list[BenchedKernel]:
+def _benches(folder: Path) -> list[document.BenchedKernel]:
     """Each kernel by its newest measurement; files that hold none are passed."""
-    found: dict[str, BenchedKernel] = {}
+    found: dict[str, document.BenchedKernel] = {}
     for path in sorted((folder / "bench").glob("kernels-*.json")):
         try:
             result = msgspec.json.decode(plain_file.content(path), type=BenchResult)
         except (OSError, msgspec.MsgspecError):
             continue
-        worth = {(row.module, row.name): row.could_win_ns for row in result.worth if not row.spreads}
+        worth = {(one.module, one.name): one.could_win_ns for one in result.worth if not one.spreads}
         found |= {
-            kernel.name: BenchedKernel(
-                name=kernel.name,
-                bytes=kernel.bytes,
+            kernel.name: row(
+                document.BenchedKernel,
+                kernel,
                 cold_ns=(cold.p10_ns, cold.median_ns, cold.p90_ns) if (cold := kernel.cold) else None,
                 samples=cold.n if cold else 0,
                 hot_ns=hot.median_ns if (hot := kernel.hot) else None,
-                configuration=kernel.configuration,
-                registers=kernel.registers,
-                spills=kernel.spills,
                 reference=f"{kernel.reference.status}: {kernel.reference.text}" if kernel.reference else None,
                 could_win_ns=worth.get((kernel.module, kernel.name)),
-                error=kernel.error,
             )
             for kernel in result.kernels
         }
     return list(found.values())
 
 
-def _clocks(run: LoadedRun) -> list[DeviceClock]:
-    return [row(DeviceClock, sample, rank=rank.rank) for rank in run.records for sample in rank.clocks]
+def _clocks(run: LoadedRun) -> list[document.DeviceClock]:
+    return [
+        row(document.DeviceClock, sample, rank=rank.rank) for rank in run.records for sample in rank.clocks
+    ]
 
 
-def _modules(run: LoadedRun) -> list[GeneratedModule]:
+def _modules(run: LoadedRun) -> list[document.GeneratedModule]:
     if run.compilation is None:
         return []
     return [
-        GeneratedModule(
+        document.GeneratedModule(
             graph=graph,
             code=(code := text.read()),
             post_grad=post.read() if (post := run.compilation.post_grad.get(graph)) else None,
@@ -128,9 +118,9 @@ def _modules(run: LoadedRun) -> list[GeneratedModule]:
     ]
 
 
-def _kernels(code: str) -> list[KernelPlace]:
+def _kernels(code: str) -> list[document.KernelPlace]:
     return [
-        KernelPlace(
+        document.KernelPlace(
             name=kernel.name,
             first_line=code.count("\n", 0, kernel.start) + 1,
             last_line=code.count("\n", 0, kernel.end) + 1,
@@ -139,20 +129,20 @@ def _kernels(code: str) -> list[KernelPlace]:
     ]
 
 
-def _frame_texts(run: LoadedRun) -> list[FrameText]:
+def _frame_texts(run: LoadedRun) -> list[document.FrameText]:
     texts = run.compilation.texts if run.compilation else {}
     return [
-        FrameText(frame=frame, name=name, text=text.read())
+        document.FrameText(frame=frame, name=name, text=text.read())
         for (frame, name), text in texts.items()
         if name not in NO_GRAPHS and not name.endswith("bytecode")
     ]
 
 
-def _roofs(run: LoadedRun) -> list[Roof]:
+def _roofs(run: LoadedRun) -> list[document.Roof]:
     devices = {device.name: device for trace in run.traces for device in trace.devices}
     specs = {name: find(name, device.total_memory_bytes) for name, device in devices.items()}
     return [
-        Roof(device=name, bandwidth=spec.bandwidth, peaks=dict(spec.peaks))
+        document.Roof(device=name, bandwidth=spec.bandwidth, peaks=dict(spec.peaks))
         for name, spec in specs.items()
         if spec is not None
     ]

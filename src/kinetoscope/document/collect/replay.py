@@ -13,6 +13,7 @@ from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
 from kinetoscope.analysis.replay.path import PathPart
 from kinetoscope.analysis.replay.replay import StepReplay, alone, job
+from kinetoscope.document.collect.rows import row
 from kinetoscope.sources.run import LoadedRun
 
 LINES = 3  # of the time between ops
@@ -51,9 +52,7 @@ def what_if_listing(run: LoadedRun, requested: Sequence[what_if.Request]) -> doc
         replay=_replay(run, found, None),
         unit="step" if found.steps else "recording",
         changes=[
-            document.ChangeRow(
-                text=one.text, events=one.events, saving_us=found.step_us - _after(found, one.changes)
-            )
+            row(document.ChangeRow, one, saving_us=found.step_us - _after(found, one.changes))
             for one in changes
         ],
         after_us=after_us,
@@ -67,16 +66,8 @@ def _after(found: StepReplay, changes: Mapping[int, ReplayChange]) -> float:
 
 
 def _replay(run: LoadedRun, found: StepReplay, joint_saving_us: float | None) -> document.ReplayRow:
-    return document.ReplayRow(
-        rank=found.rank,
-        step_us=found.step_us,
-        recorded_us=found.recorded_us,
-        error=found.error,
-        unexplained=found.unexplained,
-        pace=found.pace,
-        critical_path=_rows(run, found, found.critical_path()),
-        joint_saving_us=joint_saving_us,
-    )
+    path = _rows(run, found, found.critical_path())
+    return row(document.ReplayRow, found, critical_path=path, joint_saving_us=joint_saving_us)
 
 
 def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:

@@ -9,8 +9,10 @@ import msgspec
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
+from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.serving.table import replays, serving
+from kinetoscope.analysis.step_outliers import step_outliers
 from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
 from kinetoscope.findings.ledger import Job
@@ -61,7 +63,7 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         steps=steps.steps(run),
         ops=kernels.ops(run),
         graphs=kernels.graphs(run),
-        health=sources.health(run),
+        health=health(run),
         idle=devices.idle(run),
         as_it_runs=steps.as_it_runs(run),
         timings=steps.timings(run),
@@ -71,7 +73,7 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         serving=serving(run),
         graph_replays=replays(run),
         step_times=steps.step_times(run),
-        step_outliers=steps.outliers(run),
+        step_outliers=list(step_outliers(run)),
         launching=devices.launching(run),
         memory=memory.memory(run),
         allocator=memory.allocator(run),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinetoscope.analysis.health import verdict
-from kinetoscope.document import EnvironmentRow, Health, SourceRow
+from kinetoscope.document import EnvironmentRow, SourceRow
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.page import SourceFile
 from kinetoscope.recording import plain_file
@@ -33,11 +32,6 @@ def environment(run: LoadedRun) -> EnvironmentRow:
     versions = {key: metadata.get(name) for key, name in _VERSIONS.items()}
     known = {key: value for key, value in versions.items() if type(value) in (int, float, str)}
     return msgspec.convert({"device_names": names, "torch": None, **known}, EnvironmentRow)
-
-
-def health(run: LoadedRun) -> Health:
-    """The verdict on the recording, with its notes."""
-    return verdict.health(run)
 
 
 def program(run: LoadedRun) -> list[SourceFile]:

@@ -36,11 +36,6 @@ def step_times(run: LoadedRun) -> list[document.StepTimesRow]:
     return rows(step_outliers.step_distribution(run), document.StepTimesRow)
 
 
-def outliers(run: LoadedRun) -> list[document.StepOutlierRow]:
-    """The steps that took much longer than the others of their rank."""
-    return list(step_outliers.step_outliers(run))
-
-
 def as_it_runs(run: LoadedRun) -> document.AsItRunsRow | None:
     """The program's own step; None for a bare trace."""
     found = own.slowest(run)
