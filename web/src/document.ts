@@ -656,5 +656,6 @@ export interface Waiting { data_us: number; sync_us: number; gc_us: number; }
 export interface WholeRunRow {
   rank: number; time_us: number; ours_us: number; unseen_us: number; sampling_us: number; samples: number;
   steps_in: string; steps_share: number; steps_share_after_setup: number; about_steps: number | null;
-  timed_steps: number; recorded_steps: number; phases: RunPhase[]; first_optimizer_after: string | null;
+  timed_steps: number; recorded_steps: number; timed_step_us: number | null; later_steps: number | null;
+  later_step_us: number | null; phases: RunPhase[]; first_optimizer_after: string | null;
 }

@@ -193,6 +193,13 @@ def module_call_codes() -> frozenset[CodeType]:
     return frozenset((Module._wrapped_call_impl.__code__, Module._call_impl.__code__))
 
 
+def batch_codes() -> frozenset[CodeType]:
+    """The code of the functions that are on the stack while a data loader without workers makes a batch."""
+    module = sys.modules.get("torch.utils.data._utils.fetch")
+    fetchers = [getattr(module, name, None) for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher")]
+    return frozenset(fetcher.fetch.__code__ for fetcher in fetchers if hasattr(fetcher, "fetch"))
+
+
 # Looked up on a module's class in every call of it: also through a bound `__call__` that was kept, or
 # compiled, where `__call__` itself is looked up once and never again.
 MODULE_CALL = "_call_impl"

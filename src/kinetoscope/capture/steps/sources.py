@@ -141,6 +141,8 @@ class Sources:
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
+        self.updated_times = 0  # steps of all optimizers
+        self.updated_times_watched: int | None = None  # of those until nothing was watched any more
         # Dynamo's module, our stand-in for a function of its own, and that function.
         self.compiled_call: tuple[Any, Any, Any] | None = None
 
@@ -157,7 +159,7 @@ class Sources:
             self.watches["range end"] = left
             left.install()
             return
-        self.calling = torch_private.module_call_codes()
+        self.calling = torch_private.module_call_codes() | torch_private.batch_codes()
         for graph in torch_private.graph_classes():
             self._bound(f"graph of {graph.__name__}", graph, "replay", self._graph_replayed)
         self.switch = torch_private.dynamo_switch()
@@ -210,8 +212,14 @@ class Sources:
                 self.watches.pop(kind).remove()
             if kind in self.removers and not (kind == "compilations" and getattr(self.in_hook, "now", False)):
                 self.removers.pop(kind)()
-        if not kinds and self.optimizer_hook is not None:  # it had to stay
+        if not kinds and self.optimizer_hook is not None:  # it had to stay: it counts, and does nothing else
+            self.updated_times_watched = self.updated_times
             self._hook_optimizers(False)
+
+    def updates_unwatched(self) -> int | None:
+        """The steps of all optimizers since nothing was watched any more; None where they are not counted."""
+        counted = self.optimizer_hook is not None and self.updated_times_watched is not None
+        return self.updated_times - (self.updated_times_watched or 0) if counted else None
 
     def follow(
         self,
@@ -279,8 +287,8 @@ class Sources:
         tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-            self.updated = True
-            if self.kind == "iteration":
+            self.updated, self.updated_times = True, self.updated_times + 1
+            if self.kind == "iteration" or self.updated_times_watched is not None:
                 return
             prior, self.in_hook.now = switch(None), True
             try:
@@ -379,12 +387,18 @@ class Sources:
             self.trained = module
         if not self._awaits_optimizer(module):
             idle = module.training and torch_private.trains(module)
+            # A loss is called as often as what it judges, and no sooner a sign of steps.
+            training = training or (self.trained is not None and self._judges(module))
             signal: Signal = "training module" if training else "idle module" if idle else "module"
             self.tick(signal, id(module), type(module).__name__)
         elif _records_gradients():
             self.tick("optimizer's module", id(module), type(module).__name__)
         else:
             self._acts(module)
+
+    def _judges(self, module: Any) -> bool:
+        """Whether a module without parameters is called where gradients are recorded."""
+        return module.training and _records_gradients() and not torch_private.trains(module)
 
     def _acts(self, module: Any) -> None:
         """A module that could be trained is called, and is not trained."""
