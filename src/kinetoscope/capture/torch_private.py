@@ -196,8 +196,9 @@ def module_call_codes() -> frozenset[CodeType]:
 def batch_codes() -> frozenset[CodeType]:
     """The code of the functions that are on the stack while a data loader without workers makes a batch."""
     module = sys.modules.get("torch.utils.data._utils.fetch")
-    fetchers = [getattr(module, name, None) for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher")]
-    return frozenset(fetcher.fetch.__code__ for fetcher in fetchers if hasattr(fetcher, "fetch"))
+    names = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
+    fetches = [getattr(getattr(module, name, None), "fetch", None) for name in names]
+    return frozenset(fetch.__code__ for fetch in fetches if fetch is not None)
 
 
 # Looked up on a module's class in every call of it: also through a bound `__call__` that was kept, or

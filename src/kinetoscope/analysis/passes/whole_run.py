@@ -137,7 +137,7 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
     rows = _rows(found, total_s)
     setup_s = sum(row.time_us for row in rows if row.kind in ("importing", "compiling", "setup")) / 1e6
     steps_s = found.steps.total_s
-    later = _later_steps(timings)
+    later = timings.steps_after
     return WholeRunRow(
         rank=rank,
         time_us=1e6 * total_s,
@@ -162,20 +162,13 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
 def _about_steps(timings: StepTimings, steps: _Part, step_s: float) -> int:
     """Steps that were counted, and the others by their time: the first steps may take many times as long as
     those that were timed, and so may the last."""
-    later = _later_steps(timings)
+    later = timings.steps_after
     if timings.passed:
         return timings.passed + (round(steps.seconds["after"] / step_s) if later is None else later)
     if not timings.first_step:
         return round(steps.total_s / step_s)
     timed_after = len(timings.after.step_s) if timings.after else 0
     return timings.first_step + timed_after + round(steps.seconds["after"] / step_s)
-
-
-def _later_steps(timings: StepTimings) -> int | None:
-    """Steps after those that were watched, by the optimizers' steps that one has; None: not counted."""
-    if timings.updates_after is None or not timings.updates:
-        return None
-    return round(timings.updates_after / len(timings.updates))
 
 
 @dataclass

@@ -87,7 +87,7 @@ class MeasuredSteps:
         updates: the optimizers' steps that a step has.
         slowed: something of the profiler is in the process where the first steps are timed.
         paused_s: seconds in which the program stood still for us.
-        passed, updates_after: see :class:`StepTimings`.
+        passed, steps_after: see :class:`StepTimings`.
     """
 
     before: Timing
@@ -100,7 +100,7 @@ class MeasuredSteps:
     most_recorded: int | None = None
     first_step: int | None = None
     passed: int | None = None
-    updates_after: int | None = None
+    steps_after: int | None = None
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
     timed: int = TIMED
@@ -158,7 +158,7 @@ class MeasuredSteps:
             step_name=self.step_name or None,
             first_step=self.first_step,
             passed=self.passed,
-            updates_after=self.updates_after,
+            steps_after=self.steps_after,
             warmup_steps=self.first_step or 0,
             settled=self.settled and bool(self.recorded),
             warmup_s=tuple(self.warmup_s),

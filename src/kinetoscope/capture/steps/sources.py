@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable
 from types import FrameType
 from typing import Any, cast
@@ -141,8 +142,7 @@ class Sources:
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
-        self.updated_times = 0  # steps of all optimizers
-        self.updated_times_watched: int | None = None  # of those until nothing was watched any more
+        self.unwatched: Counter[int] | None = None  # optimizers' steps since nothing is watched any more
         # Dynamo's module, our stand-in for a function of its own, and that function.
         self.compiled_call: tuple[Any, Any, Any] | None = None
 
@@ -213,13 +213,19 @@ class Sources:
             if kind in self.removers and not (kind == "compilations" and getattr(self.in_hook, "now", False)):
                 self.removers.pop(kind)()
         if not kinds and self.optimizer_hook is not None:  # it had to stay: it counts, and does nothing else
-            self.updated_times_watched = self.updated_times
+            self.unwatched = Counter()
             self._hook_optimizers(False)
 
-    def updates_unwatched(self) -> int | None:
-        """The steps of all optimizers since nothing was watched any more; None where they are not counted."""
-        counted = self.optimizer_hook is not None and self.updated_times_watched is not None
-        return self.updated_times - (self.updated_times_watched or 0) if counted else None
+    def steps_unwatched(self, leader: Source | None) -> int | None:
+        """The leader's steps since nothing is watched any more; None where they are not counted.
+
+        Where its is the only optimizer of a step, another that steps now carries its steps on.
+        """
+        counted = self.unwatched if self.optimizer_hook is not None else None
+        if counted is None or leader is None or leader[0] != "optimizer":
+            return None
+        alone = len(self.updates.of_a_step(leader)) == 1
+        return sum(count for key, count in counted.items() if alone or key == leader[1])
 
     def follow(
         self,
@@ -287,8 +293,11 @@ class Sources:
         tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
-            self.updated, self.updated_times = True, self.updated_times + 1
-            if self.kind == "iteration" or self.updated_times_watched is not None:
+            if self.unwatched is not None:
+                self.unwatched[id(optimizer)] += 1
+                return
+            self.updated = True
+            if self.kind == "iteration":
                 return
             prior, self.in_hook.now = switch(None), True
             try:
