@@ -12,7 +12,7 @@ from programs import Programs, Run
 from step_programs import EXPECTED, script
 
 # One of each kind, with that of the last test; the others are tried where time does not matter.
-ALWAYS = ("heun", "dqn", "pipeline", "replays")
+ALWAYS = ("heun", "dqn", "pipeline", "replays", "estimates", "normalized", "by_hand")
 
 
 @pytest.mark.parametrize("name", broad(EXPECTED, ALWAYS))

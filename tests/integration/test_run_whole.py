@@ -11,6 +11,7 @@ from kinetoscope.document.collect.report import build
 from kinetoscope.recording.whole_run import WholeRun, read
 from kinetoscope.sources.run import load
 from kinetoscope.views import headline
+from kinetoscope.views.whole_run import sentence
 from programs import TRAIN, Programs, Run
 
 # Of the run: sampling some tens of times a second, on a machine that does other things.
@@ -212,3 +213,24 @@ def test_careful_recordings_have_no_compile_log_and_like_blocks_are_not_watched(
     block = "import kinetoscope\nwith kinetoscope.profile(out='block'):\n    train(60)\n"
     assert programs.plain(str(programs.write(TRAIN + block))).status == 0
     assert not (programs.home / "block" / "whole_run").exists()
+
+
+LONGER_AND_LONGER = """
+import time, torch
+net = torch.nn.Linear(8, 8)
+optimizer = torch.optim.Adam(net.parameters())
+for episode in range(300):
+    for step in range(1 if episode < 150 else 10):
+        time.sleep(0.001)
+    net(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_steps_that_get_longer_are_counted_and_said(programs: Programs):
+    run = programs.record(str(programs.write(LONGER_AND_LONGER)))
+    found = report(run).whole_run
+    assert found is not None
+    assert found.about_steps == 300
+    assert found.later_steps == run.steps["steps_after"] > 150
+    assert "The program did not keep that pace" in sentence(report(run))

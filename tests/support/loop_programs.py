@@ -233,3 +233,75 @@ class Engine:
             times.append(time.perf_counter() - began)
 Engine().serve()
 """
+
+# nanoGPT's train.py: batches from an array, no loader; losses are estimated first, and then now and then, in
+# the loop that trains.
+ESTIMATES = """
+net = mlp(16, 16)
+data = np.random.default_rng(0).standard_normal((4096, 16)).astype(np.float32)
+def batch():
+    return torch.from_numpy(data[np.random.randint(0, 4000, 8)])
+@torch.no_grad()
+def estimate_loss():
+    net.eval()
+    losses = [net(batch()).square().mean().item() for _ in range(10)]
+    net.train()
+    return sum(losses)
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+iteration = 0
+while True:
+    if iteration % 40 == 0:
+        estimate_loss()
+    began = time.perf_counter()
+    net(batch()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    times.append(time.perf_counter() - began)
+    iteration += 1
+    if iteration == 400:
+        break
+"""
+
+# The forward-forward algorithm on normalized images: a loader without workers makes one batch of them all
+# with a module, and then every layer is trained with an optimizer of its own.
+NORMALIZED = """
+from torch.utils.data import DataLoader, Dataset
+class Normalize(nn.Module):
+    def forward(self, image):
+        return (image - 0.1307) / 0.3081
+class Images(Dataset):
+    def __init__(self):
+        self.normalize = Normalize()
+    def __len__(self):
+        return 3000
+    def __getitem__(self, index):
+        return self.normalize(torch.full((16,), index / 3000))
+images = next(iter(DataLoader(Images(), batch_size=3000)))
+for layer in (nn.Linear(16, 32), nn.Linear(16, 32)):
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.03)
+    for epoch in range(200):
+        began = time.perf_counter()
+        loss = torch.log1p(torch.exp(2 - layer(images).relu().pow(2).mean(1))).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        times.append(time.perf_counter() - began)
+"""
+
+# The word language model of PyTorch's examples: no optimizer, a loss in a module, weights updated by hand.
+BY_HAND = """
+net, criterion = nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 50), nn.LogSoftmax(1)), nn.NLLLoss()
+tokens = torch.randint(0, 50, (8000,))
+def train():
+    net.train()
+    for i in range(0, 7980, 20):
+        began = time.perf_counter()
+        net.zero_grad()
+        loss = criterion(net(tokens[i : i + 20]), tokens[i + 1 : i + 21])
+        loss.backward()
+        for p in net.parameters():
+            p.data.add_(p.grad, alpha=-0.1)
+        loss.item()
+        times.append(time.perf_counter() - began)
+train()
+"""

@@ -527,6 +527,9 @@ EXPECTED: dict[str, Expected] = {
     "pipeline": _call(
         loops.PIPELINE, r"Pipeline.__call__ in the loop at pipeline.py:\d+", "aten::linear", 25
     ),
+    "estimates": _steps(loops.ESTIMATES, "AdamW"),
+    "normalized": _steps(loops.NORMALIZED, "Adam"),
+    "by_hand": _call(loops.BY_HAND, r"Sequential under train \(by_hand.py:\d+\)", "aten::embedding", 1),
     "documents": _call(loops.DOCUMENTS, r"perplexity in the loop at documents.py:\d+", "aten::item", 1),
     "evaluations": _call(loops.EVALUATIONS, r"Sequential under evaluate \(.*\)", "aten::argmax", 1),
     "serving": _call(loops.SERVING, r"Sequential under Server.answer \(.*\)", "aten::stack", 1),

@@ -193,6 +193,14 @@ def module_call_codes() -> frozenset[CodeType]:
     return frozenset((Module._wrapped_call_impl.__code__, Module._call_impl.__code__))
 
 
+def batch_codes() -> frozenset[CodeType]:
+    """The code of the functions that are on the stack while a data loader without workers makes a batch."""
+    module = sys.modules.get("torch.utils.data._utils.fetch")
+    names = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
+    fetches = [getattr(getattr(module, name, None), "fetch", None) for name in names]
+    return frozenset(fetch.__code__ for fetch in fetches if fetch is not None)
+
+
 # Looked up on a module's class in every call of it: also through a bound `__call__` that was kept, or
 # compiled, where `__call__` itself is looked up once and never again.
 MODULE_CALL = "_call_impl"

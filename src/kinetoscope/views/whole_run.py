@@ -13,6 +13,8 @@ from kinetoscope.render.blocks import Block, Heading, field, table
 HALF = 0.5
 # Phases that the sentence names, and the least that it mentions.
 NAMED, WORTH = 3, 0.01
+# Steps after the recording took another time where it differs by this factor, over so many at least.
+UNLIKE, FEWEST_LATER = 1.5, 5
 
 
 def is_lesser_part(report: Report) -> bool:
@@ -31,13 +33,28 @@ def sentence(report: Report) -> str:
     steps = f" ({_steps(found)})" if found.about_steps else ""
     return (
         f"The recorded steps are like {numbers.percent(found.steps_share)} of the program's "
-        f"{numbers.time(found.time_us)}{steps}{f': {rest}' if rest else ''}."
+        f"{numbers.time(found.time_us)}{steps}{f': {rest}' if rest else ''}.{_pace(found)}"
+    )
+
+
+def _pace(found: WholeRunRow) -> str:
+    """How long later steps took, where that is unlike those that were timed."""
+    later, timed = found.later_step_us, found.timed_step_us
+    if not later or not timed or (found.later_steps or 0) < FEWEST_LATER:
+        return ""
+    if 1 / UNLIKE < later / timed < UNLIKE:
+        return ""
+    return (
+        f" The program did not keep that pace: the {found.later_steps:,} steps after these took "
+        f"{numbers.time(later)} at the mean, those that were timed {numbers.time(timed)} "
+        "(`--warmup N` records later ones)."
     )
 
 
 def _steps(found: WholeRunRow) -> str:
     timed = f"{found.timed_steps:,} timed, " if found.timed_steps else ""
-    return f"about {numbers.count(found.about_steps or 0, 'step')}, {timed}{found.recorded_steps:,} recorded"
+    about = "" if found.later_steps is not None else "about "
+    return f"{about}{numbers.count(found.about_steps or 0, 'step')}, {timed}{found.recorded_steps:,} recorded"
 
 
 def _rest(found: WholeRunRow) -> Iterable[str]:

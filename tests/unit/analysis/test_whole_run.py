@@ -111,6 +111,18 @@ def test_slow_first_steps_are_counted_as_they_were_seen():
     assert found.about_steps == 24 + 20 + round(EVERY_S * 120 / 0.03)
 
 
+def test_steps_after_those_that_were_watched_are_counted():
+    run = Run().sample("before", STEP[1], times=100).ticked(STEP[3]).sample("settling", *STEP, times=200)
+    run.sample("timed", *STEP, times=10).sample("after", *STEP, times=300)
+    found = run.divided(first_step=24, passed=50, steps_after=40)
+    assert found is not None
+    assert (found.about_steps, found.later_steps) == (50 + 40, 40)
+    assert found.later_step_us == pytest.approx(1e6 * EVERY_S * 1200 / 40)
+    found = run.divided(first_step=24, passed=50)
+    assert found is not None
+    assert (found.about_steps, found.later_steps) == (50 + round(EVERY_S * 1200 / 0.03), None)
+
+
 def test_the_time_before_the_first_sample_is_importing():
     run = epochs()
     places, nodes = run.tree.written()

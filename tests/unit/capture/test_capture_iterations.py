@@ -49,6 +49,27 @@ def test_calls_with_batches_of_a_loader_are_evaluation() -> None:
     assert not found.looking
 
 
+def test_calls_in_the_loop_that_an_optimizer_steps_in_are_evaluation() -> None:
+    found = Iterations()
+    for _ in range(3):
+        for _ in range(10):
+            found.acted(between=lambda: True)
+        for _ in range(60):
+            found.stepped()
+    assert found.found is None
+    assert not found.looking
+
+
+def test_each_of_two_optimizers_may_step_once_in_the_loop_that_acts() -> None:
+    found = Iterations()
+    for _ in range(3):
+        for _ in range(10):
+            found.acted(between=lambda: True)
+        found.stepped("actor")
+        found.stepped("critic")
+    assert found.found == Iteration(10, 2)
+
+
 def test_the_calls_of_an_iteration_are_those_of_the_module_that_begins_it() -> None:
     found = Iterations()
     for _ in range(3):

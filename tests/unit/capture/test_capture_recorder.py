@@ -397,3 +397,14 @@ def test_a_module_in_training_counts_as_step_only_when_no_optimizer_comes():
     program = Program()
     program.steps(60, kind="training module", key=7)
     assert program.recorder.timings().found_by == "module"
+
+
+def test_values_read_before_the_training_begins_are_no_first_steps():
+    program = Program()
+    for _ in range(6):
+        program.step(0.001, kind="early loop", key=0)
+    assert not any("export" in entry for entry in program.device.log)
+    program.steps(3, 0.1)
+    log = program.device.log
+    marks = [entry for entry in log if "mark" in entry]
+    assert marks == ["whole1 mark 0", "whole1 mark 1", "whole1 mark None", "whole1 mark None"]

@@ -78,9 +78,12 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
         steps_in: the function that the steps' loop is in.
         steps_share: the part of ``time_us`` that steps like the recorded ones make up.
         steps_share_after_setup: the same of what is left without importing, compiling and setup.
-        about_steps: about how many steps that is, by counts where there are any and else by their time; null
-            where that is not known.
+        about_steps: how many steps that is: counted where ``later_steps`` are known; else about so many, by
+            their time; null where that is not known.
         timed_steps, recorded_steps: of those.
+        timed_step_us: of the timed steps, the mean.
+        later_steps: steps once nothing was timed or recorded any more; null where they were not counted.
+        later_step_us: of those, at the mean, without what else the program did.
         first_optimizer_after: the function in which an optimizer first stepped once all was recorded; null:
             none did.
         sampling_us: what the samples took of the processor.
@@ -98,6 +101,9 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
     about_steps: int | None
     timed_steps: int
     recorded_steps: int
+    timed_step_us: float | None = None
+    later_steps: int | None = None
+    later_step_us: float | None = None
     phases: list[RunPhase]
     first_optimizer_after: str | None = None
 
@@ -131,6 +137,7 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
     rows = _rows(found, total_s)
     setup_s = sum(row.time_us for row in rows if row.kind in ("importing", "compiling", "setup")) / 1e6
     steps_s = found.steps.total_s
+    later = timings.steps_after
     return WholeRunRow(
         rank=rank,
         time_us=1e6 * total_s,
@@ -144,14 +151,20 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         about_steps=_about_steps(timings, found.steps, step_s) if step_s else None,
         timed_steps=sum(timed.counts) if timed else 0,
         recorded_steps=len(timings.profiled_s),
+        timed_step_us=timed.mean_us if timed else None,
+        later_steps=later,
+        later_step_us=1e6 * found.steps.seconds["after"] / later if later else None,
         phases=rows,
         first_optimizer_after=None if timings.found_by == "optimizer" else _first_optimizer_after(tree),
     )
 
 
 def _about_steps(timings: StepTimings, steps: _Part, step_s: float) -> int:
-    """Steps counted before the recording and timed after it, and the others by their time: the first
-    steps may take many times as long as those that were timed."""
+    """Steps that were counted, and the others by their time: the first steps may take many times as long as
+    those that were timed, and so may the last."""
+    later = timings.steps_after
+    if timings.passed:
+        return timings.passed + (round(steps.seconds["after"] / step_s) if later is None else later)
     if not timings.first_step:
         return round(steps.total_s / step_s)
     timed_after = len(timings.after.step_s) if timings.after else 0

@@ -276,6 +276,7 @@ class ProcessRecording:
         except Exception as error:
             note = f"the trace could not be written: {type(error).__name__}: {error}"
             self.recorder.measured.notes.append(note)
+        self.recorder.measured.steps_after = self.sources.steps_unwatched(self.recorder.detector.leader)
         self._take_out()
         try:
             if self.inputs is not None:

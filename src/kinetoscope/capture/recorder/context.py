@@ -87,6 +87,7 @@ class MeasuredSteps:
         updates: the optimizers' steps that a step has.
         slowed: something of the profiler is in the process where the first steps are timed.
         paused_s: seconds in which the program stood still for us.
+        passed, steps_after: see :class:`StepTimings`.
     """
 
     before: Timing
@@ -98,6 +99,8 @@ class MeasuredSteps:
     updates: tuple[OptimizerStep, ...] = ()
     most_recorded: int | None = None
     first_step: int | None = None
+    passed: int | None = None
+    steps_after: int | None = None
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
     timed: int = TIMED
@@ -135,7 +138,7 @@ class MeasuredSteps:
         self.recorded = []
         self.notes.clear()
         self.written = self.released = False
-        self.settled, self.first_step = True, None
+        self.settled, self.first_step, self.passed = True, None, None
 
     def failed(self, why: str) -> None:
         """Recording ended before its end: steps that no trace holds do not count."""
@@ -154,6 +157,8 @@ class MeasuredSteps:
             found_by=self.found_by,
             step_name=self.step_name or None,
             first_step=self.first_step,
+            passed=self.passed,
+            steps_after=self.steps_after,
             warmup_steps=self.first_step or 0,
             settled=self.settled and bool(self.recorded),
             warmup_s=tuple(self.warmup_s),

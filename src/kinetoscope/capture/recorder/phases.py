@@ -646,6 +646,8 @@ class Done(Phase):
     def enter(self) -> None:
         self.context.provisional.end()
         self.context.ledgers.remove()
+        if self.context.detector.leader is not None:
+            self.context.measured.passed = self.context.detector.index + 1
         self.context.saved()
 
     def cut_short(self, why: str) -> Phase:

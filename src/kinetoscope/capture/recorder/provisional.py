@@ -144,9 +144,10 @@ class Provisional:
         if self.source is None or surer(boundary.source[0], self.source[0]):
             self.source = boundary.source
         if boundary.source == self.source:
-            self.session.mark(self.steps)
+            enough = may_end and boundary.ticks >= self.ticks and not self.whole
+            self.session.mark(None if enough else self.steps)  # what follows the last is no step
             self.steps += 1
-            if may_end and boundary.ticks >= self.ticks and not self.whole:
+            if enough:
                 self.end()
 
     def part(self, name: str) -> None:

@@ -312,7 +312,8 @@ class Recorder:
         if occupied is None:
             self._end_provisional()
         if boundary.role == "candidate":
-            self.phase.candidate(boundary)
+            if signal != "early loop":  # too early to say that these are steps
+                self.phase.candidate(boundary)
         elif boundary.role == "leads":
             self._leads(boundary, name)
         elif self.evaluation.stepped():

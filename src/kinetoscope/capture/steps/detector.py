@@ -287,12 +287,14 @@ class StepDetector:
             return None
         if signal in ACTING:
             if self.iterations.looking and self.iterations.acted(
-                source[1], fed=signal == "fed acting module"
+                source[1],
+                fed=signal == "fed acting module",
+                between=lambda: bool(self.around) and self.around[-1].holds(stack.site()),
             ):
                 self.leader, self.index, self._passing = ITERATION, 0, 0
                 return Boundary(ITERATION, "leads", 1)
         elif signal == "optimizer":
-            self.iterations.stepped()
+            self.iterations.stepped(source)
             since = next((at for at, turn in enumerate(reversed(self.turns)) if turn == source), 0)
             self.turns.append(source)
             if self.wanted is not None or self._whole or source == self.leader:
@@ -445,7 +447,7 @@ class StepDetector:
             self.loop.called(stack.site())
         if source[0] == "optimizer":
             self._succession = Succession(source, stack.position(0))
-            self.iterations.stepped()
+            self.iterations.stepped(source)
             self.turns.append(source)
         return Boundary(source, "leads", index + 1)
 

@@ -4,7 +4,7 @@ followed by several steps of an optimizer."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 # An iteration has so many calls without gradients, and so many steps, at least.
@@ -32,7 +32,8 @@ class Iterations:
 
     Whoever acts has acted before it trains for the first time. That sets it apart from evaluation after each
     epoch and from statistics that are gathered anew, and is required. Calls with a batch of a data loader
-    each are an evaluation, whenever they come.
+    each are an evaluation, whenever they come, and so are those in the loop in which one optimizer steps
+    again and again: who trains on what came of acting has a loop of its own for that.
 
     Attributes:
         looking: an iteration may still be found.
@@ -46,31 +47,40 @@ class Iterations:
         self.looking, self.found = True, None
         self._acts = Counter[Hashable]()
         self._fed = self._updates = 0
+        self._of_one = Counter[Hashable]()
         self._last: Iteration | None = None
 
-    def acted(self, module: Hashable = 0, *, fed: bool = False) -> bool:
+    def acted(
+        self, module: Hashable = 0, *, fed: bool = False, between: Callable[[], bool] = lambda: False
+    ) -> bool:
         """The model is called without gradients: whether a third iteration begins after two similar ones.
 
         Args:
             fed: a data loader has given a batch since the call before.
+            between: whether it is called in the very loop in which an optimizer steps; asked once a run.
         """
         if self.looking and self._updates:
+            # Each pass of that loop has one step, and now and then an evaluation.
+            if max(self._of_one.values()) >= FEWEST and between():
+                self.looking = False
+            self._of_one.clear()
             now = Iteration(next(iter(self._acts.values())), self._updates)
             self._acts.clear()
             self._fed = self._updates = 0
             if now.updates < FEWEST:
                 self.looking = False  # acting is a part of every step
-            elif self._last is not None and now.like(self._last):
+            elif self.looking and self._last is not None and now.like(self._last):
                 self.looking, self.found = False, now
             self._last = now
         self._acts[module] += 1
         self._fed += fed
         return self.found is not None
 
-    def stepped(self) -> None:
+    def stepped(self, optimizer: Hashable = 0) -> None:
         """An optimizer steps."""
         if self._updates == 0:
             acts = self._acts.total()
             self.looking = self.looking and acts >= FEWEST and 2 * self._fed < acts
         self._updates += 1
+        self._of_one[optimizer] += 1
         self.looking = self.looking and self._updates <= MOST_STEPS

@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable
 from types import FrameType
 from typing import Any, cast
@@ -141,6 +142,7 @@ class Sources:
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
+        self.unwatched: Counter[int] | None = None  # optimizers' steps since nothing is watched any more
         # Dynamo's module, our stand-in for a function of its own, and that function.
         self.compiled_call: tuple[Any, Any, Any] | None = None
 
@@ -157,7 +159,7 @@ class Sources:
             self.watches["range end"] = left
             left.install()
             return
-        self.calling = torch_private.module_call_codes()
+        self.calling = torch_private.module_call_codes() | torch_private.batch_codes()
         for graph in torch_private.graph_classes():
             self._bound(f"graph of {graph.__name__}", graph, "replay", self._graph_replayed)
         self.switch = torch_private.dynamo_switch()
@@ -210,8 +212,20 @@ class Sources:
                 self.watches.pop(kind).remove()
             if kind in self.removers and not (kind == "compilations" and getattr(self.in_hook, "now", False)):
                 self.removers.pop(kind)()
-        if not kinds and self.optimizer_hook is not None:  # it had to stay
+        if not kinds and self.optimizer_hook is not None:  # it had to stay: it counts, and does nothing else
+            self.unwatched = Counter()
             self._hook_optimizers(False)
+
+    def steps_unwatched(self, leader: Source | None) -> int | None:
+        """The leader's steps since nothing is watched any more; None where they are not counted.
+
+        Where its is the only optimizer of a step, another that steps now carries its steps on.
+        """
+        counted = self.unwatched if self.optimizer_hook is not None else None
+        if counted is None or leader is None or leader[0] != "optimizer":
+            return None
+        alone = len(self.updates.of_a_step(leader)) == 1
+        return sum(count for key, count in counted.items() if alone or key == leader[1])
 
     def follow(
         self,
@@ -279,6 +293,9 @@ class Sources:
         tick, switch = self.tick, torch_private.dynamo_switch()
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if self.unwatched is not None:
+                self.unwatched[id(optimizer)] += 1
+                return
             self.updated = True
             if self.kind == "iteration":
                 return
@@ -379,12 +396,18 @@ class Sources:
             self.trained = module
         if not self._awaits_optimizer(module):
             idle = module.training and torch_private.trains(module)
+            # A loss is called as often as what it judges, and no sooner a sign of steps.
+            training = training or (self.trained is not None and self._judges(module))
             signal: Signal = "training module" if training else "idle module" if idle else "module"
             self.tick(signal, id(module), type(module).__name__)
         elif _records_gradients():
             self.tick("optimizer's module", id(module), type(module).__name__)
         else:
             self._acts(module)
+
+    def _judges(self, module: Any) -> bool:
+        """Whether a module without parameters is called where gradients are recorded."""
+        return module.training and _records_gradients() and not torch_private.trains(module)
 
     def _acts(self, module: Any) -> None:
         """A module that could be trained is called, and is not trained."""
