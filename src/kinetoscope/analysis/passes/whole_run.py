@@ -9,6 +9,8 @@ that of the steps, by lines where there is none, or by what torch or Python does
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -31,6 +33,9 @@ MISSED = 0.05
 STEPS_IN_A_ROW = 2
 # Of the run: what takes no more is joined.
 SMALL = 0.01
+# A function of a library's that has this share of its time in one that it calls only passes a call on.
+PASSED_ON = 0.9
+LIBRARIES = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 # What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
 IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
 NAMED = ("loading data", "saving")
@@ -43,7 +48,7 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: a function, lines, or what torch or Python does.
-        where: ``file.py:12``, where that begins; null of the steps and of what is joined.
+        where: ``file.py:12``, in an installed library ``library/file.py:12``, where that begins; null of the steps and of what is joined.
         first_line, last_line: the first and the last that was seen, where they are lines.
         kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
         times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
@@ -395,12 +400,34 @@ class _Phases:
             line = self.tree.nodes[node].line
             self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
             return
+        if not does:
+            place = self._known_by(node, place)
         key = (_function(place), place.file, place.line)
         if does:
             around = self.tree.function_of(node)
             outer = self.tree.place(around) if around >= 0 else None
             key = (does, outer.file, outer.line) if outer else (does, "", 0)
         self._into(key, part, in_loop=in_loop)
+
+    def _known_by(self, node: int, place: SampledPlace) -> SampledPlace:
+        """The function that a phase in a library is known by: the innermost, or the first of the author's
+        own, that nearly all of it is in. The library's hooks, and wrappers of its decorators, only pass the
+        call on, and their names say little to whoever wrote the program."""
+        enough = PASSED_ON * sum(self.tree.seconds[node])
+        nodes = [node]
+        while LIBRARIES.match(place.file):
+            called: dict[int, list[int]] = defaultdict(list)
+            for line in (child for one in nodes for child in self.tree.children[one]):
+                for child in (line, *self.tree.children[line]):
+                    if self.tree.is_function(child) and not self._is_seen(child):
+                        called[self.tree.nodes[child].place].append(child)
+            for number, nodes in called.items():
+                if sum(sum(self.tree.seconds[one]) for one in nodes) >= enough:
+                    place = self.tree.places[number]
+                    break
+            else:
+                break
+        return place
 
     def _add_lines(
         self,
@@ -485,4 +512,7 @@ def _of_lines(function: str, first: int, last: int) -> str:
 
 
 def _where(place: SampledPlace) -> str:
-    return f"{PurePath(place.file).name}:{place.line}"
+    """``train.py:88``; a library's file by its path in the library, which may be named as the author's is."""
+    library = LIBRARIES.match(place.file)
+    file = place.file[library.end() :].replace("\\", "/") if library else PurePath(place.file).name
+    return f"{file}:{place.line}"
