@@ -48,7 +48,8 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: a function, lines, or what torch or Python does.
-        where: ``file.py:12``, in an installed library ``library/file.py:12``, where that begins; null of the steps and of what is joined.
+        where: ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and of
+            what is joined.
         first_line, last_line: the first and the last that was seen, where they are lines.
         kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
         times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
