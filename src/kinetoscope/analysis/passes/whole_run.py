@@ -48,8 +48,8 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: a function, lines, or what torch or Python does.
-        where: ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and of
-            what is joined.
+        where: ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and
+            of what is joined.
         first_line, last_line: the first and the last that was seen, where they are lines.
         kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
         times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
@@ -116,6 +116,17 @@ def whole_run(run: LoadedRun) -> WholeRunRow | None:
         if rank in records and (found := phases(watched, records[rank].steps, rank)) is not None:
             return found
     return None
+
+
+@remembered
+def libraries_of_steps(run: LoadedRun) -> frozenset[str]:
+    """The files of libraries, by their paths in them, whose functions were on the stack in steps."""
+    return frozenset(
+        place.file[library.end() :].replace("\\", "/")
+        for watched in run.watched.values()
+        for node in _Tree(watched).stepping()
+        if (place := watched.places[node]).file and (library := LIBRARIES.match(place.file))
+    )
 
 
 def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRow | None:
@@ -247,6 +258,11 @@ class _Tree:
         if not alone:
             part.stays, part.longest_s = own.stays, own.longest_s
         return part
+
+    def stepping(self) -> set[int]:
+        """The places that were on the stack while steps settled or were timed."""
+        seen = (node for node in range(len(self.nodes)) if self.samples_of([node], ("settling", "timed")))
+        return {self.nodes[node].place for node in seen} - {-1}
 
     def path(self, node: int) -> list[int]:
         """The nodes from a root to this one."""
