@@ -203,6 +203,26 @@ def test_a_phase_in_a_library_is_named_by_the_function_that_does_it():
     assert not {"Loop.on_advance_end", "wrapper", "predict"} & set(rows)
 
 
+def test_handlers_that_a_library_calls_are_phases_of_their_own():
+    run = epochs()
+    fired = "<module> 5 lib/engine.py!Engine.run 40 lib/engine.py!Engine.fire 9"
+    run.sample("after", f"{fired} log_training 8 lib/engine.py!Engine.run 40", times=60)
+    run.sample("after", f"{fired} log_validation 9 lib/engine.py!Engine.run 40", times=40)
+    run.sample("after", fired, times=2)
+    rows = named(run.divided())
+    assert rows["log_training"].time_us / 1e6 == pytest.approx(60 * EVERY_S)
+    assert rows["log_validation"].time_us / 1e6 == pytest.approx(40 * EVERY_S)
+    assert "Engine.fire" not in rows
+
+
+def test_the_optimizer_of_steps_that_end_with_its_own_is_no_phase():
+    run = Run().sample("before", STEP[1], times=2).ticked("<module> 5 main 12 train")
+    run.sample("timed", *STEP[:3], times=30).sample("after", *STEP[:3], times=30)
+    run.sample("after", STEP[3], times=20)
+    assert set(named(run.divided())) == {STEPS}
+    assert "line 36 of train" in named(run.divided(found_by="module"))
+
+
 def test_a_library_s_file_is_named_by_its_path_in_the_library():
     run = Run().sample("before", "<module> 5 lib/train.py!Engine.run 9 {optimizer}", times=2)
     run.ticked("<module> 5 lib/train.py!Engine.run 9 {optimizer}")

@@ -141,7 +141,9 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         return None
     timed = unprofiled(timings)
     step_s = timings.profiled_step_s if timed is None else timed.mean_us / 1e6
-    found = _Phases(tree, path, periods, evidence, step_s or 0.0)
+    # Steps that end with an optimizer's all have one, however few samples of them show it.
+    always = frozenset({OPTIMIZER}) if timings.found_by == "optimizer" else frozenset[str]()
+    found = _Phases(tree, path, periods, evidence, step_s or 0.0, always)
     found.divide()
     total_s = watched.earlier_s + sum(sum(node.seconds) for node in watched.nodes)
     found.parts[IMPORTING, "", 0].seconds["before"] += watched.earlier_s
@@ -200,6 +202,12 @@ class _Part:
         self.samples += other.samples
         self.stays += other.stays
         self.longest_s = max(self.longest_s, other.longest_s)
+
+    def take(self, other: _Part) -> None:
+        """Leave out a part of it."""
+        for period in PERIODS:
+            self.seconds[period] -= other.seconds[period]
+        self.samples -= other.samples
 
 
 class _Tree:
@@ -301,8 +309,15 @@ class _Phases:
     """Divides a tree into the steps and other parts."""
 
     def __init__(
-        self, tree: _Tree, path: list[int], periods: tuple[Period, ...], evidence: int, step_s: float
+        self,
+        tree: _Tree,
+        path: list[int],
+        periods: tuple[Period, ...],
+        evidence: int,
+        step_s: float,
+        always: frozenset[str] = frozenset(),
     ) -> None:
+        self.always = always
         self.tree, self.path, self.periods = tree, path, periods
         self.evidence, self.step_s = evidence, step_s
         self.steps = _Part()
@@ -356,7 +371,9 @@ class _Phases:
     def _in_steps(self, node: int) -> None:
         """Divide what may be a part of the steps."""
         if not self._apart(node):
-            if not self.tree.samples_of([node], self.periods):
+            at = [node, *(self.tree.children[node] if self.tree.place(node) is None else ())]
+            always = any(self.tree.does(one) in self.always for one in at)
+            if not always and not self.tree.samples_of([node], self.periods):
                 for child in self._named(node):
                     self._add(child, self.tree.part(child), in_loop=True)
                 return
@@ -417,7 +434,12 @@ class _Phases:
             line = self.tree.nodes[node].line
             self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
             return
-        if not does:
+        if not does and LIBRARIES.match(place.file):
+            own = list(self._authors_below(node))
+            if sum(sum(self.tree.seconds[one]) for one in own) >= PASSED_ON * part.total_s > 0:
+                for one in own:
+                    self._add(one, self.tree.part(one), in_loop=in_loop)
+                    part.take(self.tree.part(one))
             place = self._known_by(node, place)
         key = (_function(place), place.file, place.line)
         if does:
@@ -426,25 +448,34 @@ class _Phases:
             key = (does, outer.file, outer.line) if outer else (does, "", 0)
         self._into(key, part, in_loop=in_loop)
 
+    def _authors_below(self, node: int) -> Iterator[int]:
+        """The outermost functions of the author's that a library's calls: handlers, a loop's own methods."""
+        for child in self.tree.children[node]:
+            place = self.tree.place(child)
+            if place is None or LIBRARIES.match(place.file):
+                yield from self._authors_below(child)
+            elif place.file and not self._is_seen(child):
+                yield child
+
     def _known_by(self, node: int, place: SampledPlace) -> SampledPlace:
-        """The function that a phase in a library is known by: the innermost, or the first of the author's
-        own, that nearly all of it is in. The library's hooks, and wrappers of its decorators, only pass the
-        call on, and their names say little to whoever wrote the program."""
+        """The function that a phase in a library is known by: the innermost that nearly all of it is in. The
+        library's hooks, and wrappers of its decorators, only pass the call on, and their names say little to
+        whoever wrote the program."""
         enough = PASSED_ON * sum(self.tree.seconds[node])
         nodes = [node]
-        while LIBRARIES.match(place.file):
+        while True:
             called: dict[int, list[int]] = defaultdict(list)
             for line in (child for one in nodes for child in self.tree.children[one]):
                 for child in (line, *self.tree.children[line]):
-                    if self.tree.is_function(child) and not self._is_seen(child):
+                    inner = self.tree.place(child)
+                    if inner is not None and LIBRARIES.match(inner.file) and not self._is_seen(child):
                         called[self.tree.nodes[child].place].append(child)
             for number, nodes in called.items():
                 if sum(sum(self.tree.seconds[one]) for one in nodes) >= enough:
                     place = self.tree.places[number]
                     break
             else:
-                break
-        return place
+                return place
 
     def _add_lines(
         self,
