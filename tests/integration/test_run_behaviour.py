@@ -175,10 +175,11 @@ def test_an_interrupt_is_an_end_and_keeps_the_recording(programs: Programs):
     assert (folder / "trace" / "rank0.json").is_file()
 
 
-def test_a_module_is_run_as_python_does(programs: Programs):
+@pytest.mark.parametrize("divider", [[], ["--"]])
+def test_a_module_is_run_as_python_does(programs: Programs, divider: list[str]):
     programs.write("", "package/__init__.py")
     programs.write(TRAIN + "train()\nprint(__name__, __package__, sys.argv)\n", "package/job.py")
-    run = programs.record("-m", "package.job", "--x", "1")
+    run = programs.record(*divider, "-m", "package.job", "--x", "1")
     assert run.out == f"__main__ package {[str(programs.home / 'package/job.py'), '--x', '1']}\n"
     assert run.steps["found_by"] == "optimizer"
 
@@ -282,6 +283,7 @@ train(500)
         (["nowhere.py"], 3, "the script does not exist"),
         (["no-such-program"], 3, "no such script or program"),
         (["-m"], 2, "-m needs the name of a module"),
+        (["--", "-m"], 2, "-m needs the name of a module"),
         (["--steps", "0", "x.py"], 2, "must be at least 1"),
     ],
 )

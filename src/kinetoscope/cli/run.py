@@ -107,18 +107,13 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.capture.process.launch import announce, announce_waiting, summarize
 
     words: list[str] = arguments.program
-    module = None
     if arguments.module:
-        if not words:
-            raise UsageError(
-                "-m needs the name of a module", hint="kinetoscope run -m package.module [arguments]"
-            )
-        module, words = words[0], words[1:]
+        words = ["-m", *words]
     arguments.lines = arguments.lines and not arguments.whole  # noted in a step of their own
     options = Options(**{name: getattr(arguments, name) for name in Options.__struct_fields__})
     if options.on_request:
         _check_on_request(options, stop=arguments.stop)
-    program = launch.program(words, module)
+    program = launch.program(words)
     said = announce_waiting if options.on_request else announce
     outcome = launch.run(program, options, arguments.out, said, stop=arguments.stop)
     if outcome.speaks:

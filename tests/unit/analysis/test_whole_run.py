@@ -11,6 +11,7 @@ from kinetoscope.recording.whole_run import Period, WholeRun
 
 EVERY_S = 0.02
 FILE = "/home/someone/train.py"
+INSTALLED = "/env/lib/python3.11/site-packages/"
 FIRST_LINES = {"<module>": 1, "train": 30, "evaluate": 60, "save": 80, "Net.forward": 90}
 
 
@@ -29,6 +30,8 @@ class Run:
             if word.isdecimal()
             else ("", does[word], 0)
             if word in does
+            else (f"{INSTALLED}{word.partition('!')[0]}", word.partition("!")[2], 7)
+            if "!" in word
             else (FILE, word, FIRST_LINES.get(word, 7))
             for word in words
         ]
@@ -198,6 +201,48 @@ def test_a_function_that_runs_what_it_is_given_names_no_phase():
     run.sample("after", "<module> 6 timed 7 evaluate 62", "<module> 6 timed 7 evaluate 63", times=50)
     rows = named(run.divided())
     assert rows["evaluate"].time_us / 1e6 == pytest.approx(EVERY_S * 100)
+
+
+def test_a_phase_in_a_library_is_named_by_the_function_that_does_it():
+    run = epochs()
+    hook = "<module> 5 lib/loops.py!Loop.on_advance_end 40 lib/decorated.py!_wrap.<locals>.wrapper 9"
+    run.sample("after", f"{hook} lib/loops.py!Loop.evaluate 70 lib/loops.py!Loop.fetch 3", times=40)
+    run.sample("after", f"{hook} lib/loops.py!Loop.evaluate 71 Net.validation_step 95", times=60)
+    run.sample("after", "<module> 6 lib/decorated.py!wrapper 9 lib/predict.py!predict 8 score 90", times=50)
+    rows = named(run.divided())
+    assert (rows["Loop.evaluate"].where, rows["Loop.evaluate"].times) == ("lib/loops.py:7", 1)
+    assert rows["score"].where == "train.py:7"
+    assert not {"Loop.on_advance_end", "wrapper", "predict"} & set(rows)
+
+
+def test_handlers_that_a_library_calls_are_phases_of_their_own():
+    run = epochs()
+    fired = "<module> 5 lib/engine.py!Engine.run 40 lib/engine.py!Engine.fire 9"
+    run.sample("after", f"{fired} log_training 8 lib/engine.py!Engine.run 40", times=60)
+    run.sample("after", f"{fired} log_validation 9 lib/engine.py!Engine.run 40", times=40)
+    run.sample("after", fired, times=2)
+    rows = named(run.divided())
+    assert rows["log_training"].time_us / 1e6 == pytest.approx(60 * EVERY_S)
+    assert rows["log_validation"].time_us / 1e6 == pytest.approx(40 * EVERY_S)
+    assert "Engine.fire" not in rows
+
+
+def test_the_optimizer_of_steps_that_end_with_its_own_is_no_phase():
+    run = Run().sample("before", STEP[1], times=2).ticked("<module> 5 main 12 train")
+    usual = *STEP[:3], "<module> 5 main 12 train 37 Net.forward 91"
+    run.sample("timed", *usual, times=30).sample("after", *usual, times=30)
+    run.sample("after", STEP[3], times=20)
+    assert set(named(run.divided())) == {STEPS}
+    assert "line 36 of train" in named(run.divided(found_by="module"))
+
+
+def test_a_library_s_file_is_named_by_its_path_in_the_library():
+    run = Run().sample("before", "<module> 5 lib/train.py!Engine.run 9 {optimizer}", times=2)
+    run.ticked("<module> 5 lib/train.py!Engine.run 9 {optimizer}")
+    run.sample("timed", "<module> 5 lib/train.py!Engine.run 9 {optimizer}", times=30)
+    found = run.divided()
+    assert found is not None
+    assert found.steps_in == "Engine.run (lib/train.py:7)"
 
 
 def test_compiling_and_saving_are_named_wherever_they_are():

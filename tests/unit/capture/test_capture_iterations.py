@@ -126,6 +126,16 @@ def play(program: Program, acts: int, updates: int, seconds: float) -> None:
         program.step(seconds)
 
 
+def test_first_steps_before_iterations_that_were_found_too_late_are_not_said_to_be_none() -> None:
+    program = Program()
+    for _ in range(3):
+        play(program, 4, 3, 0.01)
+    program.recorder.end()
+    said = program.recorder.timings().notes
+    assert any("a step is one iteration of" in note for note in said)
+    assert not any("no steps were found" in note for note in said)
+
+
 def test_steps_are_whole_iterations_once_these_are_found() -> None:
     program = Program()
     for _ in range(3):

@@ -14,6 +14,7 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.rules.data_loading_stall import find
 from kinetoscope.recording.manifest import Environment, Manifest, RankRecord, StepTimings, TimedSteps
+from kinetoscope.recording.whole_run import Node, SampledPlace, WholeRun
 from kinetoscope.sources.run import LoadedRun
 from loading import Loop, recording
 from traces import host, step, trace
@@ -42,6 +43,22 @@ def test_on_a_cpu_workers_take_turns_with_the_step(cores: int, workers: int, sav
 def test_no_more_workers_are_advised_than_there_are_cores(cores: int, advice: str) -> None:
     (one,) = found(cores, 4)
     assert advice in one.advice
+
+
+def test_where_a_library_makes_the_loader_its_own_arguments_are_advised() -> None:
+    file = "/env/lib/python3.11/site-packages/transformers/trainer.py"
+    places = (SampledPlace("/home/a/train.py", "<module>", 1), SampledPlace(file, "Trainer.train", 900))
+    nodes = tuple(Node(number - 1, number, 0, (0, 0, 1, 0), (0, 0, 9, 0), 1, 1.0) for number in range(2))
+    before = TimedSteps(step_s=(1e-3,) * 20, data_s=(4e-4,) * 20)
+    record = RankRecord(rank=0, steps=StepTimings(before=before, loader_workers=0))
+    run = LoadedRun(
+        (trace(*(step(i, 1000 * i, 1000) for i in range(3)), host("aten::mm", 500, 400)),),
+        Manifest(ranks=(record,)),
+        watched={0: WholeRun(places=places, nodes=nodes)},
+    )
+    (view,) = views(run)
+    (one,) = find(view)
+    assert one.snippet == "TrainingArguments(dataloader_num_workers=1, dataloader_persistent_workers=True)"
 
 
 # Two workers make a batch each 1000 µs; the step alone takes 201, the device 150 of it.

@@ -128,7 +128,7 @@ def test_algorithms_that_are_tried_once_and_single_waits_are_no_finding() -> Non
 # Rare long steps.
 
 
-def rare(data: float = 0.0, sync: float = 0.0, after: bool = False) -> RankView:
+def rare(data: float = 0.0, sync: float = 0.0, after: bool = False, workers: int | None = None) -> RankView:
     """One of 20 steps of 10 ms takes 210, with what it waits of it, in seconds; after the recording 20 usual
     ones."""
     none = (0.0,) * 20
@@ -136,7 +136,7 @@ def rare(data: float = 0.0, sync: float = 0.0, after: bool = False) -> RankView:
         step_s=(0.01,) * 19 + (0.21,), data_s=(0.0,) * 19 + (data,), sync_s=(0.0,) * 19 + (sync,), gc_s=none
     )
     usual = TimedSteps(step_s=(0.009,) * 20, data_s=none, sync_s=none, gc_s=none)
-    timings = StepTimings(before=before, after=usual if after else None)
+    timings = StepTimings(before=before, after=usual if after else None, loader_workers=workers)
     return view(*(traces.step(n, 10_000 * n, 10_000) for n in range(3)), timings=timings)
 
 
@@ -150,6 +150,13 @@ def test_a_loader_that_starts_anew_takes_more_than_the_wait_for_it() -> None:
     saving = only(rare_long_steps.find(rare(data=0.1))).saving
     assert saving.us == pytest.approx((5_000 + 10_000) / 2)
     assert saving.most_us == pytest.approx(10_000)
+
+
+def test_a_loader_without_workers_is_not_said_to_start_them() -> None:
+    finding = only(rare_long_steps.find(rare(data=0.1, workers=0)))
+    assert "no workers" in finding.advice
+    assert "starts its workers" not in finding.advice
+    assert "starts its workers" in only(rare_long_steps.find(rare(data=0.1, workers=2))).advice
 
 
 def test_rare_steps_are_counted_among_all_that_were_timed() -> None:

@@ -9,6 +9,8 @@ that of the steps, by lines where there is none, or by what torch or Python does
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -31,6 +33,9 @@ MISSED = 0.05
 STEPS_IN_A_ROW = 2
 # Of the run: what takes no more is joined.
 SMALL = 0.01
+# A function of a library's that has this share of its time in one that it calls only passes a call on.
+PASSED_ON = 0.9
+LIBRARIES = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 # What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
 IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
 NAMED = ("loading data", "saving")
@@ -43,7 +48,8 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: a function, lines, or what torch or Python does.
-        where: ``file.py:12``, where that begins; null of the steps and of what is joined.
+        where: ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and
+            of what is joined.
         first_line, last_line: the first and the last that was seen, where they are lines.
         kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
         times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
@@ -118,6 +124,17 @@ def whole_run(run: LoadedRun) -> WholeRunRow | None:
     return None
 
 
+@remembered
+def libraries_of_steps(run: LoadedRun) -> frozenset[str]:
+    """The files of libraries, by their paths in them, whose functions were on the stack in steps."""
+    return frozenset(
+        place.file[library.end() :].replace("\\", "/")
+        for watched in run.watched.values()
+        for node in _Tree(watched).stepping()
+        if (place := watched.places[node]).file and (library := LIBRARIES.match(place.file))
+    )
+
+
 def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRow | None:
     """The phases of one process, from its samples; None where too few are of its steps."""
     tree = _Tree(watched)
@@ -130,7 +147,9 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         return None
     timed = unprofiled(timings)
     step_s = timings.profiled_step_s if timed is None else timed.mean_us / 1e6
-    found = _Phases(tree, path, periods, evidence, step_s or 0.0)
+    # Steps that end with an optimizer's all have one, however few samples of them show it.
+    always = frozenset({OPTIMIZER}) if timings.found_by == "optimizer" else frozenset[str]()
+    found = _Phases(tree, path, periods, evidence, step_s or 0.0, always)
     found.divide()
     total_s = watched.earlier_s + sum(sum(node.seconds) for node in watched.nodes)
     found.parts[IMPORTING, "", 0].seconds["before"] += watched.earlier_s
@@ -197,6 +216,12 @@ class _Part:
         self.stays += other.stays
         self.longest_s = max(self.longest_s, other.longest_s)
 
+    def take(self, other: _Part) -> None:
+        """Leave out a part of it."""
+        for period in PERIODS:
+            self.seconds[period] -= other.seconds[period]
+        self.samples -= other.samples
+
 
 class _Tree:
     """The samples' tree, with what is below each node; what imports and compiles is taken out."""
@@ -255,6 +280,11 @@ class _Tree:
             part.stays, part.longest_s = own.stays, own.longest_s
         return part
 
+    def stepping(self) -> set[int]:
+        """The places that were on the stack while steps settled or were timed."""
+        seen = (node for node in range(len(self.nodes)) if self.samples_of([node], ("settling", "timed")))
+        return {self.nodes[node].place for node in seen} - {-1}
+
     def path(self, node: int) -> list[int]:
         """The nodes from a root to this one."""
         found: list[int] = []
@@ -292,8 +322,15 @@ class _Phases:
     """Divides a tree into the steps and other parts."""
 
     def __init__(
-        self, tree: _Tree, path: list[int], periods: tuple[Period, ...], evidence: int, step_s: float
+        self,
+        tree: _Tree,
+        path: list[int],
+        periods: tuple[Period, ...],
+        evidence: int,
+        step_s: float,
+        always: frozenset[str] = frozenset(),
     ) -> None:
+        self.always = always
         self.tree, self.path, self.periods = tree, path, periods
         self.evidence, self.step_s = evidence, step_s
         self.steps = _Part()
@@ -347,7 +384,9 @@ class _Phases:
     def _in_steps(self, node: int) -> None:
         """Divide what may be a part of the steps."""
         if not self._apart(node):
-            if not self.tree.samples_of([node], self.periods):
+            at = [node, *(self.tree.children[node] if self.tree.place(node) is None else ())]
+            always = any(self.tree.does(one) in self.always for one in at)
+            if not always and not self.tree.samples_of([node], self.periods):
                 for child in self._named(node):
                     self._add(child, self.tree.part(child), in_loop=True)
                 return
@@ -408,12 +447,48 @@ class _Phases:
             line = self.tree.nodes[node].line
             self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
             return
+        if not does and LIBRARIES.match(place.file):
+            own = list(self._authors_below(node))
+            if sum(sum(self.tree.seconds[one]) for one in own) >= PASSED_ON * part.total_s > 0:
+                for one in own:
+                    self._add(one, self.tree.part(one), in_loop=in_loop)
+                    part.take(self.tree.part(one))
+            place = self._known_by(node, place)
         key = (_function(place), place.file, place.line)
         if does:
             around = self.tree.function_of(node)
             outer = self.tree.place(around) if around >= 0 else None
             key = (does, outer.file, outer.line) if outer else (does, "", 0)
         self._into(key, part, in_loop=in_loop)
+
+    def _authors_below(self, node: int) -> Iterator[int]:
+        """The outermost functions of the author's that a library's calls: handlers, a loop's own methods."""
+        for child in self.tree.children[node]:
+            place = self.tree.place(child)
+            if place is None or LIBRARIES.match(place.file):
+                yield from self._authors_below(child)
+            elif place.file and not self._is_seen(child):
+                yield child
+
+    def _known_by(self, node: int, place: SampledPlace) -> SampledPlace:
+        """The function that a phase in a library is known by: the innermost that nearly all of it is in. The
+        library's hooks, and wrappers of its decorators, only pass the call on, and their names say little to
+        whoever wrote the program."""
+        enough = PASSED_ON * sum(self.tree.seconds[node])
+        nodes = [node]
+        while True:
+            called: dict[int, list[int]] = defaultdict(list)
+            for line in (child for one in nodes for child in self.tree.children[one]):
+                for child in (line, *self.tree.children[line]):
+                    inner = self.tree.place(child)
+                    if inner is not None and LIBRARIES.match(inner.file) and not self._is_seen(child):
+                        called[self.tree.nodes[child].place].append(child)
+            for number, nodes in called.items():
+                if sum(sum(self.tree.seconds[one]) for one in nodes) >= enough:
+                    place = self.tree.places[number]
+                    break
+            else:
+                return place
 
     def _add_lines(
         self,
@@ -498,4 +573,7 @@ def _of_lines(function: str, first: int, last: int) -> str:
 
 
 def _where(place: SampledPlace) -> str:
-    return f"{PurePath(place.file).name}:{place.line}"
+    """``train.py:88``; a library's file by its path in the library, which may be named as the author's is."""
+    library = LIBRARIES.match(place.file)
+    file = place.file[library.end() :].replace("\\", "/") if library else PurePath(place.file).name
+    return f"{file}:{place.line}"

@@ -4,6 +4,7 @@ The bootstrap reads this file before the program's own modules can be found: it 
 interpreter has not imported already.
 """
 
+import _thread
 import os
 import sys
 
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
 
 
 class ImportWatch:
-    """A finder that finds nothing itself: it calls back once a watched module has been executed."""
+    """A finder that finds nothing itself: it calls back once a watched module has been executed.
+
+    A library that only asks whether a module is there, as ``importlib.util.find_spec("torch")`` does, looks
+    for it and does not import it: it is waited for until it is executed.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[str, list[Callable[[], None]]] = {}
         self.variables: dict[str, dict[str, str]] = {}
+        self.looking: set[tuple[str, int]] = set()  # modules that others look for, and in which thread
 
     def when_imported(self, name: str, act: "Callable[[], None]") -> None:
         """Call ``act`` after ``name`` was imported: now, if it already is."""
@@ -44,13 +50,17 @@ class ImportWatch:
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        acts = self.waiting.pop(name, None)
-        if acts is None:
+        looking = (name, _thread.get_ident())
+        if name not in self.waiting or looking in self.looking:
             return None
-        if not self.waiting:
-            self.stop()
-        found = (finder.find_spec(name, path, target) for finder in list(sys.meta_path) if finder is not self)
-        spec = next((spec for spec in found if spec is not None), None)
+        self.looking.add(looking)
+        try:
+            found = (
+                finder.find_spec(name, path, target) for finder in list(sys.meta_path) if finder is not self
+            )
+            spec = next((spec for spec in found if spec is not None), None)
+        finally:
+            self.looking.discard(looking)
         if spec is None or spec.loader is None:
             return None
         loader: Any = spec.loader
@@ -58,8 +68,12 @@ class ImportWatch:
 
         def exec_module(module: "ModuleType") -> None:
             # The loader is left as it was before the module's own code runs: the program never sees this.
-            del loader.exec_module
-            with_variables(self.variables.pop(name, {}), lambda: execute(module))
+            vars(loader).pop("exec_module", None)
+            with_variables(self.variables.get(name, {}), lambda: execute(module))
+            self.variables.pop(name, None)
+            acts = self.waiting.pop(name, [])
+            if not self.waiting:
+                self.stop()
             for act in acts:
                 _harmlessly(act, name)
 

@@ -44,15 +44,20 @@ class ProgramCommand:
     launcher: bool
 
 
-def program(words: Sequence[str], module: str | None) -> ProgramCommand:
+def program(words: Sequence[str]) -> ProgramCommand:
     """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
 
     Raises:
-        UsageError: there is nothing to run.
+        UsageError: there is nothing to run, or no module is named.
         InputError: the script does not exist.
     """
     interpreter = [sys.executable, *_interpreter_flags()]
-    if module is not None:
+    if words[:1] == ["-m"]:
+        if len(words) < 2:
+            raise UsageError(
+                "-m needs the name of a module", hint="kinetoscope run -m package.module [arguments]"
+            )
+        module, words = words[1], words[2:]
         launcher = module.startswith(("torch.distributed.run", "torch.distributed.launch", "accelerate"))
         return ProgramCommand(
             (*interpreter, "-m", module, *words), _script(words) if launcher else module, launcher

@@ -488,7 +488,8 @@ class Recorder:
         if self.detector.leader is not None and provisional.steps >= 2:
             timings = self._of_first_steps(timings, self.detector.leader)
             source = provisional.source
-        steps = self.detector.count(source) if source is not None else 0
+        # The detector forgets the ticks of a source that led and leads no more; those recorded are marked.
+        steps = max(self.detector.count(source), provisional.steps) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
         said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
         return msgspec.structs.replace(

@@ -38,6 +38,7 @@ import math
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns
 from kinetoscope.analysis.passes.loader import Loader
+from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
 
 ENOUGH = 8  # workers to try where their number is not known
@@ -107,7 +108,7 @@ def _of_workers(view: RankView, own: StepAsItRuns, loader: Loader, calls: pl.Dat
         saving=saving,
         evidence=[evidence.of(view, _shown(own, loader.waiting_us), seen)],
         advice=advice + _pinned(view),
-        snippet=_snippet(view, enough if more else loader.workers),
+        snippet=with_workers(view, enough if more else loader.workers),
         source=source,
     )
 
@@ -164,7 +165,7 @@ def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataF
         saving=saving,
         evidence=[evidence.of(view, _shown(own, data_us), calls if len(calls) else view.trace.steps)],
         advice=_advice(workers, enough) + _pinned(view),
-        snippet=_snippet(view, max(enough, workers or 1)),
+        snippet=with_workers(view, max(enough, workers or 1)),
         source=evidence.source(view, calls["id"]),
     )
 
@@ -185,7 +186,7 @@ def _recorded(view: RankView, calls: pl.DataFrame) -> Finding:
         saving=saving,
         evidence=[evidence.of(view, f"{len(calls)} calls of the loader's __next__", calls)],
         advice="Let workers make batches ahead of time." if alone else TOO_SLOW,
-        snippet=_snippet(view, ENOUGH),
+        snippet=with_workers(view, ENOUGH),
         source=evidence.source(view, calls["id"]),
     )
 
@@ -233,8 +234,3 @@ def _pinned(view: RankView) -> str:
         if view.kernels("Pageable").is_empty()
         else " The batch is copied from pageable memory: pin_memory=True as well."
     )
-
-
-def _snippet(view: RankView, workers: int) -> str:
-    pinned = "pin_memory=True, " if len(view.work) else ""
-    return f"DataLoader(dataset, num_workers={workers}, {pinned}persistent_workers=True, prefetch_factor=4)"

@@ -29,6 +29,7 @@ Source
 """
 
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
+from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
 
 CAUSES = {
@@ -42,7 +43,7 @@ CAUSES = {
         "waiting for the data loader",
         "The loader starts its workers or fills its queue anew, as at the beginning of an epoch: keep its "
         "workers, or go through all epochs with one loader.",
-        "DataLoader(dataset, num_workers=…, persistent_workers=True)",
+        None,
     ),
     "synchronization": (
         "calls that wait for the device",
@@ -55,6 +56,10 @@ CAUSES = {
         "Thread(target=torch.save, args=(state, path)).start()  # state: a copy on the host",
     ),
 }
+NO_WORKERS = (
+    "The loader has no workers: the step waits whenever a batch takes long to make, and for the order of an "
+    "epoch at its beginning. Let workers make batches ahead of time."
+)
 UNKNOWN = (
     "unknown, outside of loader, garbage collector and waiting for the device",
     "Look at what the program does every so many steps: logging, evaluation, checkpoints, emptying caches.",
@@ -80,6 +85,10 @@ def find(view: RankView) -> Findings:
     rare = own.timed.rare
     steps = "steps" if rare.size == 1 else f"rounds of {rare.size} steps (a batch from each worker)"
     cause, advice, snippet = CAUSES.get(rare.cause or "", UNKNOWN)
+    workers = view.record.steps.loader_workers if view.record else None
+    if rare.cause == "data-loading":
+        advice = NO_WORKERS if workers == 0 else advice
+        snippet = with_workers(view, workers or "…")
     seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
     if seen is not None:
         cause = f"probably {seen.title}"
@@ -100,7 +109,8 @@ def find(view: RankView) -> Findings:
         us = min(rare.cause_us, rare.extra_us)
         if rare.cause == "data-loading":
             us = (us + rare.extra_us) / 2
-            basis += "; starting workers is not measured: the middle between that and all that they add"
+            starting = "making a batch ahead" if workers == 0 else "starting workers"
+            basis += f"; {starting} is not measured: the middle between that and all that they add"
         saving = replace(savings.rare(view, us, basis), most_us=rare.extra_us)
     per, take = "" if rare.size == 1 else " per step", "takes" if rare.count == 1 else "take"
     yield Finding(
