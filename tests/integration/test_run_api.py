@@ -78,10 +78,13 @@ def test_a_decorated_function_is_recorded_once(ran: tuple[Run, dict[str, Path]])
 
 def test_a_block_with_steps_of_its_own(ran: tuple[Run, dict[str, Path]]):
     run = block(ran, "loop")
+    assert run.folder is not None
     assert run.out.splitlines()[2] == "True"
     assert run.steps["found_by"] == "user"
     assert len(run.steps["profiled_s"]) == 2
     assert run.manifest["exit"] == "ok"
+    assert "whole_run" not in run.rank  # the program around a block is not watched
+    assert not (run.folder / "whole_run").exists()
 
 
 def test_a_block_that_raises_is_kept_and_raises(ran: tuple[Run, dict[str, Path]]):
