@@ -203,16 +203,13 @@ def test_however_a_program_ends_it_is_known_what_it_did(programs: Programs, end:
     assert rows["steps like the recorded ones"].time_us > 0.1e6
 
 
-def test_careful_recordings_have_no_compile_log_and_like_blocks_are_not_watched(programs: Programs):
+def test_careful_recordings_have_no_compile_log_and_are_not_watched(programs: Programs):
     script = programs.write(f"{TRAIN}\ntrain(60)\nprint(len(os.listdir('/proc/self/task')))")
     run = programs.record("--careful", str(script))
     assert run.status == 0
     assert run.manifest["options"]["careful"]
     assert "compile_log" not in run.rank
     assert "whole_run" not in run.rank
-    block = "import kinetoscope\nwith kinetoscope.profile(out='block'):\n    train(60)\n"
-    assert programs.plain(str(programs.write(TRAIN + block))).status == 0
-    assert not (programs.home / "block" / "whole_run").exists()
 
 
 LONGER_AND_LONGER = """

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,19 +62,34 @@ def test_a_trace_alone_is_read_without_what_reads_compile_logs():
     assert "sqlite3" not in modules  # some Pythons are built without it
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["report"], ["report", "--json"], ["report", "-o", "x.html"], ["kernels"], ["findings"], ["steps"]],
-)
-def test_what_is_known_is_shown_without_the_analyses(words, tmp_path, monkeypatch):
+ASKED = [["report"], ["report", "--json"], ["report", "-o", "x.html"], ["kernels"], ["findings"], ["steps"]]
+
+
+def shown(*questions: list[str]) -> str:
+    return "from kinetoscope.cli import main; " + "; ".join(
+        f"main({[words[0], 'r', *words[1:]]})" for words in questions
+    )
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In a folder with a recording of which all that is asked has been answered before."""
+    folder = tmp_path_factory.mktemp("answered")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setitem(ENVIRONMENT, "XDG_CACHE_HOME", str(folder))
+        patch.setitem(ENVIRONMENT, "KINETOSCOPE_CACHE", "1")
+        shutil.copytree(RECORDING, folder / "r")
+        assert "polars" in loaded(shown(*ASKED))
+        yield
+
+
+@pytest.mark.usefixtures("answered")
+@pytest.mark.parametrize("words", ASKED)
+def test_what_is_known_is_shown_without_the_analyses(words: list[str]):
     """An answer of another command's life: neither Polars nor what reads traces is loaded for it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(ENVIRONMENT, "XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setitem(ENVIRONMENT, "KINETOSCOPE_CACHE", "1")
-    shutil.copytree(RECORDING, tmp_path / "r")
-    shown = f"from kinetoscope.cli import main; main({[words[0], 'r', *words[1:]]})"
-    assert "polars" in loaded(shown)
-    assert not {"polars", "kinetoscope.trace.read", "kinetoscope.findings.registry"} & set(loaded(shown))
+    unneeded = {"polars", "kinetoscope.trace.read", "kinetoscope.findings.registry"}
+    assert not unneeded & set(loaded(shown(words)))
 
 
 @pytest.mark.parametrize("word", [[], ["overhead-bound"], ["aten::mm"]])

@@ -27,7 +27,7 @@ SCHEMA = {"key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "row": pl.U
 def test_every_instant_has_the_rows_that_cover_it(drawn: list[list[tuple[int, int]]]) -> None:
     a = _table(drawn[0], 0, 0) + _table(drawn[1], 1, 10)
     b = _table(drawn[2], 0, 0) + _table(drawn[3], 1, 10)
-    cut = overlay({"a": pl.DataFrame(a, SCHEMA), "b": pl.DataFrame(b, SCHEMA)}, ["key"])
+    cut = overlay({"a": pl.DataFrame(a, SCHEMA), "b": pl.DataFrame(b, SCHEMA)}, ["key"]).rows(named=True)
 
     def covering(rows: list[dict[str, int]], key: int, instant: int) -> int | None:
         found = [r["row"] for r in rows if r["key"] == key and r["start_ns"] <= instant < r["end_ns"]]
@@ -36,9 +36,7 @@ def test_every_instant_has_the_rows_that_cover_it(drawn: list[list[tuple[int, in
     for key in (0, 1):
         for instant in range(60):
             want = (covering(a, key, instant), covering(b, key, instant))
-            here = cut.filter(
-                pl.col("key") == key, pl.col("start_ns") <= instant, pl.col("end_ns") > instant
-            ).rows(named=True)
+            here = [r for r in cut if r["key"] == key and r["start_ns"] <= instant < r["end_ns"]]
             assert len(here) == (want != (None, None))
             if here:
                 assert (here[0]["a"], here[0]["b"]) == want

@@ -100,5 +100,3 @@ def test_a_rule_has_a_program_that_shows_it_and_its_fix(path: Path) -> None:
         module = ast.parse((case / side).read_text())
         assert ast.get_docstring(module)
         assert any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in module.body)
-    for recording in case.glob("*.gz"):
-        assert recording.stat().st_size <= 200_000, f"{recording} is too large to keep"
