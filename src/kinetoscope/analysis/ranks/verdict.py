@@ -97,7 +97,11 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
             or (found.is_even and loses_in_each_step(lost, steps))
             or (found.is_even and cause == COMPUTE and shows_in_kernels(found, ranks))
             or (found.is_even and cause == HOST and has_slow_hosts(found, ranks))
-            or (found.is_even and cause in HOSTS and stall_at_one_place(found, ranks, LEAST * step_ns))
+            or (
+                found.is_even
+                and cause in HOSTS
+                and stall_at_one_place(found, ranks, LEAST * step_ns, MISTAKEN)
+            )
         ):
             yield Suspect(ranks, cause)
 
