@@ -8,9 +8,7 @@ first. A request's own parts (encode, prefill, decode) are marked in it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import get_args
 
 import polars as pl
@@ -76,18 +74,8 @@ def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
     """How long each step waited for its data loader: workers deliver in rounds, so that one step waits for
     all of them and the next for none, and both are the same thing."""
     host = trace.host_events
-    calls = host.select("start_ns", END)
-    waits = intervals.union(calls[rows(host, "name", DATA_LOADER)])
-    starts, ends = waits["start_ns"].to_list(), waits["end_ns"].to_list()
-    sums = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
-
-    def until(at: int) -> int:
-        """All waiting before an instant."""
-        begun = bisect_right(starts, at)
-        return sums[begun] - max(0, ends[begun - 1] - at) if begun else 0
-
-    lengths = steps.select("start_ns", "duration_ns").iter_rows()
-    return pl.Series([until(start + length) - until(start) for start, length in lengths], dtype=pl.Int64)
+    calls = host.select("start_ns", END)[rows(host, "name", DATA_LOADER)]
+    return intervals.covered(intervals.union(calls), steps.select("start_ns", END))
 
 
 @remembered
