@@ -8,7 +8,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import steps
-from kinetoscope.analysis.time.phases import leading, phases
+from kinetoscope.analysis.time.phases import leading_of, phases
 from kinetoscope.analysis.time.rows import StepDifference, StepOutlierRow
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import LoadedRun
@@ -43,7 +43,7 @@ def step_distribution(run: LoadedRun) -> pl.DataFrame:
     spread = (pl.col("duration_p90_ns") - pl.col("duration_p10_ns")) / pl.col("duration_median_ns")
     return (
         steps(run)
-        .join(leading(run), on=["rank", "step"], how="semi", maintain_order="left")
+        .join(pl.concat(map(leading_of, run.traces)), on=["rank", "step"], how="semi", maintain_order="left")
         .group_by("rank", maintain_order=True)
         .agg(pl.len().alias("steps"), *figures)
         .with_columns(spread=spread)

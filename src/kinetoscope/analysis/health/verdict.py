@@ -16,6 +16,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.collectives.recorded import world_size
 from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
@@ -143,14 +144,7 @@ def _cut(name: str) -> str:
 
 
 def _ranks_absent(run: LoadedRun) -> list[Note]:
-    def world(trace: Trace) -> int:
-        match trace.metadata.get("distributedInfo"):
-            case {"world_size": int(size)}:
-                return size
-            case _:
-                return 1
-
-    size = max((world(trace) for trace in run.traces), default=1)
+    size = max((world_size(trace) or 1 for trace in run.traces), default=1)
     if size <= len(run.traces):
         return []
     text = f"{len(run.traces)} of {size} ranks are here: how long collectives waited is an estimate"

@@ -79,17 +79,12 @@ def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
 
 
 @remembered
-def leading(run: LoadedRun) -> pl.DataFrame:
-    """The steps (``rank``, ``step``) of each rank's phase that takes most time: what a median may be of.
+def leading_of(trace: Trace) -> pl.DataFrame:
+    """The steps (``rank``, ``step``, ``duration_ns``) of a rank's phase that takes most time: what a median
+    may be of.
 
     Evaluation inside training is not it, however long: the program's own steps are timed without it.
     """
-    return pl.concat([leading_of(trace) for trace in run.traces])
-
-
-@remembered
-def leading_of(trace: Trace) -> pl.DataFrame:
-    """``leading`` of one trace, with ``duration_ns``."""
     table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
     most = (
         table.group_by("phase", maintain_order=True)
