@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
@@ -121,16 +122,8 @@ def _kernels(trace: Trace) -> pl.DataFrame:
 
 def _ops(trace: Trace) -> pl.DataFrame:
     """Host time of their own of the host events, by the step that they start in."""
-    inside = (
-        trace.host_events.select("id", "name", "start_ns", "self_ns")
-        .sort("start_ns")
-        .join_asof(
-            trace.steps.select(step="id", begin="start_ns", length="duration_ns").sort("begin"),
-            left_on="start_ns",
-            right_on="begin",
-        )
-    )
-    inside = inside.filter(pl.col("start_ns") < pl.col("begin") + pl.col("length"))
+    events = trace.host_events.select("id", "name", "start_ns", "self_ns")
+    inside = intervals.beginning_in(events, trace.steps.select("start_ns", END, step="id"))
     rows = inside.filter(~pl.col("id").is_in(trace.steps["host_event"].implode())).group_by("step", "name")
     return _part("op", rows.agg(ns=pl.col("self_ns").sum(), count=pl.len()))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
@@ -22,6 +22,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
+from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
@@ -75,16 +76,9 @@ def _inside(trace: Trace, steps: pl.Series, events: pl.DataFrame) -> pl.DataFram
     if not len(trace.steps):
         most = events["lane"].mode().sort().head(1)
         return events.filter(pl.col("lane").is_in(most.implode())).with_columns(step=pl.lit(WHOLE, pl.UInt32))
-    marks = trace.steps.filter(pl.col("id").is_in(steps.implode())).select(
-        pl.col("id").alias("step"),
-        pl.col("start_ns").alias("from_ns"),
-        until=pl.col("start_ns") + pl.col("duration_ns"),
-        lane=trace.host_events["lane"].gather(trace.steps["host_event"]).gather(steps),
-    )
-    begun = events.sort("start_ns").join_asof(
-        marks.sort("from_ns"), left_on="start_ns", right_on="from_ns", by="lane", check_sortedness=False
-    )
-    return begun.filter(pl.col("start_ns") < pl.col("until"))
+    lanes = trace.host_events["lane"].gather(trace.steps["host_event"])
+    marks = trace.steps.select("start_ns", END, step="id").with_columns(lanes)
+    return intervals.beginning_in(events, marks.filter(pl.col("step").is_in(steps.implode())), ["lane"])
 
 
 LAUNCH_BOUND = "launch-bound"

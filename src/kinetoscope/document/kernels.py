@@ -6,13 +6,13 @@ import msgspec
 
 from kinetoscope.analysis.compiled.rows import GraphCategory as GraphCategory
 from kinetoscope.analysis.compiled.rows import GraphRow as GraphRow
-from kinetoscope.analysis.events.op_row import OpRow as OpRow
 from kinetoscope.analysis.origins.rows import Chain as Chain
 from kinetoscope.analysis.origins.rows import ChainListing as ChainListing
 from kinetoscope.analysis.origins.rows import KernelOp as KernelOp
 from kinetoscope.analysis.origins.rows import KernelRow as KernelRow
 from kinetoscope.analysis.origins.rows import Link as Link
 from kinetoscope.analysis.origins.rows import ListingRow as ListingRow
+from kinetoscope.analysis.origins.rows import OpRow as OpRow
 from kinetoscope.analysis.origins.rows import Quantiles as Quantiles
 
 

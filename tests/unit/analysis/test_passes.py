@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traces
-from kinetoscope.analysis.passes.as_it_runs import as_it_runs, laid_over, slowest
+from kinetoscope.analysis.passes.as_it_runs import as_it_runs, data_differs, laid_over, slowest
 from kinetoscope.analysis.passes.match import match
 from kinetoscope.analysis.passes.unprofiled import rare_steps, rounds, spread, unprofiled
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
@@ -273,7 +273,7 @@ def test_a_device_is_never_busier_than_its_step() -> None:
 def test_waiting_for_data_is_what_was_measured_where_the_recording_differs() -> None:
     timings = StepTimings(before=timed(*[400.0] * 20, data_us=150), recorded=timed(1000.0, 1000.0, data_us=0))
     own = as_it_runs(run(made([plain("abcd")] * 2), None, timings))[0]
-    assert own.data_differs
+    assert data_differs(own.timed)
     assert own.idle["data-loading"] == pytest.approx(150)
     assert sum(own.idle.values()) == pytest.approx(200)
     assert "as measured without the profiler" in own.basis

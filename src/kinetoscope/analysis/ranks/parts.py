@@ -18,6 +18,7 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
@@ -84,7 +85,6 @@ def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
     return intervals.covered(intervals.union(events, ["lane"]), instants, ["lane"]) > 0
 
 
-BASE = "baseTimeNanoseconds"
 WALL_CLOCK_NS = 10**18  # September 2001; what is less is the time since something else
 KERNELS = 40  # names of a rank, those of most time; the rest is one row per step
 REST = "others"
@@ -129,7 +129,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int = 0
     compute_ns: int = 0
     copy_ns: int = 0
-    idle_ns: dict[str, int] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +157,8 @@ class RankPart:
 @remembered
 def part(trace: Trace) -> RankPart:
     """The part of one trace."""
-    run, within = LoadedRun((trace,)), window(trace)
+    within, lost = window(trace), gaps(LoadedRun((trace,)))
     own = work(trace)
-    lost = gaps(run).with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
     facts = RankFacts(
         rank=trace.rank,
         numbered="distributedInfo" in trace.metadata,
@@ -177,10 +175,6 @@ def part(trace: Trace) -> RankPart:
         busy_ns=intervals.total(intervals.clip(busy_intervals(trace), within.start_ns, within.end_ns)),
         compute_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "compute"), DEVICE)),
         copy_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "copy"), DEVICE)),
-        idle_ns={
-            str(cause): int(length)
-            for cause, length in lost.group_by("cause").agg(pl.col("length").sum()).iter_rows()
-        },
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
     met = _approached(trace, lost, overlapped := _overlapped(trace))

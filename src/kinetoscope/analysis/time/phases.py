@@ -200,15 +200,11 @@ def _marked(trace: Trace) -> pl.DataFrame:
 def _in_parts(trace: Trace) -> pl.DataFrame:
     """Device work that was launched within a part, with the number of the ``part``."""
     table = work(trace).filter(pl.col("launch").is_not_null())
-    table = table.select("launch", "name", "start_ns", "end_ns", "duration_ns")
-    launched = trace.host_events["start_ns"].gather(table["launch"]).alias("launched_ns")
-    bounds = _marked(trace).select("part", begin_ns="start_ns", left_ns="end_ns")
-    return (
-        table.with_columns(launched)
-        .sort("launched_ns")
-        .join_asof(bounds, left_on="launched_ns", right_on="begin_ns", check_sortedness=False)
-        .filter(pl.col("launched_ns") < pl.col("left_ns"))
+    table = table.select("name", "end_ns", "duration_ns", worked_ns="start_ns").with_columns(
+        start_ns=trace.host_events["start_ns"].gather(table["launch"])
     )
+    found = intervals.beginning_in(table, _marked(trace).select("part", "start_ns", "end_ns"))
+    return found.with_columns(start_ns="worked_ns")
 
 
 @remembered
@@ -254,14 +250,14 @@ def _kinds(trace: Trace) -> dict[int, str]:
 
 def _inside(trace: Trace, wanted: pl.Series) -> pl.DataFrame:
     """Host events that start in a step, with its ``step``."""
-    bounds = periods(trace).select("step", "host_start_ns", "host_end_ns").sort("host_start_ns")
-    return (
-        trace.host_events.filter(wanted)
-        .select("name", "start_ns", "duration_ns")
-        .sort("start_ns")
-        .join_asof(bounds, left_on="start_ns", right_on="host_start_ns", check_sortedness=False)
-        .filter(pl.col("start_ns") < pl.col("host_end_ns"))
-    )
+    events = trace.host_events.filter(wanted).select("name", "start_ns", "duration_ns")
+    return between_marks(trace, events)
+
+
+def between_marks(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """Host events that begin between the marks of a step, with its ``step``."""
+    marks = periods(trace).select("step", start_ns="host_start_ns", end_ns="host_end_ns")
+    return intervals.beginning_in(events, marks)
 
 
 def _launches(trace: Trace) -> Mapping[int, Launches]:
