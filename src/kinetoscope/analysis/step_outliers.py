@@ -13,12 +13,12 @@ from kinetoscope.analysis.time.phases import leading_of, phases
 from kinetoscope.analysis.time.rows import StepDifference, StepOutlierRow
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.statistics.distribution import NORMAL
 from kinetoscope.trace.model import Trace
 
 # A step is an outlier when it is further from the median than all but the odd one of a normal distribution is
 # (Iglewicz and Hoaglin's 3.5 scaled median absolute deviations), and by as much as anybody would act upon.
 DEVIATIONS = 3.5
-SCALE = 1.4826
 WORTHWHILE = 0.1
 # Of two steps neither is the exception.
 ENOUGH_STEPS = 3
@@ -58,7 +58,7 @@ def step_outliers(run: LoadedRun) -> tuple[StepOutlierRow, ...]:
     like = ["rank", "phase"]
     median = pl.col("duration_ns").median().over(like)
     away = pl.col("duration_ns") - median
-    deviation = (away.abs().median().over(like) * SCALE).alias("deviation")
+    deviation = (away.abs().median().over(like) * NORMAL).alias("deviation")
     slow = table.with_columns(median.alias("median_ns"), deviation, steps=pl.len().over(like)).filter(
         pl.col("steps") >= ENOUGH_STEPS,
         away > DEVIATIONS * deviation,

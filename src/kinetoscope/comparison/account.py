@@ -132,30 +132,30 @@ class Account:
 def account(run: LoadedRun) -> Account | None:
     """The account of the program as it runs; None where nothing ran, as with compile logs alone."""
     traces = [trace for trace in run.traces if trace.source.events]
-    return _account(run, max(traces, key=lambda trace: step_us(run, trace))) if traces else None
+    return _account(run, max(traces, key=lambda trace: _step_us(run, trace))) if traces else None
 
 
 @remembered
 def recorded_account(run: LoadedRun) -> Account | None:
     """The account of the recorded steps, even where others were timed: to compare with a bare trace."""
     traces = [trace for trace in run.traces if trace.source.events]
-    return _account(run, max(traces, key=recorded_us), recorded=True) if traces else None
+    return _account(run, max(traces, key=_recorded_us), recorded=True) if traces else None
 
 
-def step_us(run: LoadedRun, trace: Trace) -> float:
+def _step_us(run: LoadedRun, trace: Trace) -> float:
     """A rank's step without the profiler, or else as recorded, at the median."""
     own = as_it_runs(run).get(trace.rank)
-    return recorded_us(trace) if own is None else own.step_us
+    return _recorded_us(trace) if own is None else own.step_us
 
 
-def recorded_us(trace: Trace) -> float:
+def _recorded_us(trace: Trace) -> float:
     lengths = leading_of(trace)["duration_ns"].to_list() if len(trace.steps) else []
     return (median(lengths) if lengths else window(trace).length_ns) / 1000
 
 
 def _account(run: LoadedRun, trace: Trace, *, recorded: bool = False) -> Account:
     own = None if recorded else as_it_runs(run).get(trace.rank)
-    length_us = recorded_us(trace) if own is None else own.step_us
+    length_us = _recorded_us(trace) if own is None else own.step_us
     by_cause = None if own is None or own.busy_us is None else own.idle
     steps = leading_of(trace)["step"] if len(trace.steps) else pl.Series([WHOLE], dtype=pl.UInt32)
     device = _device(trace, steps)
@@ -166,7 +166,7 @@ def _account(run: LoadedRun, trace: Trace, *, recorded: bool = False) -> Account
     places = _places(placed, len(steps))
     recorded_busy_us = float(places["us"].sum())
     if on_host:
-        factor = length_us / recorded_us(trace) if recorded_us(trace) else 1.0
+        factor = length_us / _recorded_us(trace) if _recorded_us(trace) else 1.0
     else:
         busy_us = own.busy_us if own is not None and own.busy_us is not None else recorded_busy_us
         factor = busy_us / recorded_busy_us if recorded_busy_us else 1.0

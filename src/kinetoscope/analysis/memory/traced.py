@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest, running
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import ALLOCATION, LIBRARY_FRAME
+from kinetoscope.analysis.events.torch_names import ALLOCATION, BASE, LIBRARY_FRAME
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import origins
 from kinetoscope.analysis.time.window import window
@@ -207,7 +207,6 @@ def _made_in(host: pl.DataFrame, at: pl.Series) -> tuple[pl.Series, pl.Series]:
     return op.cast(pl.String), origins(host, at)["module_name"].cast(pl.String)
 
 
-BASE = "baseTimeNanoseconds"  # what a trace's times are counted from, on the wall clock
 APART = 1_000_000  # ns that the two clocks may differ by
 COLUMNS = {"allocation": pl.UInt32, "op": pl.String, "ran_module": pl.String}
 
