@@ -1,6 +1,6 @@
 """Writes the table of docs/evidence/replay.md: how exactly every recording that is there replays.
 
-`PYTHONPATH=src:tests python -m cases.replays`; recordings that are not there keep their rows.
+`PYTHONPATH=src:tests:tests/support python -m cases.replays`; recordings that are not there keep their rows.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinetoscope.analysis.replay.replay import StepReplay, replay, replays
+from kinetoscope.analysis.replay.replay import StepReplay, replay
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.statistics.distribution import quantile
+from rank_replays import replays
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "evidence" / "replay.md"

@@ -12,10 +12,10 @@ from cases.replays import FIXTURES, PAGE, recordings, rows
 from command import complaints, kinetoscope
 from kinetoscope import cli
 from kinetoscope.analysis.replay import what_if
-from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.document.collect.replay import replay, what_if_listing
 from kinetoscope.sources.run import load
 from kinetoscope.statistics.distribution import quantile
+from rank_replays import replays
 
 OURS = [(name, files) for name, files in recordings() if files[0].is_relative_to(FIXTURES)]
 EAGER = str(FIXTURES / "h200" / "mm_4096_warm_eager.json.gz")

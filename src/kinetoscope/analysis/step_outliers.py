@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import steps
-from kinetoscope.analysis.time.phases import leading, phases
+from kinetoscope.analysis.time.phases import leading_of, phases
 from kinetoscope.analysis.time.rows import StepDifference, StepOutlierRow
 from kinetoscope.analysis.time.window import periods
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.statistics.distribution import NORMAL
 from kinetoscope.trace.model import Trace
 
 # A step is an outlier when it is further from the median than all but the odd one of a normal distribution is
 # (Iglewicz and Hoaglin's 3.5 scaled median absolute deviations), and by as much as anybody would act upon.
 DEVIATIONS = 3.5
-SCALE = 1.4826
 WORTHWHILE = 0.1
 # Of two steps neither is the exception.
 ENOUGH_STEPS = 3
@@ -43,7 +44,7 @@ def step_distribution(run: LoadedRun) -> pl.DataFrame:
     spread = (pl.col("duration_p90_ns") - pl.col("duration_p10_ns")) / pl.col("duration_median_ns")
     return (
         steps(run)
-        .join(leading(run), on=["rank", "step"], how="semi", maintain_order="left")
+        .join(pl.concat(map(leading_of, run.traces)), on=["rank", "step"], how="semi", maintain_order="left")
         .group_by("rank", maintain_order=True)
         .agg(pl.len().alias("steps"), *figures)
         .with_columns(spread=spread)
@@ -57,7 +58,7 @@ def step_outliers(run: LoadedRun) -> tuple[StepOutlierRow, ...]:
     like = ["rank", "phase"]
     median = pl.col("duration_ns").median().over(like)
     away = pl.col("duration_ns") - median
-    deviation = (away.abs().median().over(like) * SCALE).alias("deviation")
+    deviation = (away.abs().median().over(like) * NORMAL).alias("deviation")
     slow = table.with_columns(median.alias("median_ns"), deviation, steps=pl.len().over(like)).filter(
         pl.col("steps") >= ENOUGH_STEPS,
         away > DEVIATIONS * deviation,
@@ -121,16 +122,8 @@ def _kernels(trace: Trace) -> pl.DataFrame:
 
 def _ops(trace: Trace) -> pl.DataFrame:
     """Host time of their own of the host events, by the step that they start in."""
-    inside = (
-        trace.host_events.select("id", "name", "start_ns", "self_ns")
-        .sort("start_ns")
-        .join_asof(
-            trace.steps.select(step="id", begin="start_ns", length="duration_ns").sort("begin"),
-            left_on="start_ns",
-            right_on="begin",
-        )
-    )
-    inside = inside.filter(pl.col("start_ns") < pl.col("begin") + pl.col("length"))
+    events = trace.host_events.select("id", "name", "start_ns", "self_ns")
+    inside = intervals.beginning_in(events, trace.steps.select("start_ns", END, step="id"))
     rows = inside.filter(~pl.col("id").is_in(trace.steps["host_event"].implode())).group_by("step", "name")
     return _part("op", rows.agg(ns=pl.col("self_ns").sum(), count=pl.len()))
 

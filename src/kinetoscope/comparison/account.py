@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
@@ -22,6 +22,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import belonging
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
 from kinetoscope.analysis.passes.match import aligned
+from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
@@ -75,16 +76,9 @@ def _inside(trace: Trace, steps: pl.Series, events: pl.DataFrame) -> pl.DataFram
     if not len(trace.steps):
         most = events["lane"].mode().sort().head(1)
         return events.filter(pl.col("lane").is_in(most.implode())).with_columns(step=pl.lit(WHOLE, pl.UInt32))
-    marks = trace.steps.filter(pl.col("id").is_in(steps.implode())).select(
-        pl.col("id").alias("step"),
-        pl.col("start_ns").alias("from_ns"),
-        until=pl.col("start_ns") + pl.col("duration_ns"),
-        lane=trace.host_events["lane"].gather(trace.steps["host_event"]).gather(steps),
-    )
-    begun = events.sort("start_ns").join_asof(
-        marks.sort("from_ns"), left_on="start_ns", right_on="from_ns", by="lane", check_sortedness=False
-    )
-    return begun.filter(pl.col("start_ns") < pl.col("until"))
+    lanes = trace.host_events["lane"].gather(trace.steps["host_event"])
+    marks = trace.steps.select("start_ns", END, step="id").with_columns(lanes)
+    return intervals.beginning_in(events, marks.filter(pl.col("step").is_in(steps.implode())), ["lane"])
 
 
 LAUNCH_BOUND = "launch-bound"
@@ -138,30 +132,30 @@ class Account:
 def account(run: LoadedRun) -> Account | None:
     """The account of the program as it runs; None where nothing ran, as with compile logs alone."""
     traces = [trace for trace in run.traces if trace.source.events]
-    return _account(run, max(traces, key=lambda trace: step_us(run, trace))) if traces else None
+    return _account(run, max(traces, key=lambda trace: _step_us(run, trace))) if traces else None
 
 
 @remembered
 def recorded_account(run: LoadedRun) -> Account | None:
     """The account of the recorded steps, even where others were timed: to compare with a bare trace."""
     traces = [trace for trace in run.traces if trace.source.events]
-    return _account(run, max(traces, key=recorded_us), recorded=True) if traces else None
+    return _account(run, max(traces, key=_recorded_us), recorded=True) if traces else None
 
 
-def step_us(run: LoadedRun, trace: Trace) -> float:
+def _step_us(run: LoadedRun, trace: Trace) -> float:
     """A rank's step without the profiler, or else as recorded, at the median."""
     own = as_it_runs(run).get(trace.rank)
-    return recorded_us(trace) if own is None else own.step_us
+    return _recorded_us(trace) if own is None else own.step_us
 
 
-def recorded_us(trace: Trace) -> float:
+def _recorded_us(trace: Trace) -> float:
     lengths = leading_of(trace)["duration_ns"].to_list() if len(trace.steps) else []
     return (median(lengths) if lengths else window(trace).length_ns) / 1000
 
 
 def _account(run: LoadedRun, trace: Trace, *, recorded: bool = False) -> Account:
     own = None if recorded else as_it_runs(run).get(trace.rank)
-    length_us = recorded_us(trace) if own is None else own.step_us
+    length_us = _recorded_us(trace) if own is None else own.step_us
     by_cause = None if own is None or own.busy_us is None else own.idle
     steps = leading_of(trace)["step"] if len(trace.steps) else pl.Series([WHOLE], dtype=pl.UInt32)
     device = _device(trace, steps)
@@ -172,7 +166,7 @@ def _account(run: LoadedRun, trace: Trace, *, recorded: bool = False) -> Account
     places = _places(placed, len(steps))
     recorded_busy_us = float(places["us"].sum())
     if on_host:
-        factor = length_us / recorded_us(trace) if recorded_us(trace) else 1.0
+        factor = length_us / _recorded_us(trace) if _recorded_us(trace) else 1.0
     else:
         busy_us = own.busy_us if own is not None and own.busy_us is not None else recorded_busy_us
         factor = busy_us / recorded_busy_us if recorded_busy_us else 1.0

@@ -14,18 +14,12 @@ from kinetoscope.sources.run import LoadedRun
 
 COMPILATION = "compilation"
 COMPILED = "compiled"
-WORDS = {
-    "graph_break": "graph break",
-    "compile_failure": "frame not compiled",
-    "cudagraphs": "graph without CUDA graphs",
-    "recompilation": "recompilation",
-}
-
-COUNTS = {
-    "graph_break": "graph_breaks",
-    "compile_failure": "compile_failures",
-    "cudagraphs": "cudagraphs_skipped",
-    "recompilation": "recompilations",
+# By kind of fact its count, and a word for it.
+LOGGED = {
+    "graph_break": ("graph_breaks", "graph break"),
+    "compile_failure": ("compile_failures", "frame not compiled"),
+    "cudagraphs": ("cudagraphs_skipped", "graph without CUDA graphs"),
+    "recompilation": ("recompilations", "recompilation"),
 }
 
 
@@ -45,8 +39,8 @@ def facts(base: LoadedRun, new: LoadedRun, before: Counts, after: Counts) -> lis
     if base.compilation is None or new.compilation is None:
         return entered
     logged: list[Fact] = []
-    for kind, word in WORDS.items():
-        was, now = (contributors(run, COUNTS[kind]) for run in (base, new))
+    for kind, (count_of, word) in LOGGED.items():
+        was, now = (contributors(run, count_of) for run in (base, new))
         differences: tuple[tuple[What, Mapping[str, Contributor], Mapping[str, Contributor]], ...] = (
             ("added", was, now),
             ("removed", now, was),

@@ -18,8 +18,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import histories
 from kinetoscope.analysis.memory.traced import memory_statistics
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
-from kinetoscope.analysis.time.phases import leading_of
-from kinetoscope.analysis.time.window import periods
+from kinetoscope.analysis.time.phases import between_marks, leading_of
 from kinetoscope.comparison.account import launched_in_steps
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.sources.run import LoadedRun
@@ -123,11 +122,9 @@ def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
 
 def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     """Host events with the ``step`` between whose marks they begin."""
-    marks = periods(trace).select("step", "host_start_ns", "host_end_ns").sort("host_start_ns")
-    if marks.is_empty():
+    if trace.steps.is_empty():
         return events.with_columns(step=pl.lit(0, pl.UInt32))
-    found = events.sort("start_ns").join_asof(marks, left_on="start_ns", right_on="host_start_ns")
-    return found.filter(pl.col("start_ns") < pl.col("host_end_ns"))
+    return between_marks(trace, events)
 
 
 def usual(trace: Trace, counted: Counted) -> float:

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import msgspec
 
+from kinetoscope.analysis.events.torch_names import BASE
 from kinetoscope.analysis.health.verdict import losses
-from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.counts import Counts, counts
 from kinetoscope.comparison.programs import in_series, program

@@ -6,7 +6,6 @@ import msgspec
 
 from kinetoscope.analysis.compiled.rows import GraphCategory as GraphCategory
 from kinetoscope.analysis.compiled.rows import GraphRow as GraphRow
-from kinetoscope.analysis.events.op_row import OpRow as OpRow
 from kinetoscope.analysis.origins.rows import *
 
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.events.torch_names import BASE
 from kinetoscope.analysis.memory.owners import ROLES
 from kinetoscope.analysis.memory.peak import histories, over_time
-from kinetoscope.analysis.memory.traced import BASE, memory_over_time
+from kinetoscope.analysis.memory.traced import memory_over_time
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 

@@ -15,11 +15,11 @@ from functools import cached_property
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, NOTHING, ReplayChange
+from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, NOTHING, Changes, ReplayChange, combined
 from kinetoscope.analysis.replay.replay import job
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
-from kinetoscope.findings.model import SEVERITIES, Changes, Finding, Remaining, Role, combined
+from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
 from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.savings import LOW, severity
 from kinetoscope.sources.run import LoadedRun

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.torch_names import BASE
 from kinetoscope.analysis.memory.headroom import saves
 from kinetoscope.analysis.memory.peak import RankHistory
-from kinetoscope.analysis.memory.traced import BASE
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Finding, Severity
 from kinetoscope.findings.rank_view import RankView

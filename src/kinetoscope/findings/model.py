@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
+from kinetoscope.analysis.replay.change import NOTHING, Changes, ReplayChange
 from kinetoscope.findings.rows import Evidence
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -14,16 +14,6 @@ Severity = Literal["high", "medium", "low", "info"]
 # rounds: its advice changes the program's results, so that its author has to judge it.
 Role = Literal["root", "cause", "symptom", "rounds"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
-
-Changes = Mapping[int, ReplayChange]  # by rank
-
-
-def combined(first: Changes, second: Changes) -> Changes:
-    """Both changes on every rank; no time is taken away twice."""
-    changes = dict(first)
-    for rank, change in second.items():
-        changes[rank] = changes[rank] | change if rank in changes else change
-    return changes
 
 
 @dataclass(frozen=True)

@@ -278,21 +278,12 @@ class RankView:
         """The device work of the recorded steps whose name contains the regular expression."""
         return self.work[rows(self.work, "name", pattern)]
 
-    def launched_during(self, intervals: pl.DataFrame) -> pl.DataFrame:
+    def launched_during(self, within: pl.DataFrame) -> pl.DataFrame:
         """The device work of the recorded steps that host threads launched in these intervals of theirs
         (``lane``, ``start_ns``, ``duration_ns``, disjoint), with the number of its ``interval``."""
-        calls = self.trace.host_events.select("lane", "start_ns")[self.work["launch"]]
-        bounds = intervals.select("lane", began="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-        found = (
-            calls.with_row_index("row")
-            .sort("start_ns")
-            .join_asof(
-                bounds.with_row_index("interval").sort("began"),
-                left_on="start_ns", right_on="began", by="lane", check_sortedness=False,
-            )
-            .filter(pl.col("start_ns") < pl.col("end_ns"))
-            .sort("row")
-        )  # fmt: skip
+        calls = self.trace.host_events.select("lane", "start_ns")[self.work["launch"]].with_row_index("row")
+        marks = within.select("lane", "start_ns", END).with_row_index("interval")
+        found = intervals.beginning_in(calls, marks, ["lane"]).sort("row")
         return self.work[found["row"]].with_columns(found["interval"])
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+NORMAL = 1.4826  # a normal distribution's standard deviation, in median absolute deviations
+
 
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

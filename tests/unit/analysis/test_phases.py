@@ -6,7 +6,7 @@ import pytest
 
 from kinetoscope.analysis.origins.sums import kernels
 from kinetoscope.analysis.step_outliers import step_distribution, step_outliers
-from kinetoscope.analysis.time.phases import leading, parts, phase_rows, phases, similarity
+from kinetoscope.analysis.time.phases import leading_of, parts, phase_rows, phases, similarity
 from kinetoscope.sources.run import LoadedRun
 from traces import Event, call, event, host, kernel, step, trace
 
@@ -77,7 +77,7 @@ def test_steps_that_take_other_times_are_another_phase() -> None:
         loop.step(length, "k")
     run = loop.run()
     assert found(run) == ["forward B", "forward A", "forward B", "forward A", "forward B"]
-    assert leading(run)["step"].to_list() == [1, 3]
+    assert leading_of(run.traces[0])["step"].to_list() == [1, 3]
     row = step_distribution(run).row(0, named=True)
     assert (row["steps"], row["duration_median_ns"]) == (2, 1_050_000)
     assert step_outliers(run) == ()

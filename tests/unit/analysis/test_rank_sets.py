@@ -20,11 +20,11 @@ from kinetoscope.analysis.collectives.recorded import collectives, ways
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import APPROACH, RankPart, part, placed
 from kinetoscope.analysis.replay.change import NOTHING, without_host
-from kinetoscope.analysis.replay.replay import replays
 from kinetoscope.document.collect.ranks import compared
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from rank_replays import replays
 from rank_sets import Fault, Job
 from traces import kernel, trace
 

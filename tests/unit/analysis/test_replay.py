@@ -20,9 +20,10 @@ from kinetoscope.analysis.replay.change import (
 )
 from kinetoscope.analysis.replay.host import logical_threads
 from kinetoscope.analysis.replay.numbers import gone_until, larger, shares
-from kinetoscope.analysis.replay.replay import StepReplay, replay, replays
+from kinetoscope.analysis.replay.replay import StepReplay, replay
 from kinetoscope.sources.run import LoadedRun as Recording
 from kinetoscope.trace.model import Trace
+from rank_replays import replays
 from replayed import Changes, Copy, Instruction, Launch, Machine, Program, Run, Sync
 
 NONE = Changes()

@@ -122,7 +122,6 @@ def only(found: Iterator[Finding] | object) -> Finding:
 
 def test_a_node_of_a_later_op_than_all_before_begins_a_pass() -> None:
     found = passes(accumulated(batches=3).view().trace)
-    assert found["nodes"].to_list() == [13] * 6
     assert found["step"].to_list() == [0, 0, 0, 1, 1, 1]
 
 

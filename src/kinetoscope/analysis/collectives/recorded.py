@@ -16,6 +16,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 # When ranks may leave a collective.
 TOGETHER = "together"  # no rank is done before the last has come: all end at one instant
@@ -109,20 +110,18 @@ def collectives(trace: Trace) -> pl.DataFrame:
         schema={"arguments": pl.String, "known": pl.String, "size": pl.Int64},
         orient="row",
     )
-    steps = trace.steps.select(step="id", step_name="name")
     stream = pl.col("stream").rank("dense").cast(pl.String)
     return (
         table.join(groups, on="arguments", how="left", maintain_order="left")
-        .join(steps, on="step", how="left", maintain_order="left")
         .with_columns(
             rank=pl.lit(trace.rank, pl.Int32),
             group=pl.coalesce("known", "stream " + stream),
-            step=pl.col("step_name").fill_null(""),
+            step=trace.steps["name"].gather(table["step"]).fill_null(""),
             before=pl.col("launch").is_null() & pl.col("launch").is_not_null().any(),
             launched_ns=trace.host_events["start_ns"].gather(table["launch"]),
             sent=_sent(),
         )
-        .select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVES.items())
+        .select(typed(COLLECTIVES))
     )
 
 

@@ -190,18 +190,6 @@ def roofline(run: LoadedRun) -> pl.DataFrame:
         )
         .with_columns(refused=(pl.col("speed_of_light") > 1).fill_null(False))
         .with_columns(pl.when(~pl.col("refused")).then(pl.col(*shares, "bound")))
-        .select(
-            *by,
-            "calls",
-            "time_ns",
-            "flops",
-            "bytes",
-            "flops_per_s",
-            "bytes_per_s",
-            *shares,
-            "bound",
-            "refused",
-        )
         .sort("time_ns", descending=True)
     )
 
@@ -230,8 +218,4 @@ def kernel_roofline(run: LoadedRun) -> pl.DataFrame:
         )
     )
     every = pl.col("costed_launches") == pl.col("launches")
-    return (
-        counts.join(costs, on="name")
-        .with_columns(pl.when(every).then(pl.col("flops", "bytes")))
-        .select("name", "flops", "bytes", "speed_of_light", "costed_launches", "refused_launches", "launches")
-    )
+    return counts.join(costs, on="name").with_columns(pl.when(every).then(pl.col("flops", "bytes")))

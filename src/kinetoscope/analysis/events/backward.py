@@ -18,7 +18,7 @@ CHECKPOINT = r"^(_NoopSaveInputs|CheckpointFunction)$"
 @remembered
 def passes(trace: Trace) -> pl.DataFrame:
     """The backward passes: ``lane``, ``step`` (row of ``steps``; null outside of them), ``start_ns``,
-    ``end_ns``, ``nodes`` (how many of autograd's nodes ran) and ``shape`` (a hash of their names, in order).
+    ``end_ns`` and ``shape`` (a hash of the names of the nodes of autograd that ran, in order).
 
     Autograd runs the node with the highest sequence number first, and ops get rising numbers: a node with a
     higher one than all before it begins the next pass. Without sequence numbers there is no pass.
@@ -39,12 +39,11 @@ def passes(trace: Trace) -> pl.DataFrame:
         .agg(
             pl.col("start_ns").min(),
             END.max(),
-            nodes=pl.len(),
             shape=pl.col("name").cast(pl.String).str.join("\n").hash(),
         )
         .sort("start_ns")
         .join_asof(marks, on="start_ns", check_sortedness=False)
-        .select("lane", "step", "start_ns", "end_ns", "nodes", "shape")
+        .select("lane", "step", "start_ns", "end_ns", "shape")
     )
 
 

@@ -88,6 +88,7 @@ COMPILATION = (
 NOT_AN_ANNOTATION = "|".join((STEP, CALL, *FAMILIES))
 MODULE = "nn.Module: "  # how a recorded call of a module begins
 CLOCK = "kinetoscope: clock"  # events that Python's clock and the profiler's both timed
+BASE = "baseTimeNanoseconds"  # of a trace's metadata: what its times are counted from, on the wall clock
 STANDARD_FRAME = rf"^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
 # Frames that are not the user's: of C, of Python's own library, of torch, of what is installed. Torch cuts
 # the folders of sys.path off, site-packages among them: what is well known is known by its name.

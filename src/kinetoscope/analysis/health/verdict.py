@@ -16,6 +16,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.collectives.recorded import world_size
 from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.makers import maker
@@ -79,10 +80,9 @@ def _died(run: LoadedRun) -> list[Note]:
     return [Note(DIED, DEGRADED, text, rank=rank) for rank, text in deaths if text is not None]
 
 
-def _ended(run: LoadedRun) -> list[Note]:
+def _ended(run: LoadedRun) -> Iterable[Note]:
     """A program that was killed, or failed, or was over before it had settled. One that was recorded whole
     and ended as it was to is as it was to be."""
-    notes: list[Note] = []
     for record in run.records:
         how = "" if record.exit == "ok" else f" ({record.exit})"
         as_a_whole = record.steps.found_by in ("whole", "program")
@@ -90,16 +90,15 @@ def _ended(run: LoadedRun) -> list[Note]:
             continue
         if as_a_whole:
             text = f"the program ended before its time{how}: this is what it did until then"
-            notes.append(Note("ended", DEGRADED if record.steps.cold else INFO, text, rank=record.rank))
+            yield Note("ended", DEGRADED if record.steps.cold else INFO, text, rank=record.rank)
         elif record.steps.cold:
             text = (
                 f"the program ended{how} before its steps had settled: these are its first, start-up and all"
             )
-            notes.append(Note("cold", DEGRADED, text, rank=record.rank))
+            yield Note("cold", DEGRADED, text, rank=record.rank)
         elif how:
             text = f"the program ended before its time{how}, after these steps had been recorded"
-            notes.append(Note("ended", INFO, text, rank=record.rank))
-    return notes
+            yield Note("ended", INFO, text, rank=record.rank)
 
 
 # Of the run after its setup: a phase that takes so much is as worth a look as most findings.
@@ -108,15 +107,14 @@ LESSER_PART = 0.5
 LONGEST_NAME = 80
 
 
-def _phases_not_recorded(run: LoadedRun) -> list[Note]:
+def _phases_not_recorded(run: LoadedRun) -> Iterable[Note]:
     """Parts of the whole run that the recorded steps say nothing of."""
     found = whole_run(run)
     if found is None:
-        return []
+        return
     setup = ("importing", "compiling", "setup")
     after_setup = 1 - sum(row.share for row in found.phases if row.kind in setup)
     lesser = found.steps_share_after_setup < LESSER_PART
-    notes: list[Note] = []
     for row in found.phases:
         share = row.share / after_setup if after_setup > 0 else 0.0
         if row.kind == "phase" and share >= LARGE_PHASE:
@@ -128,14 +126,13 @@ def _phases_not_recorded(run: LoadedRun) -> list[Note]:
                 f"`kinetoscope run --range {name} …`"
             )
             # The recorded steps' figures stand; what they promise is promised to a lesser part of the run.
-            notes.append(Note("phase-not-recorded", DEGRADED if lesser else INFO, text, rank=found.rank))
+            yield Note("phase-not-recorded", DEGRADED if lesser else INFO, text, rank=found.rank)
     if found.first_optimizer_after is not None:
         text = (
             f"an optimizer first stepped in {_cut(found.first_optimizer_after)}, after all was recorded: the "
             "recorded steps are none of training (`--warmup N` records later ones)"
         )
-        notes.append(Note("optimizer-not-recorded", DEGRADED, text, rank=found.rank))
-    return notes
+        yield Note("optimizer-not-recorded", DEGRADED, text, rank=found.rank)
 
 
 def _cut(name: str) -> str:
@@ -143,23 +140,15 @@ def _cut(name: str) -> str:
 
 
 def _ranks_absent(run: LoadedRun) -> list[Note]:
-    def world(trace: Trace) -> int:
-        match trace.metadata.get("distributedInfo"):
-            case {"world_size": int(size)}:
-                return size
-            case _:
-                return 1
-
-    size = max((world(trace) for trace in run.traces), default=1)
+    size = max((world_size(trace) or 1 for trace in run.traces), default=1)
     if size <= len(run.traces):
         return []
     text = f"{len(run.traces)} of {size} ranks are here: how long collectives waited is an estimate"
     return [Note("ranks-absent", INFO, text)]
 
 
-def _first_collective(run: LoadedRun) -> list[Note]:
+def _first_collective(run: LoadedRun) -> Iterable[Note]:
     """The first collective of a recording waits until every other rank's profiler has started."""
-    notes: list[Note] = []
     for trace in run.traces:
         collectives = waiting(run).filter(pl.col("rank") == trace.rank).sort("start_ns")
         first, length = collectives.head(1), window(trace).length_ns
@@ -174,12 +163,10 @@ def _first_collective(run: LoadedRun) -> list[Note]:
             "than the others: the other ranks' profilers had not started; communication is overstated by it"
         )
         how = gravity(share, 0.05, 0.5)
-        notes.append(Note("first-collective-skew", how, text, share_of(trace, first), trace.rank))
-    return notes
+        yield Note("first-collective-skew", how, text, share_of(trace, first), trace.rank)
 
 
-def _inflation(run: LoadedRun) -> list[Note]:
-    notes: list[Note] = []
+def _inflation(run: LoadedRun) -> Iterable[Note]:
     for rank, own in as_it_runs(run).items():
         if own.inflation is None or own.recorded_us is None:
             continue
@@ -191,8 +178,7 @@ def _inflation(run: LoadedRun) -> list[Note]:
         )
         # Profiling an eager program costs 10 to 30 %; above a quarter, idle time says more of the profiler.
         if factor > 1.05:
-            notes.append(Note("profiling-inflation", gravity(factor, 1.25, NEVER), text, rank=rank))
-    return notes
+            yield Note("profiling-inflation", gravity(factor, 1.25, NEVER), text, rank=rank)
 
 
 def _timed_otherwise(run: LoadedRun) -> list[Note]:

@@ -9,6 +9,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 LAUNCHES = {
     "rank": pl.Int32,
@@ -65,7 +66,7 @@ def launches(trace: Trace) -> pl.DataFrame:
     ended = ended.with_columns(ended=over + 1)
     table = table.with_columns(made=over).join_asof(ended, on="start_ns", by="device", check_sortedness=False)
     depth = (pl.col("made") + 1 - pl.col("ended").fill_null(0)).cast(pl.UInt32)
-    return table.with_columns(depth=depth).select(pl.col(n).cast(d) for n, d in LAUNCHES.items())
+    return table.with_columns(depth=depth).select(typed(LAUNCHES))
 
 
 @remembered

@@ -25,7 +25,6 @@ CONVOLUTION = (
     r"(^|::)_?(cudnn_|miopen_|mkldnn_|slow_|thnn_|_slow_)?(depthwise_)?conv(olution|_|[123]d|$|_depthwise)"
     r"|_conv_(depthwise|transpose)"
 )
-ATTENTION = r"attention|_attn|attn_|flash_fwd|flash_bwd|mha_(fwd|bwd|varlen)"
 
 
 class KernelRule(NamedTuple):

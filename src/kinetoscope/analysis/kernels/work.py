@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
@@ -25,62 +23,37 @@ def categories(trace: Trace) -> pl.Series:
     it, and what is around that op; the rest is "other". Rules are tried once for each distinct combination.
     """
     device, host = trace.device_events, trace.host_events
-    contexts = [rule.under for rule in taxonomy.RULES if rule.under is not None]
     called_by = caller(device)
     launched = device.select(
         "kind",
         "name",
-        pl.col("collective").is_not_null().alias("is_collective"),
-        host["name"].gather(device["op"]).alias("op_name"),
-        host["name"].gather(device["launch"]).alias("call"),
-        *(
-            _inside(host, pattern).gather(called_by).fill_null(False).alias(f"under_{i}")
-            for i, pattern in enumerate(contexts)
-        ),
+        op=host["name"].gather(device["op"]),
+        call=host["name"].gather(device["launch"]),
+        is_collective=pl.col("collective").is_not_null(),
+        **{_under(around): _inside(host, around).gather(called_by).fill_null(False) for around in AROUND},
     )
-    keys = launched.columns
     distinct = launched.unique(maintain_order=True)
     texts = distinct.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
     if len(_KNOWN) > MOST_KNOWN:
         _KNOWN.clear()
     new = texts.filter([combination not in _KNOWN for combination in texts.iter_rows()])
     if len(new):
-        _learn(new, contexts)
+        _KNOWN.update(zip(new.iter_rows(), classify(new), strict=True))
     known = [_KNOWN[combination] for combination in texts.iter_rows()]
     decided = distinct.with_columns(pl.Series("category", known, pl.String).cast(CATEGORY))
+    keys = launched.columns
     return launched.join(decided, on=keys, how="left", nulls_equal=True, maintain_order="left")["category"]
 
 
 # Of what was classified before: ranks of a run, and the windows of a rank, have the same kernels.
 _KNOWN: dict[tuple[object, ...], str] = {}
 MOST_KNOWN = 50_000
+AROUND = [rule.under for rule in taxonomy.RULES if rule.under is not None]
 
 
-def _learn(new: pl.DataFrame, contexts: Sequence[str]) -> None:
-    decided = classify(
-        new["kind"],
-        new["name"],
-        new["is_collective"],
-        new["op_name"],
-        new["call"],
-        {pattern: new[f"under_{i}"] for i, pattern in enumerate(contexts)},
-    )
-    _KNOWN.update(zip(new.iter_rows(), decided, strict=True))
-
-
-def classify(
-    kind: pl.Series,
-    name: pl.Series,
-    is_collective: pl.Series,
-    op_name: pl.Series,
-    call: pl.Series,
-    under: dict[str, pl.Series],
-) -> pl.Series:
-    """The category of each combination; ``under``: by rule's pattern, whether it fits something around."""
-    table = pl.DataFrame(
-        {"kind": kind, "name": name, "op": op_name, "call": call, "is_collective": is_collective}
-        | {f"under {pattern}": fits for pattern, fits in under.items()}
-    )
+def classify(table: pl.DataFrame) -> pl.Series:
+    """The category of each piece of work by ``kind``, ``name`` and ``is_collective``, and where it has such
+    columns by ``op``, ``call``, and for each pattern of ``AROUND`` whether it fits something around."""
     category = (
         pl.when(pl.col("kind") == "memcpy")
         .then(pl.lit(taxonomy.COPY))
@@ -90,20 +63,21 @@ def classify(
         .then(pl.lit(taxonomy.COMMUNICATION))
     )
     for rule in taxonomy.RULES:
-        category = category.when(_fits(rule)).then(pl.lit(rule.category))
+        asked = {"name": rule.kernel, "op": rule.op, "call": rule.call}
+        fits = {
+            column: pl.col(column).str.contains(f"(?i){pattern}").fill_null(False)
+            for column, pattern in asked.items()
+            if pattern is not None
+        }
+        if rule.under is not None:
+            fits[_under(rule.under)] = pl.col(_under(rule.under))
+        if fits.keys() <= set(table.columns):
+            category = category.when(pl.all_horizontal(fits.values())).then(pl.lit(rule.category))
     return table.select(category=category.otherwise(pl.lit(taxonomy.OTHER))).to_series()
 
 
-def _fits(rule: taxonomy.KernelRule) -> pl.Expr:
-    conditions: list[pl.Expr] = []
-    if rule.kernel is not None:
-        conditions.append(pl.col("name").str.contains(f"(?i){rule.kernel}"))
-    for column, pattern in (("op", rule.op), ("call", rule.call)):
-        if pattern is not None:
-            conditions.append(pl.col(column).str.contains(f"(?i){pattern}").fill_null(False))
-    if rule.under is not None:
-        conditions.append(pl.col(f"under {rule.under}"))
-    return pl.all_horizontal(conditions)
+def _under(pattern: str) -> str:
+    return f"under {pattern}"
 
 
 def _inside(host: pl.DataFrame, pattern: str) -> pl.Series:

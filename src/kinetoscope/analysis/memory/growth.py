@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES
 from kinetoscope.analysis.memory.owners import stack_owners
 from kinetoscope.analysis.memory.peak import DeviceHistory, owner
-from kinetoscope.snapshot.model import MAP, OOM, SEGMENT, SEGMENT_FREE, UNMAP
+from kinetoscope.snapshot.model import OOM
 from kinetoscope.trace.schema import whole
 
 GROWTH = {
@@ -91,7 +92,6 @@ def held_at_peak(history: DeviceHistory, line: str, whose: str, names: list[str]
 
 Cause = Literal["room", "empty_cache"]
 EMPTY_CACHE = "empty_cache"  # the function of torch.cuda
-TAKES, GIVES = (SEGMENT, MAP), (SEGMENT_FREE, UNMAP)
 
 
 class GivenBack(NamedTuple):

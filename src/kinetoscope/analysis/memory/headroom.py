@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.memory.lifetimes import changes
 from kinetoscope.analysis.memory.owners import stack_owners
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.analysis.memory.rows import Fits
@@ -18,18 +19,10 @@ def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
             ``end`` (null: to the end). What is absent twice counts twice.
     """
     first, last = history.span
-    absent = absent.select(pl.col("bytes", "start", "end").cast(pl.Int64))
-    begun = absent.select(place=pl.col("start").fill_null(-1), change=-pl.col("bytes"))
-    ended = absent.select(place="end", change="bytes").drop_nulls()
-    changes = pl.concat([begun, ended]).group_by("place").agg(pl.col("change").sum()).sort("place")
-    gone = changes.with_columns(gone=pl.col("change").cum_sum())
-    table = (
-        history.curve.table.sort("place")
-        .join_asof(gone, on="place")
-        .with_columns(pl.col("gone").fill_null(0))
-    )
+    gone = changes(absent).select("place", gone=pl.col("change").cum_sum())
+    table = history.curve.table.sort("place").join_asof(gone, on="place")
     inside = table.filter(pl.col("place").is_between(first, last))
-    return whole(inside.select((pl.col("held") + pl.col("gone")).max()).item())
+    return whole(inside.select((pl.col("held") - pl.col("gone").fill_null(0)).max()).item())
 
 
 def saves(history: DeviceHistory, absent: pl.DataFrame) -> int:
@@ -95,14 +88,11 @@ def _moments(history: DeviceHistory) -> pl.DataFrame:
         first = whole(known.filter(pl.col("step") == pl.col("step").max())["start"].min())
     role = pl.col("role")
     grows = known.filter(role.is_in(SCALES) | ((role == "temporary") & ~pl.col("optimizer")))
-    begun = grows.select(place=pl.col("start").fill_null(-1).cast(pl.Int64), scaling="bytes")
-    ended = grows.select(place=pl.col("end").cast(pl.Int64), scaling=-pl.col("bytes")).drop_nulls("place")
-    changes = pl.concat([begun, ended]).group_by("place").agg(pl.col("scaling").sum()).sort("place")
     lacking = pl.when(pl.col("place") == last).then(failed).otherwise(0)
     scaling = pl.col("scaling").fill_null(0) + (lacking if _grows(history) else 0)
     curve = history.curve.table.select(pl.col("place").cast(pl.Int64), "held").sort("place")
     return (
-        curve.join_asof(changes.with_columns(pl.col("scaling").cum_sum()), on="place")
+        curve.join_asof(changes(grows).select("place", scaling=pl.col("change").cum_sum()), on="place")
         .filter(pl.col("place").is_between(first, last))
         .select("place", scaling=scaling.cast(pl.Int64), needed=pl.col("held") + lacking)
         .select("place", "scaling", fixed=pl.col("needed") - pl.col("scaling"))

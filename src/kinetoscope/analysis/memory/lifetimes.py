@@ -109,28 +109,30 @@ def curve(snapshot: Snapshot, device: int) -> Curve:
     known = allocations(snapshot).filter(pl.col("device") == device)
     entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
     entries = entries.with_columns(pl.col("place").cast(pl.Int64))
-    begun = known.select(place="start", change="bytes")
-    ended = known.select(place="end", change=-pl.col("bytes"))
-    changes = pl.concat([begun, ended]).drop_nulls().group_by("place").agg(pl.col("change").sum())
     taken = pl.when(pl.col("action").is_in(TAKES)).then("bytes")
     given = pl.when(pl.col("action").is_in(GIVES)).then(-pl.col("bytes"))
     steps = entries.select("place", "time_us", taken=pl.coalesce(taken, given, 0))
-    steps = steps.join(changes, on="place", how="left", maintain_order="left").with_columns(
-        pl.col("change").fill_null(0)
-    )
     reserved = int(snapshot.segments.filter(pl.col("device") == device)["bytes"].sum())
-    before = int(known.filter(pl.col("start").is_null())["bytes"].sum())
     first = pl.DataFrame(
-        {"place": [-1], "time_us": [steps["time_us"].min() or 0], "taken": [0], "change": [0]},
-        schema=steps.schema,
+        {"place": [-1], "time_us": [steps["time_us"].min() or 0], "taken": [0]}, schema=steps.schema
     )
-    table = pl.concat([first, steps]).select(
+    table = pl.concat([first, steps]).join(changes(known), on="place", how="left", maintain_order="left")
+    table = table.select(
         "place",
         "time_us",
-        held=pl.col("change").cum_sum() + before,
+        held=pl.col("change").fill_null(0).cum_sum(),
         reserved=pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum()),
     )
     return Curve(device, table)
+
+
+def changes(known: pl.DataFrame) -> pl.DataFrame:
+    """The changes of what allocations hold (``bytes`` from ``start`` to ``end``), in order: ``place``, −1
+    before the history, and ``change``."""
+    held = known.select(pl.col("bytes", "start", "end").cast(pl.Int64))
+    begun = held.select(place=pl.col("start").fill_null(-1), change="bytes")
+    ended = held.select(place="end", change=-pl.col("bytes")).drop_nulls()
+    return pl.concat([begun, ended]).group_by("place").agg(pl.col("change").sum()).sort("place")
 
 
 def alive(known: pl.DataFrame, place: int) -> pl.DataFrame:

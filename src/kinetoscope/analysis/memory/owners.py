@@ -35,7 +35,6 @@ LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages)/|(^|/)lib/python3[^/]*/|^<frozen |(^|/)torch/_"
     r"|(^|/)kinetoscope/capture/|^[A-Za-z]:/.*/Lib/"
 )
-TORCH = re.compile(r"(^|/)torch/(?!_inductor_generated)")
 LAYER = re.compile(r"(^|/)torch/nn/modules/(?!module\.py|_functions|container)(\w+)\.py$")
 BUILDS = re.compile(r"(^|/)torch/nn/(modules/|parameter\.py$)")
 OPTIMIZER = re.compile(r"(^|/)torch/optim/")

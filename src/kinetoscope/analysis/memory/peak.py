@@ -12,7 +12,7 @@ from typing import Literal
 import polars as pl
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES, Curve, alive, curve
+from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES, Curve, alive, changes, curve
 from kinetoscope.analysis.memory.owners import OWNER, ROLES, owned
 from kinetoscope.analysis.memory.traced import buffers, ops, unseen
 from kinetoscope.errors import InputError
@@ -321,26 +321,20 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     for role in ROLES:
         of_role = history.known.filter(pl.col("role") == role)
         if not of_role.is_empty():
-            found = _summed(found, role, [_held(of_role)])
-    in_pools = _held(history.known.filter(pl.col("pool") != 0)).with_columns(-pl.col("change"))
+            found = _summed(found, role, [changes(of_role)])
+    in_pools = changes(history.known.filter(pl.col("pool") != 0)).with_columns(-pl.col("change"))
     return _summed(found, "idle", [_private(history), in_pools]).drop("place")
 
 
-def _held(known: pl.DataFrame) -> pl.DataFrame:
-    """The changes of what allocations hold: ``place``, −1 before the history, and ``change``."""
-    begun = known.select(pl.col("start").fill_null(-1).alias("place"), change="bytes")
-    return pl.concat([begun, known.select(place="end", change=-pl.col("bytes")).drop_nulls()])
-
-
 def _private(history: DeviceHistory) -> pl.DataFrame:
-    """Likewise, of what private pools have of the driver."""
+    """The ``changes`` of what private pools have of the driver."""
     private = (pl.col("device") == history.device) & (pl.col("pool") != 0)
     entries = history.snapshot.entries.with_row_index("place").filter(private)
     sign = pl.when(pl.col("action").is_in(TAKES)).then(1).when(pl.col("action").is_in(GIVES)).then(-1)
-    changes = entries.select(pl.col("place").cast(pl.Int64), change=sign * pl.col("bytes")).drop_nulls()
+    later = entries.select(pl.col("place").cast(pl.Int64), change=sign * pl.col("bytes")).drop_nulls()
     now = whole(history.snapshot.segments.filter(private)["bytes"].sum())
-    before = pl.DataFrame({"place": [-1], "change": [now - whole(changes["change"].sum())]})
-    return pl.concat([before, changes])
+    before = pl.DataFrame({"place": [-1], "change": [now - whole(later["change"].sum())]})
+    return pl.concat([before, later])
 
 
 def _summed(found: pl.DataFrame, name: str, changes: Sequence[pl.DataFrame]) -> pl.DataFrame:

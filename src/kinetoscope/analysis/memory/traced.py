@@ -10,7 +10,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest, running
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import ALLOCATION, LIBRARY_FRAME
+from kinetoscope.analysis.events.torch_names import ALLOCATION, BASE, LIBRARY_FRAME
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import origins
 from kinetoscope.analysis.time.window import window
@@ -187,12 +187,10 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     )
     host = trace.host_events if len(living) else trace.host_events.clear()  # most recordings are without
     at = running(host, living)
-    is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
     is_own = matching(host, "category", "^python_function$") & ~matching(host, "name", LIBRARY_FRAME)
     return (
         living.with_columns(
-            op=host["name"].gather(nearest(host, is_op).gather(at)).cast(pl.String),
-            module=origins(host, at)["module_name"].cast(pl.String),
+            **dict(zip(("op", "module"), _made_in(host, at), strict=True)),
             line=host["name"].gather(nearest(host, is_own).gather(at)).cast(pl.String),
         )
         .group_by("device", "op", "module", "line")
@@ -201,7 +199,14 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     )
 
 
-BASE = "baseTimeNanoseconds"  # what a trace's times are counted from, on the wall clock
+def _made_in(host: pl.DataFrame, at: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """The op that computes around each row of ``host_events``, and the module (of backward work its forward
+    op's)."""
+    is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
+    op = host["name"].gather(nearest(host, is_op).gather(at))
+    return op.cast(pl.String), origins(host, at)["module_name"].cast(pl.String)
+
+
 APART = 1_000_000  # ns that the two clocks may differ by
 COLUMNS = {"allocation": pl.UInt32, "op": pl.String, "ran_module": pl.String}
 
@@ -234,12 +239,7 @@ def ops(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     found = found.filter(pl.col("lane").is_not_null())
     host = trace.host_events
     at = running(host, found)
-    is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
-    return found.select(
-        "allocation",
-        op=host["name"].gather(nearest(host, is_op).gather(at)).cast(pl.String),
-        ran_module=origins(host, at)["module_name"].cast(pl.String),
-    )
+    return found.select("allocation", **dict(zip(("op", "ran_module"), _made_in(host, at), strict=True)))
 
 
 BUFFER = re.compile(r"^\s*(?P<name>\w+) = (?:empty_strided\w*|torch\.empty\w*|\w*\.empty_strided\w*)\(")

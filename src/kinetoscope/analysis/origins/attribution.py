@@ -63,14 +63,10 @@ def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
     )
 
 
-def _nothing(length: int) -> pl.Series:
-    return constant(None, length, pl.UInt32)
-
-
 def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -> pl.Series:
     """For each launch inside a backward op, the forward op of the same sequence number."""
     if not is_backward.any():
-        return _nothing(len(launch))
+        return constant(None, len(launch), pl.UInt32)
     numbered = host.select("id", "start_ns", "sequence", "forward_thread").filter(pl.col("sequence") >= 0)
     is_forward = pl.col("forward_thread").fill_null(0) == 0
     forward = numbered.filter(is_forward).sort("start_ns").select("sequence", "start_ns", forward_op="id")
@@ -86,7 +82,7 @@ def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Ser
     """The innermost annotation that is open on the thread with most of them when each launch is made."""
     marks = host.filter(is_annotation)
     if marks.is_empty() or launch.null_count() == len(launch):
-        return _nothing(len(launch))
+        return constant(None, len(launch), pl.UInt32)
     outer = nearest(host, is_annotation).gather(marks["parent"])
     main = marks["lane"].mode().min()
     marks = marks.with_columns(parent=outer).filter(pl.col("lane") == main)
@@ -160,16 +156,19 @@ def calling_lines(run: LoadedRun) -> dict[str, str]:
     ]
     if not known:
         return {}
-    time = (
-        pl.concat(known)
-        .drop_nulls("line")
-        .group_by(pl.col("name").cast(pl.String), "line")
-        .agg(pl.sum("duration_ns"))
+    ops = pl.concat(known).drop_nulls("line").with_columns(pl.col("name").cast(pl.String))
+    return dict(with_most_time(ops, "name", "line").iter_rows())
+
+
+def with_most_time(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
+    """The value of column ``of`` that has most of each key's time (``duration_ns``)."""
+    return (
+        table.group_by(key, of)
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", pl.col(of).cast(pl.String), descending=[True, False])
+        .unique(key, keep="first", maintain_order=True)
+        .drop("duration_ns")
     )
-    most = time.sort("duration_ns", "line", descending=[True, False]).unique(
-        "name", keep="first", maintain_order=True
-    )
-    return dict(most.select("name", "line").iter_rows())
 
 
 def _first_known(lines: OpLines | None, *rows: pl.Series) -> pl.DataFrame:
@@ -194,19 +193,15 @@ def _belonging(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
         "module": pl.select(pl.coalesce(origin["module_name"], known_lines["module"])).to_series(),
         "line": known_lines["line"],
     }
-    known = caller(device).is_not_null()
+    known, unknown = caller(device).is_not_null(), pl.lit(UNATTRIBUTED, pl.Categorical)
     return (
         work(trace)
         .with_columns(known.alias("known"), *(series.alias(column) for column, series in names.items()))
         .with_columns(
-            pl.coalesce(column, pl.when("known").then(_name(outside)).otherwise(_name(UNATTRIBUTED))).alias(
-                column
-            )
+            pl.coalesce(
+                column, pl.when("known").then(pl.lit(outside, pl.Categorical)).otherwise(unknown)
+            ).alias(column)
             for column, outside in OUTSIDE.items()
         )
         .drop("known")
     )
-
-
-def _name(text: str) -> pl.Expr:
-    return pl.lit(text, pl.Categorical)

@@ -18,6 +18,7 @@ from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import CLOCK, LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.match import SIMILAR, aligned
+from kinetoscope.analysis.time import intervals
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -186,15 +187,8 @@ def _ops_in_steps(trace: Trace) -> pl.DataFrame:
     is_op = matching(host, "category", "^cpu_op$")
     outermost = nearest(host, is_op).gather(host["parent"]).is_null()
     ops = host.select("id", "lane", "start_ns", "name", is_outermost=outermost).filter(is_op)
-    ends = pl.col("start_ns") + pl.col("duration_ns")
-    steps = trace.steps.select("start_ns", step="id", ends=ends).sort("start_ns")
-    return (
-        ops.sort("start_ns")
-        .join_asof(steps, on="start_ns")
-        .filter(pl.col("start_ns") < pl.col("ends"))
-        .sort("lane", "id")
-        .select("id", "lane", "step", pl.col("name").cast(pl.String), "is_outermost")
-    )
+    found = intervals.beginning_in(ops, trace.steps.select("start_ns", END, step="id")).sort("lane", "id")
+    return found.select("id", "lane", "step", pl.col("name").cast(pl.String), "is_outermost")
 
 
 def _pairs(ours: pl.DataFrame, noted: pl.DataFrame) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Device time by what it belongs to, and how kernels came about, as rows of the document."""
+"""Operators, device time by what it belongs to, and how kernels came about, as rows of the document."""
 
 from __future__ import annotations
 
@@ -60,6 +60,21 @@ class ChainListing(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     device_time_us: float
     chains: list[Chain]
+
+
+class OpRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of torch's own op table; rows of one name differ in ``kind``: the host event's category, or
+    ``kernel``, ``memcpy``, ``memset``, ``device annotation``. ``line`` is that of the program in whose calls
+    most of its time passed (``train.py:12 step``), where lines were noted."""
+
+    name: str
+    kind: str = "cpu_op"
+    calls: int
+    host_self_us: float
+    host_total_us: float
+    device_self_us: float
+    device_total_us: float
+    line: str | None = None
 
 
 class KernelOp(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.occupancy import fitted
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging
+from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging, with_most_time
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import LoadedRun
 
@@ -67,20 +67,9 @@ def summed(table: pl.DataFrame, key: str, total_ns: int) -> pl.DataFrame:
         ),
     )
     if key != "category":
-        rows = rows.join(_main(table, key, "category"), on=key, how="left", nulls_equal=True)
+        rows = rows.join(with_most_time(table, key, "category"), on=key, how="left", nulls_equal=True)
     return rows.with_columns(share_of_device_time=pl.col("device_time_ns") / max(total_ns, 1)).sort(
         "device_time_ns", "launches", pl.col(key).cast(pl.String), descending=[True, True, False]
-    )
-
-
-def _main(table: pl.DataFrame, key: str, of: str) -> pl.DataFrame:
-    """The value of column ``of`` that has most of each key's time."""
-    return (
-        table.group_by(key, of)
-        .agg(pl.col("duration_ns").sum())
-        .sort("duration_ns", pl.col(of).cast(pl.String), descending=[True, False])
-        .unique(key, keep="first", maintain_order=True)
-        .drop("duration_ns")
     )
 
 
@@ -92,7 +81,7 @@ def kernel_rows(run: LoadedRun) -> pl.DataFrame:
     table = belonging(run)
     inside = pl.col("graph").cast(pl.String).is_in([OUTSIDE["graph"], UNATTRIBUTED]).not_()
     rows = kernels(run).rename({"kernel": "name"})
-    graph, kind = _main(table.filter(inside), "name", "graph"), _main(table, "name", "kind")
+    graph, kind = with_most_time(table.filter(inside), "name", "graph"), with_most_time(table, "name", "kind")
     for details in (_ops(table), graph, kind):
         rows = rows.join(details, on="name", how="left", maintain_order="left")
     shorts = short_names(rows["name"].cast(pl.String))

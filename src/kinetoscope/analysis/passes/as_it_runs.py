@@ -58,11 +58,6 @@ class StepAsItRuns:
         return None if self.busy_us is None else self.busy_us / self.step_us
 
     @property
-    def data_differs(self) -> bool:
-        """Whether the recorded steps waited for data as the unprofiled ones did not."""
-        return _data_differs(self.timed)
-
-    @property
     def inflation(self) -> float | None:
         """How many times as long the recorded step is."""
         return None if self.recorded_us is None else self.recorded_us / self.step_us
@@ -204,7 +199,7 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
         measured[COLLECTING] = min(waiting.gc_us, left_us)
         words.append(f"collecting garbage as measured without the profiler, {waiting.gc_us:,.0f} µs")
         left_us -= measured[COLLECTING]
-    if _data_differs(timed) and waiting is not None and timed.recorded_data_us is not None:
+    if data_differs(timed) and waiting is not None and timed.recorded_data_us is not None:
         measured[DATA] = min(waiting.data_us, left_us)
         words.append(
             f"waiting for data as measured without the profiler, {waiting.data_us:,.0f} µs, "
@@ -218,7 +213,8 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
     return {cause: us for cause, us in ordered if us > 0}, "; ".join(words)
 
 
-def _data_differs(timed: Unprofiled) -> bool:
+def data_differs(timed: Unprofiled) -> bool:
+    """Whether the recorded steps waited for data as the unprofiled ones did not."""
     if timed.waiting is None or timed.recorded_data_us is None:
         return False
     real, recorded = timed.waiting.data_us, timed.recorded_data_us

@@ -29,14 +29,10 @@ Codes = tuple[int, ...]
 @dataclass(frozen=True)
 class Match:
     """``rows``: which row of the full pass' ``device_events`` each of the light one's is (``light``,
-    ``full``).
-
-    ``share`` and ``share_of_time`` are of the device work that the light pass' steps launched.
-    """
+    ``full``). ``share`` is of the device work that the light pass' steps launched."""
 
     rows: pl.DataFrame
     share: float
-    share_of_time: float
 
 
 def match(light: Trace, full: Trace) -> Match:
@@ -50,18 +46,17 @@ def match(light: Trace, full: Trace) -> Match:
             others, their_codes = theirs_by_step[like]
             pairs += [(ids[i], others[j]) for i, j in aligned(codes, their_codes)]
     rows = pl.DataFrame(pairs, {"light": pl.UInt32, "full": pl.UInt32}, orient="row")
-    matched = ours.join(rows, left_on="id", right_on="light", how="semi")
-    return Match(rows, _share(len(matched), len(ours)), _share(_time(matched), _time(ours)))
+    return Match(rows, len(rows) / len(ours) if len(ours) else 0.0)
 
 
 def _launched(trace: Trace) -> pl.DataFrame:
-    """Work launched in the steps, in launch order: (id, step, duration_ns, name, grid, block)."""
+    """Work launched in the steps, in launch order: (id, step, name, grid, block)."""
     table = work(trace).filter(pl.col("step").is_not_null())
     launched = trace.host_events["start_ns"].gather(table["launch"])
     return (
         table.with_columns(launched_ns=pl.coalesce(launched, "start_ns"))
         .sort("step", "launched_ns", "start_ns", "id")
-        .select("id", "step", "duration_ns", *(pl.col(name).cast(pl.String).fill_null("") for name in LIKE))
+        .select("id", "step", *(pl.col(name).cast(pl.String).fill_null("") for name in LIKE))
     )
 
 
@@ -102,11 +97,3 @@ def aligned(ours: tuple[Hashable, ...], theirs: tuple[Hashable, ...]) -> list[tu
         for block in SequenceMatcher(None, middle, other, autojunk=False).get_matching_blocks():
             pairs += [(begin + block.a + i, begin + block.b + i) for i in range(block.size)]
     return pairs + [(len(ours) - i, len(theirs) - i) for i in range(end, 0, -1)]
-
-
-def _time(table: pl.DataFrame) -> int:
-    return int(table["duration_ns"].sum())
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0

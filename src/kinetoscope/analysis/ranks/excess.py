@@ -18,13 +18,14 @@ import polars as pl
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, HOST, ON_DEVICE, Usual, lower_median
 from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, RankPart
+from kinetoscope.statistics.distribution import NORMAL
 from kinetoscope.trace.schema import whole
 
 STEP = ["rank", "step"]
 ALL = 0.8  # of the time of kernels, if all of them are to be slower
 NOTABLE = 1.03  # times as long: no two devices are faster or slower by less
 NAMES = 3  # of kernels, of which all are slower before it is said of the device
-SPREADS, NORMAL = 4.0, 1.4826  # a normal distribution's spread by its median deviation
+SPREADS = 4.0
 SHARED = 0.01  # of a rank's kernel time: what takes less tells nothing
 # By how much longer the hosts of equal ranks take for all that they do, under the profiler: found were 0.3.
 PACE = 0.4

@@ -12,7 +12,7 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, collectives, host_of, world_size
 from kinetoscope.analysis.events.rows import END, constant, matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER, SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, BASE, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
@@ -23,6 +23,7 @@ from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import typed
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "optimizer"
 COMPUTED = {
@@ -50,17 +51,15 @@ def segments(trace: Trace) -> pl.DataFrame:
     own = work(trace).filter(pl.col("part") != "communication", pl.col("launch").is_not_null())
     host = trace.host_events
     calls = host[own["launch"]]
-    names = trace.steps.select(step="id", named="name")
     table = (
-        own.select("step", "start_ns", "end_ns")
+        own.select(_named(trace, own), "start_ns", "end_ns")
         .with_columns(
             calls["start_ns"].alias("launched_ns"),
             _within(host, AUTOGRAD_NODE, calls).alias(BACKWARD),
             _within(host, OPTIMIZER, calls).alias(UPDATE),
         )
-        .join(names, on="step", how="left", maintain_order="left")
         .select(
-            pl.col("named").fill_null("").alias("step"),
+            "step",
             pl.when(BACKWARD).then(pl.lit(BACKWARD)).when(UPDATE).then(pl.lit(UPDATE))
             .otherwise(pl.lit(FORWARD)).alias("what"),
             "launched_ns", "start_ns", "end_ns",
@@ -73,8 +72,13 @@ def segments(trace: Trace) -> pl.DataFrame:
     return (
         table.group_by(pl.any_horizontal(cut).cum_sum().alias("segment"), maintain_order=True)
         .agg(pl.col("step", "what", "launched_ns").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
-        .select(pl.col(name).cast(dtype) for name, dtype in COMPUTED.items())
+        .select(typed(COMPUTED))
     )
+
+
+def _named(trace: Trace, table: pl.DataFrame) -> pl.Series:
+    """The name of each row's step; empty outside of steps."""
+    return trace.steps["name"].gather(table["step"]).fill_null("").alias("step")
 
 
 def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
@@ -84,7 +88,6 @@ def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
     return intervals.covered(intervals.union(events, ["lane"]), instants, ["lane"]) > 0
 
 
-BASE = "baseTimeNanoseconds"
 WALL_CLOCK_NS = 10**18  # September 2001; what is less is the time since something else
 KERNELS = 40  # names of a rank, those of most time; the rest is one row per step
 REST = "others"
@@ -129,7 +132,6 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: int = 0
     compute_ns: int = 0
     copy_ns: int = 0
-    idle_ns: dict[str, int] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,9 +160,8 @@ class RankPart:
 @remembered
 def part(trace: Trace) -> RankPart:
     """The part of one trace."""
-    run, within = LoadedRun((trace,)), window(trace)
+    within, lost = window(trace), gaps(LoadedRun((trace,)))
     own = work(trace)
-    lost = gaps(run).with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
     facts = RankFacts(
         rank=trace.rank,
         numbered="distributedInfo" in trace.metadata,
@@ -177,10 +178,6 @@ def part(trace: Trace) -> RankPart:
         busy_ns=intervals.total(intervals.clip(busy_intervals(trace), within.start_ns, within.end_ns)),
         compute_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "compute"), DEVICE)),
         copy_ns=intervals.total(intervals.union(own.filter(pl.col("part") == "copy"), DEVICE)),
-        idle_ns={
-            str(cause): int(length)
-            for cause, length in lost.group_by("cause").agg(pl.col("length").sum()).sort("cause").iter_rows()
-        },
     )
     steps = periods(trace).select(STEPS.keys()) if len(trace.steps) else pl.DataFrame(schema=STEPS)
     met = _approached(trace, lost, overlapped := _overlapped(trace))
@@ -216,7 +213,7 @@ def _overlapped(trace: Trace) -> pl.DataFrame:
         intervals.union(work(trace).filter(one), ["device"]) for one in (is_collective, ~is_collective)
     )
     found = intervals.intersect(communicated, other, ["device"])
-    return found.select(pl.col(name).cast(dtype) for name, dtype in OVERLAPPED.items())
+    return found.select(typed(OVERLAPPED))
 
 
 def _fewer(overlapped: pl.DataFrame) -> pl.DataFrame:
@@ -259,7 +256,7 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
         *(length.alias(name) for name, length in between.items()),
         overlapping_ns=pl.col("done_ns") - pl.col("start_ns") - overlapping,
         blocked_ns=pl.col("end_ns") - pl.col("done_ns"),
-    ).select(pl.col(name).cast(dtype) for name, dtype in PARTED.items())
+    ).select(typed(PARTED))
 
 
 def _host(trace: Trace, table: pl.DataFrame) -> pl.Series:
@@ -311,12 +308,10 @@ def _covered(
 
 def _kernels(trace: Trace) -> pl.DataFrame:
     """Launches and time of kernels by step and name; steps are empty where none was recorded."""
-    names = trace.steps.select(step="id", step_name="name")
+    computing = work(trace).filter(pl.col("part") == "compute")
     table = (
-        work(trace)
-        .filter(pl.col("part") == "compute")
-        .join(names, on="step", how="left")
-        .group_by("name", pl.col("step_name").fill_null("").alias("step"))
+        computing.select("name", "duration_ns", _named(trace, computing))
+        .group_by("name", "step")
         .agg(pl.len().alias("launches"), pl.col("duration_ns").sum())
     )
     most = table.group_by(pl.col("name").cast(pl.String)).agg(pl.col("duration_ns").sum())
@@ -327,5 +322,5 @@ def _kernels(trace: Trace) -> pl.DataFrame:
         .group_by("step", "name")
         .agg(pl.col("launches", "duration_ns").sum())
         .sort("step", "duration_ns", "name", descending=[False, True, False])
-        .select(pl.col(name).cast(dtype) for name, dtype in KERNEL_TIMES.items())
+        .select(typed(KERNEL_TIMES))
     )

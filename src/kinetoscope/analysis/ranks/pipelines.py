@@ -473,7 +473,7 @@ class _Job:
         sorts = dict.fromkeys(one.sort for one in self.nodes)
         by_sort = {sort: run(lambda one, sort=sort: one.sort != sort, all_of) / without for sort in sorts}
         row = msgspec.structs.replace(
-            ideal_row(round(recorded), round(whole), round(without), {}),
+            ideal_row(round(recorded), round(whole), round(without)),
             grain="passes",
             steps=self.count,
             by_stage={ranges(ranks): but(ranks) for _, ranks in sorted(stages.items())},

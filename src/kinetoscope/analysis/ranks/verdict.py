@@ -29,6 +29,7 @@ from kinetoscope.analysis.ranks.lateness import (
 )
 from kinetoscope.analysis.ranks.rows import LINK
 from kinetoscope.analysis.ranks.without_stragglers import PutRight, WithoutStragglers
+from kinetoscope.statistics.distribution import NORMAL
 from kinetoscope.statistics.intervals import student_t
 from kinetoscope.trace.schema import whole
 
@@ -36,7 +37,6 @@ from kinetoscope.trace.schema import whole
 # same were found 0.2 apart. What a straggler loses is more than so many times the spread of as many steps.
 CHANCE = 0.1
 SPREADS = 2.5
-NORMAL = 1.4826  # a normal distribution's spread by its median deviation
 # What one rank loses in each of several steps is no chance either if it hardly varies: by Student's t, wrong
 # for one of so many equal jobs. A few steps may be equal by chance, so it is taken to vary by so much of one.
 MISTAKEN = 0.01

@@ -36,14 +36,12 @@ class Operation(NamedTuple):
         delay: from their end to its beginning, as for the host or for what is no operation of its own; less
             than nothing where it began before they had ended.
         took: without waiting.
-        is_free: it does not wait for the others, as a sender whose data are buffered.
         needs: places of what must have ended too, however long before it began: what a receive was sent.
     """
 
     after: Sequence[int]
     delay: float
     took: float
-    is_free: bool = False
     needs: Sequence[int] = ()
 
 
@@ -63,24 +61,22 @@ def replay(instances: Iterable[Sequence[Operation]]) -> list[float]:
             )
             for one in instance
         ]
-        last = max(came)
-        for one, own in zip(instance, came, strict=True):
-            ends.append((own if one.is_free else last) + one.took)
+        ends += [max(came) + one.took for one in instance]
     return ends
 
 
 ROUNDING_NS = 1.0
 
 
-def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int, without: Mapping[int, int]) -> IdealRow:
-    """The row of times in ns; ``without`` by rank, with that rank alone as fast as its peers."""
+def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int) -> IdealRow:
+    """The row of times in ns, without those of single ranks."""
     return IdealRow(
         recorded_us=recorded_ns / 1000,
         replayed_us=replayed_ns / 1000,
         error=replayed_ns / recorded_ns - 1 if recorded_ns else 0.0,
         ideal_us=ideal_ns / 1000,
         slowdown=replayed_ns / ideal_ns if ideal_ns else 1.0,
-        without={rank: length / 1000 for rank, length in without.items()},
+        without={},
     )
 
 
@@ -178,7 +174,7 @@ def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
     recorded = _left(collectives, PutRight())
     ideal = _left(collectives, PutRight(frozenset(collectives.ends["rank"])))
     recorded_ns = round(max(one.left_ns for one in timed) - timed[0].left_ns)
-    row = ideal_row(recorded_ns, length(recorded), length(ideal), {})
+    row = ideal_row(recorded_ns, length(recorded), length(ideal))
     second = next((at for at, one in enumerate(timed) if one.step != timed[0].step), 1)
     after_first = max(1, length(recorded, second))
 

@@ -64,8 +64,15 @@ class ReplayChange:
 
 
 NOTHING = ReplayChange()
+Changes = Mapping[int, ReplayChange]  # by rank
 # A data loader that keeps up: no step waits for it.
 NO_LATE_BATCHES = ReplayChange(batch_share=0.0)
+
+
+def combined(first: Changes, second: Changes) -> Changes:
+    """Both changes on every rank; no time is taken away twice."""
+    both = {rank: first[rank] | change for rank, change in second.items() if rank in first}
+    return {**first, **second, **both}
 
 
 def shorten(ids: pl.Series, saved_ns: pl.Series) -> ReplayChange:

@@ -6,7 +6,7 @@ less, where its host took longer it launches sooner (see ``ranks.lateness``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -19,7 +19,14 @@ from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.ranks.excess import excess
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, Usual, lower_median, mean
 from kinetoscope.analysis.ranks.parts import part
-from kinetoscope.analysis.replay.change import NOTHING, ReplayChange, faster_loader, shorten, without_idle
+from kinetoscope.analysis.replay.change import (
+    NOTHING,
+    Changes,
+    ReplayChange,
+    faster_loader,
+    shorten,
+    without_idle,
+)
 from kinetoscope.analysis.replay.engine import Numbers, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.spans import Spans, chosen, of_steps, spans
@@ -27,8 +34,6 @@ from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
-
-Changes = Mapping[int, ReplayChange]  # by rank
 
 # Ranks that are replayed together; of more those that tell how long all take.
 MOST = 16

@@ -173,21 +173,6 @@ def replay(trace: Trace) -> StepReplay:
 
 
 @remembered
-def replays(run: LoadedRun) -> dict[int, StepReplay]:
-    """Each rank's replay, as the program runs; of ranks that meet in collectives, with the others'."""
-    joined = together(run)
-    timed = {rank: runs.step_us for rank, runs in as_it_runs(run).items()}
-    if joined is not None:
-        graph, within = joined
-        loaders = loaders_of(run)
-        return {
-            rank: StepReplay(rank, graph, own, run.traces, timed.get(rank), loaders=loaders)
-            for rank, own in within.items()
-        }
-    return alone(run)
-
-
-@remembered
 def job(run: LoadedRun) -> StepReplay | None:
     """All ranks as one program whose steps go on, of the rank whose step takes longest; None where they meet
     nowhere."""

@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from types import MappingProxyType
 
 import polars as pl
@@ -16,8 +16,9 @@ from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import categories, work
 from kinetoscope.analysis.replay.change import (
-    NOTHING,
+    Changes,
     ReplayChange,
+    combined,
     merge_launches,
     no_wait,
     shorten,
@@ -29,7 +30,6 @@ from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
-Changes = Mapping[int, ReplayChange]  # by rank
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
@@ -120,11 +120,7 @@ def fused(run: LoadedRun) -> RequestedChange:
 
 def together(asked: Iterable[RequestedChange]) -> Changes:
     """All requested changes joined, nothing twice."""
-    changes: dict[int, ReplayChange] = {}
-    for one in asked:
-        for rank, change in one.changes.items():
-            changes[rank] = changes.get(rank, NOTHING) | change
-    return changes
+    return reduce(combined, (one.changes for one in asked), dict[int, ReplayChange]())
 
 
 def _kernels(trace: Trace, glob: str, share: float) -> tuple[ReplayChange, int]:

@@ -10,6 +10,7 @@ import polars as pl
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
 
 LOOKS_UP = "^aten::embedding$"
@@ -50,8 +51,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     said = said.hstack(host.select(pl.col("name", "input_dims").cast(pl.String))[said["row"]])
     said = (
         said.drop_nulls("input_dims")
-        .join_asof(bounds.select("step", "start_ns", "end_ns"), on="start_ns", check_sortedness=False)
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .pipe(intervals.beginning_in, bounds.select("step", "start_ns", "end_ns"))
         .unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
         .sort(~pl.col("name").str.contains(LOOKS_UP), maintain_order=True)
     )

@@ -106,6 +106,16 @@ def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     return table[ordered.filter((pl.col("start_ns") >= reached).fill_null(True))["row"]]
 
 
+def beginning_in(events: pl.DataFrame, marks: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
+    """The rows that begin in an interval, by their start, with its other columns; those of one key are
+    disjoint."""
+    inside = marks.rename({"start_ns": "from_ns", "end_ns": "until_ns"}).sort("from_ns")
+    found = events.sort("start_ns").join_asof(
+        inside, left_on="start_ns", right_on="from_ns", by=list(by) or None, check_sortedness=False
+    )
+    return found.filter(pl.col("start_ns") < pl.col("until_ns")).drop("from_ns", "until_ns")
+
+
 def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
     """Sweep over the bounds of both merged tables, keeping the intervals whose cover satisfies ``keep``."""
     keys = list(by)

@@ -8,9 +8,7 @@ first. A request's own parts (encode, prefill, decode) are marked in it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import get_args
 
 import polars as pl
@@ -76,32 +74,17 @@ def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
     """How long each step waited for its data loader: workers deliver in rounds, so that one step waits for
     all of them and the next for none, and both are the same thing."""
     host = trace.host_events
-    calls = host.select("start_ns", END)
-    waits = intervals.union(calls[rows(host, "name", DATA_LOADER)])
-    starts, ends = waits["start_ns"].to_list(), waits["end_ns"].to_list()
-    sums = [0, *accumulate(end - start for start, end in zip(starts, ends, strict=True))]
-
-    def until(at: int) -> int:
-        """All waiting before an instant."""
-        begun = bisect_right(starts, at)
-        return sums[begun] - max(0, ends[begun - 1] - at) if begun else 0
-
-    lengths = steps.select("start_ns", "duration_ns").iter_rows()
-    return pl.Series([until(start + length) - until(start) for start, length in lengths], dtype=pl.Int64)
-
-
-@remembered
-def leading(run: LoadedRun) -> pl.DataFrame:
-    """The steps (``rank``, ``step``) of each rank's phase that takes most time: what a median may be of.
-
-    Evaluation inside training is not it, however long: the program's own steps are timed without it.
-    """
-    return pl.concat([leading_of(trace) for trace in run.traces])
+    calls = host.select("start_ns", END)[rows(host, "name", DATA_LOADER)]
+    return intervals.covered(intervals.union(calls), steps.select("start_ns", END))
 
 
 @remembered
 def leading_of(trace: Trace) -> pl.DataFrame:
-    """``leading`` of one trace, with ``duration_ns``."""
+    """The steps (``rank``, ``step``, ``duration_ns``) of a rank's phase that takes most time: what a median
+    may be of.
+
+    Evaluation inside training is not it, however long: the program's own steps are timed without it.
+    """
     table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
     most = (
         table.group_by("phase", maintain_order=True)
@@ -217,15 +200,11 @@ def _marked(trace: Trace) -> pl.DataFrame:
 def _in_parts(trace: Trace) -> pl.DataFrame:
     """Device work that was launched within a part, with the number of the ``part``."""
     table = work(trace).filter(pl.col("launch").is_not_null())
-    table = table.select("launch", "name", "start_ns", "end_ns", "duration_ns")
-    launched = trace.host_events["start_ns"].gather(table["launch"]).alias("launched_ns")
-    bounds = _marked(trace).select("part", begin_ns="start_ns", left_ns="end_ns")
-    return (
-        table.with_columns(launched)
-        .sort("launched_ns")
-        .join_asof(bounds, left_on="launched_ns", right_on="begin_ns", check_sortedness=False)
-        .filter(pl.col("launched_ns") < pl.col("left_ns"))
+    table = table.select("name", "end_ns", "duration_ns", worked_ns="start_ns").with_columns(
+        start_ns=trace.host_events["start_ns"].gather(table["launch"])
     )
+    found = intervals.beginning_in(table, _marked(trace).select("part", "start_ns", "end_ns"))
+    return found.with_columns(start_ns="worked_ns")
 
 
 @remembered
@@ -271,14 +250,14 @@ def _kinds(trace: Trace) -> dict[int, str]:
 
 def _inside(trace: Trace, wanted: pl.Series) -> pl.DataFrame:
     """Host events that start in a step, with its ``step``."""
-    bounds = periods(trace).select("step", "host_start_ns", "host_end_ns").sort("host_start_ns")
-    return (
-        trace.host_events.filter(wanted)
-        .select("name", "start_ns", "duration_ns")
-        .sort("start_ns")
-        .join_asof(bounds, left_on="start_ns", right_on="host_start_ns", check_sortedness=False)
-        .filter(pl.col("start_ns") < pl.col("host_end_ns"))
-    )
+    events = trace.host_events.filter(wanted).select("name", "start_ns", "duration_ns")
+    return between_marks(trace, events)
+
+
+def between_marks(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """Host events that begin between the marks of a step, with its ``step``."""
+    marks = periods(trace).select("step", start_ns="host_start_ns", end_ns="host_end_ns")
+    return intervals.beginning_in(events, marks)
 
 
 def _launches(trace: Trace) -> Mapping[int, Launches]:

@@ -29,7 +29,6 @@ PERIODS = {
 }
 
 
-@remembered
 def periods(trace: Trace) -> pl.DataFrame:
     """One row per step, in order; columns as in ``PERIODS``, ``step`` is its row in the trace's ``steps``.
 
@@ -45,14 +44,9 @@ def periods(trace: Trace) -> pl.DataFrame:
 
 
 @remembered
-def closing_ns(trace: Trace) -> int:
-    """How much of the last period lies behind the host's last mark and was not recorded: in a steady loop it
-    is what lies between the first mark and the first work."""
-    return _measured(trace)[1]
-
-
-@remembered
 def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
+    """The periods, and how much of the last one lies behind the host's last mark and was not recorded (ns):
+    in a steady loop it is what lies between the first mark and the first work."""
     steps = trace.steps.select(pl.col("id").alias("step"), "name", host_start_ns="start_ns", host_end_ns=END)
     if steps.is_empty():
         return pl.DataFrame(schema=PERIODS), 0
@@ -179,7 +173,7 @@ def window(trace: Trace) -> Window:
     recording has an empty window at 0.
     """
     if len(trace.steps):
-        table, closing = periods(trace), closing_ns(trace)
+        table, closing = _measured(trace)
         return Window(
             whole(table["start_ns"].min()) - closing, whole(table["end_ns"].max()) - closing, "steps"
         )

@@ -9,7 +9,6 @@ from typing import get_args
 
 import polars as pl
 
-from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import classify
 from kinetoscope.analysis.origins import sums
@@ -133,9 +132,5 @@ def _categories(names: Sequence[str]) -> dict[str, str]:
         "memcpy" if n.startswith("Memcpy") else "memset" if n.startswith("Memset") else "kernel"
         for n in names
     ]
-    series = pl.Series("name", names, pl.String)
-    unknown = pl.Series([None] * len(names), dtype=pl.String)
-    never = pl.Series([False] * len(names), dtype=pl.Boolean)
-    under = {rule.under: never for rule in taxonomy.RULES if rule.under is not None}
-    categories = classify(pl.Series(kinds, dtype=pl.String), series, never, unknown, unknown, under)
-    return dict(zip(names, categories.cast(pl.String), strict=True))
+    table = pl.DataFrame({"kind": kinds, "name": names}, {"kind": pl.String, "name": pl.String})
+    return dict(zip(names, classify(table.with_columns(is_collective=False)), strict=True))

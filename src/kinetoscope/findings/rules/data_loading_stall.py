@@ -36,7 +36,7 @@ Source
 import math
 
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
-from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns
+from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, data_differs
 from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
@@ -200,7 +200,7 @@ def _shown(own: StepAsItRuns, data_us: float) -> str:
         f"{numbers.time(own.step_us)} per step in the loader's __next__"
     )
     recorded = own.timed.recorded_data_us
-    if recorded is not None and own.data_differs:
+    if recorded is not None and data_differs(own.timed):
         shown += f" ({numbers.time(recorded)} while recorded, which is not typical)"
     return shown
 
