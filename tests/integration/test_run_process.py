@@ -227,10 +227,19 @@ def test_a_program_that_fails_before_all_is_recorded_fails_with_its_status(progr
     assert (run.status, "--stop" in run.err) == (7, False)
 
 
+def test_of_a_program_whose_work_is_in_processes_of_its_own_it_is_said_how_to_record_them(programs: Programs):
+    work = "import torch.multiprocessing as mp\n\ndef work(rank):\n    torch.ones(2) + 1\n\n"
+    main = "if __name__ == '__main__':\n    mp.spawn(work, nprocs=1)\n"
+    run = programs.record(str(programs.write(f"import torch\n{work}{main}")))
+    assert run.status == 0
+    assert "start them with torchrun" in run.err
+
+
 @pytest.mark.parametrize("ending", broad(["sys.exit(2)", "sys.exit(0)"], ["sys.exit(2)"]))
 def test_a_program_that_ends_before_any_op_is_one_line_and_no_report(programs: Programs, ending: str):
     script = programs.write(f"import sys, torch\n{ending}\n")
     run = programs.record(str(script))
     assert "before it called an op of torch: there is nothing to report" in run.err
+    assert "multiprocessing" not in run.err
     assert "The recording" not in run.err
     assert "no steps were found" not in run.err

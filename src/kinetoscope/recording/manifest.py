@@ -199,6 +199,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom_held: str | None = None
     program: str | None = None
     whole_run: str | None = None  # what the program did from its start to its end
+    spawned: bool = False  # it started processes of its own by multiprocessing, which are not recorded
     wall_s: float | None = None  # from the import of torch to the end
     phase: str | None = None  # what the recorder was doing when the process died of a fault; else None
     peak_memory_bytes: int | None = None  # of the device's allocator; of the process where there is no device

@@ -48,6 +48,9 @@ PERIOD_OF: dict[str, Period] = {
     "done": "after",
 }
 
+# Modules that Python imports once it starts a process of these kinds.
+SPAWNS = {f"multiprocessing.popen_{kind}" for kind in ("fork", "forkserver", "spawn_posix", "spawn_win32")}
+
 
 def say(text: str) -> None:
     """A message, where stderr takes any: one that is closed or full changes nothing of the program's end."""
@@ -318,6 +321,7 @@ class ProcessRecording:
             recording_ended=self.recorder.done,
             exit=exit,
             phase=self.phase,
+            spawned=not SPAWNS.isdisjoint(sys.modules),
             wall_s=time.perf_counter() - self.began,
             peak_memory_bytes=environment.peak_memory_bytes(),
             notes=self._notes(),
