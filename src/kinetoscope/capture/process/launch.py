@@ -280,7 +280,7 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
     if not any(_has_work(recording, rank) for rank in manifest.ranks):
         say("the program ended before it called an op of torch: there is nothing to report")
         if any(rank.spawned for rank in manifest.ranks):
-            how = "start them with torchrun, or put `with kinetoscope.profile():` around the loop in what they run"
+            how = "start them with torchrun, or put `with kinetoscope.profile():` around what they run"
             say(f"processes that it starts by multiprocessing are not recorded: {how}")
         return
     first = manifest.ranks[0]
