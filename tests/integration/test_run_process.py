@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from broad import broad
+from kinetoscope.sources.run import load
 from programs import TRAIN, Programs, Run
 
 # What `docs/guide/capture.md` lists under "What is changed in the process" is left out, and no more.
@@ -227,12 +228,30 @@ def test_a_program_that_fails_before_all_is_recorded_fails_with_its_status(progr
     assert (run.status, "--stop" in run.err) == (7, False)
 
 
-def test_of_a_program_whose_work_is_in_processes_of_its_own_it_is_said_how_to_record_them(programs: Programs):
-    work = "import torch.multiprocessing as mp\n\ndef work(rank):\n    torch.ones(2) + 1\n\n"
-    main = "if __name__ == '__main__':\n    mp.spawn(work, nprocs=1)\n"
-    run = programs.record(str(programs.write(f"import torch\n{work}{main}")))
-    assert run.status == 0
+SPAWNING = """
+import kinetoscope, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, file):
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with kinetoscope.profile(out="ranks", steps=2, warmup=1) as p:
+        while not p.done:
+            net(torch.ones(1, 8)).sum().backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    mp.spawn(work, args=("SHARED",), nprocs=2)
+"""
+
+
+def test_processes_that_a_program_starts_itself_record_as_ranks_of_one_recording(programs: Programs):
+    run = programs.record(str(programs.write(SPAWNING.replace("SHARED", str(programs.home / "shared")))))
+    assert run.status == 0, run.err
     assert "start them with torchrun" in run.err
+    manifest = json.loads((programs.home / "ranks" / "manifest.json").read_text())
+    assert [rank["rank"] for rank in manifest["ranks"]] == [0, 1]
+    assert {trace.rank for trace in load(programs.home / "ranks").traces} == {0, 1}
 
 
 @pytest.mark.parametrize("ending", broad(["sys.exit(2)", "sys.exit(0)"], ["sys.exit(2)"]))

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 import kinetoscope
+from kinetoscope.capture import torch_private
 from kinetoscope.capture.options import Options, described
 from kinetoscope.capture.process.ranks import rank_and_world
 from kinetoscope.capture.process.recording import ProcessRecording, active
@@ -107,7 +108,7 @@ class profile(ContextDecorator):
             if self._outer.api:
                 raise UsageError("another recording of this process is running", where=str(self.recording))
             return self
-        place = rank_and_world(os.environ)
+        place = rank_and_world(os.environ) or _in_process_group()
         rank, self._world = place or (0, 1)
         folder, first = agree_on_folder(self.name, self.out, rank if place else None)
         if first:
@@ -142,6 +143,14 @@ class profile(ContextDecorator):
                 await_ranks(self.name, self.out, session.folder, self._world)
             folders.finish(session.folder, exit=exit, status=None, alone=False)
             self._ended = True
+
+
+def _in_process_group() -> tuple[int, int] | None:
+    """(rank, number of ranks) of a process that the program started, as by ``torch.multiprocessing.spawn``."""
+    if not torch_private.process_group_exists():
+        return None
+    group = sys.modules["torch.distributed"]
+    return group.get_rank(), group.get_world_size()
 
 
 def listen(out: str | Path | None = None, *, shapes: bool = False, flops: bool = False) -> Path:

@@ -14,6 +14,7 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording.manifest import write_whole
 
 PATIENCE_S = 60.0
+ABSENT_S = 2.0  # a rank that has not begun by then, once rank 0 has ended, does not record
 STALE_S = 60.0  # a rendezvous file that is older was left by a run that never ended
 
 
@@ -42,11 +43,12 @@ def agree_on_folder(name: str, out: Path | None, rank: int | None, host: str = "
 
 
 def await_ranks(name: str, out: Path | None, folder: Path, world: int) -> None:
-    """Wait until all ranks have written their last report, and clear the rendezvous file away."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    """Wait until all ranks that record have written their last report, and clear the rendezvous file away."""
+    ended = time.monotonic()
+    while (waited := time.monotonic() - ended) < PATIENCE_S:
         reports = folders.read_ranks(folder)
-        if len(reports) >= world and all(report.record.exit != "running" for report in reports):
+        begun = len(reports) >= world or waited > ABSENT_S
+        if begun and all(report.record.exit != "running" for report in reports):
             break
         time.sleep(0.05)
     _place(name, out).unlink(missing_ok=True)
