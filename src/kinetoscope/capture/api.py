@@ -146,7 +146,7 @@ class profile(ContextDecorator):
 
 
 def _in_process_group() -> tuple[int, int] | None:
-    """(rank, number of ranks) of a process that the program started, as by ``torch.multiprocessing.spawn``."""
+    """(rank, number of ranks) of a process that the program itself started (``torch.multiprocessing``)."""
     if not torch_private.process_group_exists():
         return None
     group = sys.modules["torch.distributed"]
