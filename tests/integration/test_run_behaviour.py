@@ -114,7 +114,7 @@ def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int
     assert run.status == status
     assert (run.manifest["exit"], run.manifest["status"]) == (exit, status)
     assert run.steps["cold"]
-    assert len(run.marks()) == 4
+    assert len(run.marks()) == 3  # a step ends with each of the first three calls of the optimizer
     assert "aten::addmm" in run.ops()
     if status:
         assert f"its exit status was {status}" in run.err

@@ -48,7 +48,7 @@ sys.exit(7)
     assert not [line for line in run.err.splitlines() if not line.startswith("kinetoscope: ")]
     assert run.steps["cold"]
     assert "the recorded steps could not be written" in run.steps["notes"][0]
-    assert len(run.marks()) == 4
+    assert len(run.marks()) == 3
     assert run.folder is not None
     assert sorted(path.name for path in (run.folder / "trace").iterdir()) == ["rank0.json"]
 
