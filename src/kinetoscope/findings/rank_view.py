@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -153,7 +154,9 @@ class RankView:
 
     def us_of(self, events: pl.DataFrame, column: str = "duration_ns") -> float:
         """The sum of a column of nanoseconds as microseconds per step."""
-        return self.us(float(events[column].sum()))
+        lengths = events[column].drop_nulls()
+        # Fractions are summed exactly: Polars adds them in the order of the pieces that its threads made.
+        return self.us(math.fsum(lengths) if lengths.dtype.is_float() else float(lengths.sum()))
 
     # The device: its work and its idle time.
 
