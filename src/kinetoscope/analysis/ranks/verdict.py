@@ -103,7 +103,8 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
                 and stall_at_one_place(found, ranks, LEAST * step_ns, MISTAKEN)
             )
         ):
-            yield Suspect(ranks, cause)
+            # A host that is slower at most of what it does also waits for its device at other times.
+            yield Suspect(ranks, HOST if cause == SYNC and has_slow_hosts(found, ranks) else cause)
 
 
 def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspect]:
