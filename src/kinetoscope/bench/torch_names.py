@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeAlias
@@ -148,7 +149,12 @@ def lookup_table(table: Mapping[str, Mapping[str, int]]) -> AbstractContextManag
 
 
 def dynamo_counts() -> tuple[int, int]:
-    """Graph breaks and graphs of this process so far."""
-    from torch._dynamo.utils import counters
+    """Graph breaks and graphs of this process so far.
 
+    Dynamo, whose import takes a second or more, is not imported by a process that compiled nothing.
+    """
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return 0, 0
+    counters = utils.counters
     return sum(counters["graph_break"].values()), int(counters["stats"]["unique_graphs"])

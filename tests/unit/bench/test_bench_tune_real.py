@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kinetoscope.bench.tune import program, settings
+from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 
 torch = pytest.importorskip("torch")
 
@@ -99,3 +100,42 @@ def test_a_model_with_batches_backends_and_precisions() -> None:
     last = found.rows[-1]
     assert last.samples_per_s == pytest.approx(4 / (last.step_s or 0))
     assert last.ratio is not None
+
+
+BEFORE_TORCH = """
+import os
+os.environ["OMP_NUM_THREADS"] = "1"
+import sys
+import torch
+
+step = torch.nn.Linear(8, 8)
+for number in range(50):
+    step(torch.ones(2, 8))
+print(torch.get_num_threads(), "torch._dynamo.utils" in sys.modules)
+"""
+
+
+def test_a_program_imports_torch_itself_and_not_dynamo(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it puts into the environment before is read by torch, and nobody else imports what it does not."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    script = tmp_path / "train.py"
+    script.write_text(BEFORE_TORCH)
+    order = TrialRequest(
+        setting=settings.Setting(as_written=True), folder=str(tmp_path), steps=1000, seconds=30.0
+    )
+    result = program.run_trial(order, [str(script)], {})
+    assert (result.error, result.steps_by) == (None, "module")
+    assert len(result.steps_s) > 40
+    assert (result.graphs, result.graph_breaks) == (0, 0)
+    assert "1 False" in capfd.readouterr().err
+
+
+def test_a_program_without_torch_has_no_steps(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('done')\n")
+    order = TrialRequest(
+        setting=settings.Setting(as_written=True), folder=str(tmp_path), steps=10, seconds=3.0
+    )
+    assert program.run_trial(order, [str(script)], {}) == TrialResult()

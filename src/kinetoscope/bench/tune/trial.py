@@ -178,9 +178,10 @@ def _wait() -> None:
 
 
 def run(request: TrialRequest, words: list[str]) -> TrialResult:
-    """Run the program in this process as ``__main__`` and time its steps."""
-    import torch
+    """Run the program in this process as ``__main__`` and time its steps.
 
+    The program imports torch itself: what it sets before, as ``OMP_NUM_THREADS``, is read then.
+    """
     outputs: dict[str, list[Any]] = {}
 
     def keep(name: str, output: Any) -> None:
@@ -189,7 +190,6 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
 
     times = StepClock(request.steps, request.seconds, lambda source: sources.follow(source))
     injection = Injection(request.setting, lambda number, name: times.tick("compiled", number, name), keep)
-    injection.install()
     modules: Counter[str] = Counter()
     seen: set[Hashable] = set()
 
@@ -206,12 +206,23 @@ def run(request: TrialRequest, words: list[str]) -> TrialResult:
                 sources.module.forward = injection.compile(sources.module.forward)
         times.tick(signal, key, name)
 
-    sources = Sources(tick, ImportWatch())
-    # Calls of what the program compiles are steps under every setting, also where nothing is compiled.
-    sources.install(compiled=False)
-    # A program that seeds nothing would have other weights and inputs in each process.
-    torch.manual_seed(0)
+    imports = ImportWatch()
+    sources = Sources(tick, imports)
+
+    def begin() -> None:
+        injection.install()
+        # Calls of what the program compiles are steps under every setting, also where nothing is compiled.
+        sources.install(compiled=False)
+        # A program that seeds nothing would have other weights and inputs in each process.
+        sys.modules["torch"].manual_seed(0)
+
+    imports.when_imported("torch", begin)
     error = _program_error(words, module=request.module)
+    imports.stop()
+    if "torch" not in sys.modules:
+        return TrialResult(error=error)
+    import torch
+
     sources.remove()
     result = times.result()
     if outputs:
