@@ -18,7 +18,10 @@ model = llama(attn_implementation="sdpa")
 manager = model.init_continuous_batching(
     generation_config=transformers.GenerationConfig(
         max_new_tokens=64, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
+    ),
+    # As many tokens as the client asks for at once: by itself it takes what is free of the device, which two
+    # servers on one device cannot.
+    continuous_batching_config=transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=512),
 )
 manager.start()
 numbers, answers = itertools.count(), dict[str, Future[list[int]]]()
