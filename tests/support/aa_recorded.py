@@ -21,7 +21,7 @@ from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.step_change import device_change, step_change
 from kinetoscope.sources.run import load
 
-REPEATS, SPLITS = 5, 200
+REPEATS, SPLITS = 5, 200  # runs a side, and as many ways to draw them as are tried if there are more
 BEGIN = """
 import torch
 torch.set_num_threads(1)
@@ -124,7 +124,7 @@ def judge(out: Path) -> None:
             f"{sum(apart([a], [b]) for a, b in pairs)} of {len(pairs)}",
             f"{sum(found.verdict in ('faster', 'slower') for found in devices)} of {len(devices)}",
             f"{sum(failed)} of {len(failed)}",
-            f"{several(accounts)} of {SPLITS}" if len(accounts) >= 2 * REPEATS else "–",
+            several(accounts),
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
 
@@ -133,10 +133,19 @@ def apart(base: list[Account], new: list[Account]) -> bool:
     return step_change(base, new).verdict in ("faster", "slower")
 
 
-def several(accounts: list[Account]) -> int:
-    draw = random.Random(0)
-    splits = (draw.sample(accounts, 2 * REPEATS) for _ in range(SPLITS))
-    return sum(apart(chosen[:REPEATS], chosen[REPEATS:]) for chosen in splits)
+def several(accounts: list[Account]) -> str:
+    """How many ways to divide ten of the runs into two sides are told apart: all, or so many drawn ones."""
+    if len(accounts) < 2 * REPEATS:
+        return "–"
+    if len(accounts) == 2 * REPEATS:
+        first, rest = accounts[0], accounts[1:]
+        sides = [[first, *others] for others in itertools.combinations(rest, REPEATS - 1)]
+        splits = [(side, [one for one in rest if one not in side]) for side in sides]
+    else:
+        draw = random.Random(0)
+        chosen = [draw.sample(accounts, 2 * REPEATS) for _ in range(SPLITS)]
+        splits = [(runs[:REPEATS], runs[REPEATS:]) for runs in chosen]
+    return f"{sum(apart(*split) for split in splits)} of {len(splits)}"
 
 
 if __name__ == "__main__":
