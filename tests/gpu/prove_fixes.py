@@ -26,7 +26,7 @@ import proving  # noqa: E402
 
 TEN, SAVES = 10, 0.05
 SECONDS = 8.0  # of the recorded program: `compare` ends its runs itself
-BUDGET_S = 90.0  # six pairs, which a verdict needs, of runs that start in 6 s and are timed for one
+BUDGET_S = 60.0  # at least six pairs, which a verdict needs, of runs that are timed for a second
 LOOP = """
 
 if __name__ == "__main__":

@@ -7,11 +7,16 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Where a PyTorch has no bytecode and none may be written, each process compiles its modules anew: importing
+# Dynamo, which every optimizer does, took 9 s so.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir(), "kinetoscope-bytecode"))
 
 
 def arguments(description: str | None, verbs: Iterable[str] = ()) -> argparse.ArgumentParser:
