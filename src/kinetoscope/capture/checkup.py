@@ -41,7 +41,13 @@ def checkup() -> list[Check]:
     torch, broken = _import_torch()
     checks = [_python(), *_packages(), _torch(torch, broken)]
     if torch is not None:
-        checks += [_kineto(torch), *_devices(torch), *_compiler(torch), *_backends(torch)]
+        checks += [
+            *_bytecode(torch),
+            _kineto(torch),
+            *_devices(torch),
+            *_compiler(torch),
+            *_backends(torch),
+        ]
     checks += [_nvml(), _counters(), _perf(), _disk(), *_variables()]
     return checks
 
@@ -94,6 +100,18 @@ def _torch(torch: Any, broken: Exception | None) -> Check:
             "upgrade to torch 2.9",
         )
     return Check("torch", "ok", installed)
+
+
+def _bytecode(torch: Any) -> Iterator[Check]:
+    """A note where torch was installed without bytecode and none was kept since: its Dynamo, which every
+    optimizer imports, took 9 s so."""
+    kept = torch.__spec__.cached
+    if kept is None or not os.path.exists(kept):
+        hint = f"python -m compileall -q {Path(torch.__file__).parent}"
+        if sys.dont_write_bytecode:
+            hint += ", or unset PYTHONDONTWRITEBYTECODE"
+        text = "torch has no bytecode: each process compiles anew all that it imports, for seconds"
+        yield Check("bytecode", "note", text, hint)
 
 
 def _kineto(torch: Any) -> Check:

@@ -45,3 +45,17 @@ def test_the_text_has_a_line_a_check(monkeypatch: pytest.MonkeyPatch, capsys: py
     out = capsys.readouterr().out
     assert out.startswith("ok       python")
     assert "hint: pip install torch" in out
+
+
+def test_a_torch_without_bytecode_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    """Seen in a container: each start took nine seconds."""
+    import torch
+
+    assert not list(checkup._bytecode(torch))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(torch.__spec__, "cached", str(tmp_path / "none.pyc"))
+    (check,) = checkup._bytecode(torch)
+    assert check.state == "note"
+    assert check.hint is not None
+    assert check.hint.startswith("python -m compileall -q ")
+    assert check.hint.endswith("unset PYTHONDONTWRITEBYTECODE")
