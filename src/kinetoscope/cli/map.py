@@ -35,6 +35,8 @@ def main(arguments: argparse.Namespace) -> int:
     found = find(arguments.inputs)
     if not found.traces:
         raise InputError("there is no trace in it", where=" ".join(arguments.inputs))
+    for sentence in found.left_out:
+        print(sentence, flush=True)
     status = 0
     for one in mapped(found.traces, Store(arguments.parts), ENGINES[arguments.engine], arguments.job):
         if isinstance(one.part, InputError):

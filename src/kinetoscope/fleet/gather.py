@@ -74,7 +74,11 @@ def gather(
             failures[0] if failures else InputError("there is no trace in it", hint="name a folder of traces")
         )
     chosen, left_out = one_a_rank(parts)
-    return chosen, [*left_out, *sorted(f"{error.where} was left out: {error.what}" for error in failures)]
+    return chosen, [
+        *found.left_out,
+        *left_out,
+        *sorted(f"{error.where} was left out: {error.what}" for error in failures),
+    ]
 
 
 def readable(read: Callable[[str], T], names: Iterable[str]) -> tuple[list[T], list[InputError]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,6 +11,9 @@ from pathlib import PurePath
 from kinetoscope.errors import InputError
 from kinetoscope.trace.model import Trace
 
+# As torch.profiler.tensorboard_trace_handler names a file: by its process, and when it was written.
+_WRITTEN = re.compile(r"(.+)\.(\d{10,19})\.pt\.trace\.json(?:\.gz|\.zst)?$")
+_COLLECTIVE = r"(?i)(?:^|[^a-z])(?:nccl|rccl|gloo|c10d)"
 _RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|host)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -22,6 +26,80 @@ def rank_in(name: str) -> int | None:
     """The rank in a file's name, as in rank3.json.gz."""
     numbers = _RANK.findall(name)
     return int(numbers[-1]) if numbers else None
+
+
+def last_written(paths: Sequence[str]) -> list[str]:
+    """The files of the last windows, where processes wrote several each under the names that torch's handler
+    for TensorBoard gives; of processes that wrote different numbers of them, all of those of the last run.
+    """
+    written: dict[str, dict[int, str]] = {}
+    for path in paths:
+        if name := _WRITTEN.match(path):  # milliseconds in older releases, nanoseconds since
+            written.setdefault(name[1], {})[int(name[2].ljust(19, "0"))] = path
+    if max(map(len, written.values()), default=0) < 2:
+        return list(paths)
+    times = {worker: (min(own), max(own)) for worker, own in written.items()}
+    first, last = max(times.values(), key=lambda span: span[1])
+    together = [
+        own
+        for worker, own in written.items()
+        if (times[worker][0] <= last and first <= times[worker][1]) or len(own) == 1 == len({first, last})
+    ]
+    whole = len({len(own) for own in together}) == 1
+    kept = {path for own in together for time, path in own.items() if not whole or time == max(own)}
+    known = {path for own in written.values() for path in own.values()}
+    return [path for path in paths if path in kept or path not in known]
+
+
+def of_other_times(count: int, folder: str) -> list[str]:
+    """A sentence on so many traces that were left out."""
+    if not count:
+        return []
+    those = "1 trace" if count == 1 else f"{count:,} traces"
+    return [
+        f"{those} of earlier times left out: no rank of this run, but windows before it, or other runs; "
+        f"kinetoscope history {folder} compares them"
+    ]
+
+
+def last_in_time(traces: Sequence[Trace]) -> Sequence[Trace]:
+    """The traces that may be ranks of one run: of several times the last, where neither they nor the names of
+    their files say a rank and nothing in them communicates."""
+    named = {rank_in(PurePath(trace.source.path).name) for trace in traces}
+    if len(named - {None}) == len(traces) or any("distributedInfo" in trace.metadata for trace in traces):
+        return traces
+    spans = sorted(((_span(trace), trace) for trace in traces), key=lambda one: one[0])
+    last: list[Trace] = []
+    end = -math.inf
+    for (began, ended), trace in spans:
+        last = [*last, trace] if began <= end else [trace]
+        end = max(end, ended)
+    if len(last) == len(traces) or any(map(_communicates, traces)):
+        return traces
+    return [trace for trace in traces if trace in last]
+
+
+def _span(trace: Trace) -> tuple[float, float]:
+    """The first and the last moment of a trace, in Unix time where it says when its clock began."""
+    from kinetoscope.trace.schema import whole
+
+    base = trace.metadata.get("baseTimeNanoseconds")
+    offset = base if isinstance(base, int) else 0
+    tables = [table for table in (trace.host_events, trace.device_events) if len(table)]
+    if not tables:
+        return -math.inf, math.inf
+    began = min(whole(table["start_ns"].min()) for table in tables)
+    ended = max(whole((table["start_ns"] + table["duration_ns"]).max()) for table in tables)
+    return offset + began, offset + ended
+
+
+def _communicates(trace: Trace) -> bool:
+    import polars as pl
+
+    return any(
+        table["name"].unique().cast(pl.String).str.contains(_COLLECTIVE).any()
+        for table in (trace.host_events, trace.device_events)
+    )
 
 
 def latest_window(recorded: Sequence[tuple[int, str]]) -> str | None:

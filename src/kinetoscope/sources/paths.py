@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from kinetoscope.errors import InputError, MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.sources.numbering import natural, rank_in
+from kinetoscope.sources.numbering import last_written, natural, of_other_times, rank_in
 
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 EXPORT_FILE = re.compile(r"\.(?:sqlite3?|db)(?:\.gz|\.zst)?$")  # of Nsight Systems
@@ -39,12 +39,13 @@ class TraceFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """The files of the inputs, by their kind."""
+    """The files of the inputs, by their kind, and a sentence on those that were left out."""
 
     traces: list[TraceFile] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     dumps: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 def may_be_many(text: str) -> bool:
@@ -65,8 +66,8 @@ def find(inputs: Iterable[str | Path]) -> Found:
         InputError: an input is not there.
         MissingDependencyError: a bucket needs a library that is not installed.
     """
-    found = Found()
-    for text in map(str, inputs):
+    found, inputs = Found(), list(map(str, inputs))
+    for text in inputs:
         if is_remote(text):
             _sort(found, _remote(text))
         elif Path(text).exists():
@@ -77,6 +78,9 @@ def find(inputs: Iterable[str | Path]) -> Found:
                 raise InputError("it does not exist, and nothing fits it", where=text, hint="check the path")
             for path in matched:
                 _sort(found, _local(path))
+    last = set(last_written([one.url for one in found.traces]))
+    found.left_out.extend(of_other_times(len(found.traces) - len(last), " ".join(inputs)))
+    found.traces[:] = [one for one in found.traces if one.url in last]
     found.traces.sort(key=lambda one: (one.rank is None, one.rank or 0, natural(one.url)))
     return found
 

@@ -23,7 +23,14 @@ from kinetoscope.recording import memory as recorded_memory
 from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
-from kinetoscope.sources.numbering import distinct, latest_window, natural
+from kinetoscope.sources.numbering import (
+    distinct,
+    last_in_time,
+    last_written,
+    latest_window,
+    natural,
+    of_other_times,
+)
 from kinetoscope.sources.paths import EXPORT_FILE, TRACE_FILE, find, is_remote, recordings_in, standard_input
 from kinetoscope.trace.container import is_database
 from kinetoscope.trace.damage import is_loss
@@ -220,9 +227,15 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
             for found, why in (_attempted(partial(export, path)) for path in databases):
                 exported += chain.from_iterable(found)
                 unread += map(_left_out, why)
-            files = files or [Path(trace.url) for trace in find([item]).traces]  # a folder for each host
+            if files:
+                last = [Path(path) for path in last_written(list(map(str, files)))]
+                unread += of_other_times(len(files) - len(last), str(item))
+            else:  # a folder for each host
+                found_inside = find([item])
+                last = [Path(trace.url) for trace in found_inside.traces]
+                unread += found_inside.left_out
             inside, not_tried, others = _those_that_are_traces(
-                files or ([] if logs or exported else [item]), read
+                last or ([] if logs or exported else [item]), read
             )
             traces += inside
             of_captures += _captures_in(item, read)
@@ -380,7 +393,10 @@ def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     in_time = [window for _, window in sorted(zip(starts, windows, strict=True), key=lambda one: one[0])]
     last = latest_window(in_time) if numbered else None
     if last is None:
-        return traces, []
+        of_one_time = list(last_in_time(traces))
+        left_out = len(traces) - len(of_one_time)
+        folder = str(Path(of_one_time[0].source.path).parent) if of_one_time else ""
+        return of_one_time, of_other_times(left_out, folder)
     kept = [trace for trace, (_, window) in zip(traces, windows, strict=True) if window == last]
     left_out = len(traces) - len(kept)
     return kept, [

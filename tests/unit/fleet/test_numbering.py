@@ -6,7 +6,7 @@ import pytest
 from kinetoscope.errors import InputError
 from kinetoscope.recording import manifest
 from kinetoscope.recording.manifest import Manifest, RankRecord
-from kinetoscope.sources.numbering import distinct, latest_window
+from kinetoscope.sources.numbering import distinct, last_written, latest_window
 from kinetoscope.sources.run import load, spread
 
 EVENT = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
@@ -131,3 +131,73 @@ def test_a_bucket_is_refused_by_its_name():
     with pytest.raises(InputError, match="a bucket") as refusal:
         load("s3://bucket/run")
     assert refusal.value.where == "s3://bucket/run"
+
+
+def written(worker: str, *times: int) -> list[str]:
+    return [f"log/{worker}.{time}.pt.trace.json" for time in times]
+
+
+BEHIND = ["log/b.json", *written("a_8", 1733779848522)]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        # one process with a schedule that repeats, in milliseconds (older releases) and nanoseconds
+        (written("box_17", 1733769848514, 1733769849366), written("box_17", 1733769849366)),
+        (written("box_17", 1733769848514071115, 1733769849366171800), written("box_17", 1733769849366171800)),
+        # two ranks, each with two windows
+        (
+            [*written("a_1", 1733769848514, 1733769849514), *written("a_2", 1733769848520, 1733769849520)],
+            [*written("a_1", 1733769849514), *written("a_2", 1733769849520)],
+        ),
+        # two ranks, one of which has lost its last window: which one is compared is decided by what they hold
+        (
+            [*written("a_1", 1733769848514, 1733769849514), *written("a_2", 1733769848520)],
+            [*written("a_1", 1733769848514, 1733769849514), *written("a_2", 1733769848520)],
+        ),
+        # the same program run again, into the same folder
+        (
+            [*written("a_1", 1733769848514, 1733769849514), *written("a_7", 1733779848520, 1733779849520)],
+            written("a_7", 1733779849520),
+        ),
+        # two ranks with one window each, next to an earlier run of two windows
+        (
+            [*written("a_1", 1733769848514, 1733769849514), *written("a_7", 1733779848520), *BEHIND],
+            [*written("a_7", 1733779848520), *BEHIND],
+        ),
+        (["rank0.json", "rank1.json"], ["rank0.json", "rank1.json"]),
+        (written("a_1", 1733769848514) + written("a_2", 1733769848514), None),
+    ],
+)
+def test_of_what_a_process_wrote_the_last_window_is_a_rank(given, kept):
+    """Seen in a public repository: 32 windows of one process were called 32 GPUs."""
+    assert last_written(given) == (given if kept is None else kept)
+
+
+def events(at_us: float, name: str = "aten::mm") -> list[dict[str, object]]:
+    return [{**EVENT, "name": name, "ts": at_us + 10 * place, "dur": 5} for place in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("files", "ranks", "left_out"),
+    [
+        # as a handler of one's own exports them: export_chrome_trace(f"trace_{step}.json")
+        ({"trace_4.json": events(1000), "trace_8.json": events(9000)}, 1, 1),
+        ({"trace_4.json": events(1000), "trace_8.json": events(1005)}, 2, 0),
+        ({"rank0.json": events(1000), "rank1.json": events(9000)}, 2, 0),
+        # clocks of hosts may differ: who communicates is a rank
+        ({"a.json": events(1000, "c10d::allreduce_"), "b.json": events(9000)}, 2, 0),
+        ({"box_7.1733769848514": events(1), "box_7.1733769849514": events(2)}, 1, 1),
+    ],
+)
+def test_traces_of_other_times_are_no_ranks(tmp_path, files, ranks, left_out):
+    for name, own in files.items():
+        suffix = "" if name.endswith(".json") else ".pt.trace.json"
+        (tmp_path / f"{name}{suffix}").write_text(json.dumps({"traceEvents": own}))
+    run = load(tmp_path)
+    assert len(run.traces) == ranks
+    assert (
+        len([one for one in run.unread if one.startswith(f"{left_out} trace of earlier times")]) == left_out
+    )
+    assert all(one.endswith(f"kinetoscope history {tmp_path} compares them") for one in run.unread)
