@@ -164,6 +164,8 @@ def test_times_in_whole_microseconds_are_a_coarse_clock(trace_of: Make) -> None:
     ("events", "code", "gravity"),
     [
         ([event("cpu_op", "aten::add", 0, 5), step(1, 0, 9)], "no-device-events", "info"),
+        ([event("cpu_op", "aten::cudnn_is_acceptable", 0, 5), step(1, 0, 9)], "no-device-events", "info"),
+        ([event("cpu_op", "aten::cudnn_convolution", 0, 5)], "no-device-events", "unreliable"),
         ([step(1, 0, 9), launch(1, 3)], "no-device-events", "unreliable"),
         ([event("Trace", "PyTorch Profiler (0)", 0, 9)], "nothing-recorded", "unreliable"),
         ([kernel(0, 5.5, 1), kernel(9, 5.5, 2)], "no-host-events", "degraded"),

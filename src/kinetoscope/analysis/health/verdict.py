@@ -40,6 +40,12 @@ from kinetoscope.trace.schema import whole
 INFO, DEGRADED, UNRELIABLE = "info", "degraded", "unreliable"
 GRAVITY = [INFO, DEGRADED, UNRELIABLE]
 NEVER = float("inf")
+# Ops that no CPU has: aten::cudnn_is_acceptable is called for tensors of the CPU, too.
+GPU_OPS = (
+    r"^aten::(_cudnn_\w+|cudnn_(convolution|batch_norm|affine_grid|grid_sampler)\w*|miopen_\w+"
+    r"|_thnn_fused_\w+|_(flash|efficient)_attention_\w+|_scaled_dot_product_(efficient|cudnn)_attention\w*"
+    r"|_scaled_dot_product_flash_attention(_backward)?)$"
+)
 NOT_A_NAME = re.compile(r"[^0-9A-Za-z_]+")
 
 
@@ -259,6 +265,14 @@ def _nothing_on_device(trace: Trace) -> list[Note]:
     calls = int(matching(host, "name", WORK_LAUNCH).sum())
     if calls:
         text = f"no device event was recorded, though {calls:,} calls launched work: no device time is known"
+        return [Note("no-device-events", UNRELIABLE, text)]
+    of_gpus = host["name"].filter(matching(host, "name", GPU_OPS)).cast(pl.String)
+    if len(of_gpus):
+        text = (
+            f"the GPU was not recorded, though {numbers.count(len(of_gpus), 'op')} that need one were called "
+            f"(as {of_gpus[0]}): times are of calling ops, not of what they compute; record with "
+            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        )
         return [Note("no-device-events", UNRELIABLE, text)]
     return [Note("no-device-events", INFO, "nothing was launched on a device while this was recorded")]
 
