@@ -147,6 +147,7 @@ def test_a_recording_opens_as_any_other(tmp_path: Path) -> None:
     assert json.loads(reported.stdout)
     assert record["pid"] == live.pid
     assert record["steps"]["step_name"] == "Model"
+    assert [level["name"] for level in record["steps"]["levels"]] == ["one call of Model"]
     assert len(record["steps"]["recorded"]["step_s"]) == 20
     assert record["steps"]["before"]["step_s"]
     assert record["steps"]["after"]["step_s"]

@@ -27,11 +27,12 @@ from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession
 from kinetoscope.capture.recorder.provisional import resident_bytes
 from kinetoscope.capture.steps.detector import Boundary, Signal, StepDetector
+from kinetoscope.capture.steps.levels import ONE_STEP
 from kinetoscope.capture.steps.sources import Sources
 from kinetoscope.capture.steps.timing import TIMED, TIMED_S
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording.folder import RankReport
-from kinetoscope.recording.manifest import RankRecord, StepTimings, TimedSteps
+from kinetoscope.recording.manifest import RankRecord, StepLevel, StepTimings, TimedSteps
 
 # Ranges that serving engines put around each step: vLLM, SGLang, ATOM, xDiT, TensorRT-LLM.
 ENGINE_STEP = re.compile(
@@ -420,6 +421,7 @@ class LiveRecording:
             steps=StepTimings(
                 found_by=self.boundaries.kind,
                 step_name=self.boundaries.name or None,
+                levels=self._levels(),
                 unprofiled_s=self.before,
                 profiled_s=self.recorded,
                 first_step=self.since if self.recorded else None,
@@ -436,6 +438,12 @@ class LiveRecording:
         with suppress(OSError):
             folders.write_rank(self.folder, RankReport(record=record, environment=environment.describe()))
         return record
+
+    def _levels(self) -> tuple[StepLevel, ...]:
+        kind, name = self.boundaries.kind, self.boundaries.name
+        return tuple(
+            StepLevel(kind=kind, name=words.format(name)) for own, words in ONE_STEP.items() if own == kind
+        )
 
     def summary(self) -> str:
         """The steps' times before, during and after the recording, and its price in time and memory."""
