@@ -27,7 +27,7 @@ VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
     "record": "record some steps of a server that `run --on-request` started, while it serves",
     "report": "show where the time went: terminal, .html, .json, .md, .txt, .sarif",
-    "map": "what is kept of each trace of many ranks, so that `report` compares them without the traces",
+    "map": "keep of each trace what a comparison of many ranks needs, so that `report` needs no traces",
     "view": "the report with its timeline in a browser, served on this machine alone",
     "steps": "what a step of the program is, what it is made of, and what else it could be",
     "kernels": "the device kernels, by category, op, graph, step or stream",
