@@ -141,9 +141,8 @@ export interface RankVerdict { rank: number | null; cause: string | null; why: s
   listed: string; scope: string; devices: number[]; stage: number | null; path: string;
   steps: number | null; }
 export interface Ranks { here: string; count: number; expected: number | null; verdict: RankVerdict;
-  collectives: CollectiveRow[]; late: LatenessRow[]; spread: SpreadRow[];
-  longest: CollectiveInstance | null; lateness: Lateness; paces: Paces; meetings: CollectiveInstance[];
-  ranks: RankRow[]; unread: string[]; }
+  collectives: CollectiveRow[]; late: LatenessRow[]; longest: CollectiveInstance | null; lateness: Lateness;
+  paces: Paces; meetings: CollectiveInstance[]; ranks: RankRow[]; unread: string[]; }
 export interface Reason { of: string; guard: string; kind: string; expected: string | null;
   file: string | null; line: number | null; code: string | null; }
 export interface Recompilation { frame: number; compile_id: string; function: string | null;
@@ -173,7 +172,6 @@ export interface SourceFile { path: string; text: string; }
 export interface SourceLine { file: string; line: number; code: string; function: string | null; }
 export interface SourceRow { path: string; bytes: number; events: number; rank: number; notes: string[]; }
 export interface Spread { median: number; p10: number; p90: number; low: number; high: number; n: number; }
-export interface SpreadRow { what: string; p10: number; median: number; p90: number; most: number; }
 export interface StackLine { file: string; line: number; function: string; code: string | null; }
 export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
 export interface StepLevelTime { name: string; median_us: number | null; }

@@ -8,10 +8,9 @@ export interface Part {
   colour: string;
   /** Nothing ran: hatched, whatever its colour. */
   idle?: boolean;
-  href?: string | null;
 }
 
-/** One line of bar; parts are doors where they lead somewhere. */
+/** One line of bar. */
 export function bar(label: string, parts: Part[], thin = false): HTMLElement {
   return h(
     "div",
@@ -19,8 +18,7 @@ export function bar(label: string, parts: Part[], thin = false): HTMLElement {
     parts
       .filter((part) => part.share > 0)
       .map((part) =>
-        h(part.href ? "a" : "span", {
-          ...(part.href ? { href: part.href, "aria-label": part.label } : {}),
+        h("span", {
           title: part.label,
           class: part.idle && "idle",
           style: { width: `${100 * part.share}%`, background: part.colour },

@@ -114,7 +114,7 @@ class _VerbParser(argparse.ArgumentParser):
     """The parser of one verb's words; a program's words, which may look like options, it leaves alone."""
 
     def divided(self, words: Sequence[str]) -> tuple[list[str], list[str] | None]:
-        """Our words, and from the first that is neither an option nor the value of one, the program's.
+        """Split the words: ours, and the program's from the first that is no option and no option's value.
 
         The latter are None for a verb that runs no program.
         """
@@ -133,7 +133,7 @@ class _VerbParser(argparse.ArgumentParser):
         return list(words[:place]), list(words[place:])
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End, since these words are none of the verb's."""
+        """End with an error: the verb has no such words."""
         option = unknown[0].partition("=")[0]
         if not option.startswith("-"):
             self.error(f"nothing is to follow here: {' '.join(unknown)}")

@@ -49,7 +49,7 @@ def parts(parser: argparse.ArgumentParser, **settings: Any) -> None:
 
 
 def engine(parser: argparse.ArgumentParser, known: Sequence[str], note: str = "") -> None:
-    """Who reads many traces."""
+    """The option that says what reads many traces."""
     what = f"what reads the traces, each on its own: this machine's cores, or a cluster's through Ray{note}"
     parser.add_argument("--engine", choices=known, default=known[0], help=what)
 

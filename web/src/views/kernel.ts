@@ -97,14 +97,14 @@ function bench(app: App, row: KernelRow): Child {
   const found = app.report.page?.benches?.find((one) => one.name === row.name);
   if (!found) return null;
   const { cold_ns: cold, hot_ns: hot, configuration, could_win_ns: win } = found;
-  const spread = ([low, , high]: number[]): string => numbers.span(low! / 1000, high! / 1000);
+  const between = ([low, , high]: number[]): string => numbers.span(low! / 1000, high! / 1000);
   const samples = numbers.count(found.samples, "sample");
   const settings = (of: object): string[] => Object.entries(of).map(([key, value]) => `${key}=${value}`);
   return titled(
     "Measured alone",
     "by kinetoscope bench",
     facts([
-      ["caches cold", cold && `${numbers.ns(cold[1])}, p10–p90 ${spread(cold)}, ${samples}`],
+      ["caches cold", cold && `${numbers.ns(cold[1])}, p10–p90 ${between(cold)}, ${samples}`],
       ["in the program", numbers.time(row.median_us)],
       ["caches warm", hot && numbers.ns(hot)],
       ["moved", cold && numbers.moved(found.bytes, cold[1] / 1e9)],
