@@ -134,7 +134,11 @@ export function table<Row>(
     const written = (line: string[]) => (isBare ? line.map(quoted).join(",") : line.join("\t"));
     return [heads, ...lines].map(written).join("\n");
   };
-  const csv: HTMLAnchorElement = h("a.copy", { href: "#", onClick: () => (csv.href = download()) }, "CSV");
+  const csv: HTMLAnchorElement = h(
+    "a.copy",
+    { href: "#", onClick: () => csv.setAttribute("href", download()) },
+    "CSV",
+  );
   const download = (): string => `data:text/csv;charset=utf-8,${encodeURIComponent(exported(true))}`;
   csv.download = `${options.label.replaceAll(/\W+/g, "-")}.csv`;
   const box =
