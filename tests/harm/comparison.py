@@ -13,7 +13,7 @@ from harm.catalogue import Program
 OURS = "kinetoscope:"
 # Parts of lines on stderr that differ between any two runs: addresses, process numbers, times of day.
 _VARIES = re.compile(r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*")
-# Messages of Kineto and of torch's profiler, from C++, which no setting silences (docs/guide/capture.md).
+# Messages of Kineto and of torch's profiler, from C++; no setting silences them (docs/evidence/recording.md).
 _OF_TORCH = re.compile(
     r"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ "
     r"|^ERROR: External init callback must run in same thread"

@@ -14,7 +14,7 @@ from broad import broad
 from kinetoscope.sources.run import load
 from programs import TRAIN, Programs, Run
 
-# What `docs/guide/capture.md` lists under "What is changed in the process" is left out, and no more.
+# What `docs/evidence/recording.md` lists under "What is changed in the process" is left out, and no more.
 SEES = """
 import gc, json, os, resource, signal, sys, threading, warnings
 def sees():

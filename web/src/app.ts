@@ -102,14 +102,12 @@ export class App {
 
   /** The same on the clock of the traces, in microseconds. */
   traceTimeHref(
-    fromUs: number,
-    toUs: number,
-    more: Record<string, string | number> = {},
-    room = 0.15,
+    from: number,
+    to: number,
+    ...more: [more?: Record<string, string>, room?: number]
   ): string | null {
-    if (!this.store) return null;
-    const origin = this.store.timeline.origin_ns / 1000;
-    return this.timeHref((fromUs - origin) * 1000, (toUs - origin) * 1000, more, room);
+    const origin = this.store && this.store.timeline.origin_ns / 1000;
+    return origin === null ? null : this.timeHref((from - origin) * 1000, (to - origin) * 1000, ...more);
   }
 
   rowHref(row: number): string {
@@ -134,9 +132,7 @@ function byName(store: Store | null): Map<string, Uint32Array> {
   const found = new Map<string, number[]>();
   store?.work.forEach((row, work) => {
     const { name } = store.nameOf(row);
-    const known = found.get(name);
-    if (known) known.push(work);
-    else found.set(name, [work]);
+    if (!found.get(name)?.push(work)) found.set(name, [work]);
   });
   return new Map([...found].map(([name, works]) => [name, Uint32Array.from(works)]));
 }

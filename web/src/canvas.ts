@@ -44,8 +44,19 @@ export function painted(
 /** Where a pointer is, in CSS pixels of the canvas. */
 export const at = (event: PointerEvent | MouseEvent): [number, number] => [event.offsetX, event.offsetY];
 
-/** Shows a hint next to a point of the canvas; null hides it. */
-export function say({ hint, width }: Painted, text: string | null, x: number, y: number): void {
+/** Says under the pointer what `text` has for its place, and nothing once it has left. */
+export function hovered(shown: Painted, text: (x: number, y: number) => string | null): void {
+  shown.canvas.addEventListener("pointermove", (event) => say(shown, text(...at(event)), ...at(event)));
+  shown.canvas.addEventListener("pointerleave", () => say(shown, null, 0, 0));
+}
+
+/** Shows a hint next to a point of a drawing; null hides it. */
+export function say(
+  { hint, width }: Pick<Painted, "hint" | "width">,
+  text: string | null,
+  x: number,
+  y: number,
+): void {
   hint.hidden = text === null;
   hint.textContent = text;
   const isRight = x > width() / 2;

@@ -104,9 +104,23 @@ export const chips = (about: string, ...children: Child[]): HTMLElement =>
 export const chip = (href: string, label: Child, isOn: boolean): HTMLElement =>
   h("a", { href, "aria-current": isOn && "true" }, label);
 
+/** A dialog that a click next to it closes. */
+export function dialog(label: string, kind: string, ...children: Child[]): HTMLDialogElement {
+  const shown: HTMLDialogElement = h(
+    "dialog",
+    { class: kind, "aria-label": label, onClick: (event: Event) => event.target === shown && shown.close() },
+    ...children,
+  );
+  return shown;
+}
+
 /** What is opened by a click on its title. */
 export const folded = (title: Child, ...body: Child[]): HTMLDetailsElement =>
   h("details", h("summary", title), body);
+
+/** What is written of a value that is known. */
+export const given = <Value>(value: Value | null | undefined, write: (value: Value) => Child): Child =>
+  value !== null && value !== undefined && write(value);
 
 /** Terms with what is said of each; what is not known is left out. */
 export const facts = (rows: [Child, Child][], kind = "facts"): HTMLElement =>
@@ -122,12 +136,10 @@ export const facts = (rows: [Child, Child][], kind = "facts"): HTMLElement =>
 export const swatch = (background: string): HTMLElement => h("span", { class: "dot", style: { background } });
 
 /** A list of what there is. */
-export const list = (kind: string | null, rows: Child[], tag: "ul" | "ol" = "ul"): HTMLElement =>
-  h(
-    tag,
-    { class: kind },
-    rows.map((row) => row && h("li", row)),
-  );
+export function list(kind: string | null, rows: Child[], tag: "ul" | "ol" = "ul"): HTMLElement {
+  const items = rows.map((row) => row && h("li", row));
+  return h(tag, { class: kind }, items);
+}
 
 /** What follows each other, as calls around an event. */
 export const chained = (rows: Child[]): HTMLElement => list("chain", rows, "ol");

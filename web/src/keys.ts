@@ -1,5 +1,5 @@
 // `?`: every key of the page, and what it does.
-import { button, facts, h } from "./dom.ts";
+import { button, dialog, facts, h } from "./dom.ts";
 
 const KEYS: [keys: string, does: string][] = [
   ["/", "search everything: kernels, ops, lines, findings, steps"],
@@ -19,14 +19,8 @@ const KEYS: [keys: string, does: string][] = [
 ];
 
 export function keyHelp(): { element: HTMLElement; open: () => void } {
-  const close = button("×", () => dialog.close(), { class: "close", "aria-label": "close" });
-  const dialog: HTMLDialogElement = h(
-    "dialog",
-    { class: "help", "aria-label": "keys" },
-    close,
-    h("h2", "Keys"),
-    facts(KEYS.map(([keys, does]) => [h("kbd", keys), does])),
-  );
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  return { element: dialog, open: () => dialog.showModal() };
+  const close = button("×", () => element.close(), { class: "close", "aria-label": "close" });
+  const keys = facts(KEYS.map(([keys, does]) => [h("kbd", keys), does]));
+  const element: HTMLDialogElement = dialog("keys", "help", close, h("h2", "Keys"), keys);
+  return { element, open: () => element.showModal() };
 }

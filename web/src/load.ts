@@ -38,14 +38,9 @@ async function unzipped(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
 /** The numbers of a column whose planes lie at `at`: sums of `byte << 8 * plane`, exact below 2^53. */
 export function unpacked(column: PackedColumn, bytes: Uint8Array, at: number): Numbers {
   const { length, planes, deltas } = column;
-  const values =
-    deltas || planes > 4
-      ? new Float64Array(length)
-      : planes > 2
-        ? new Uint32Array(length)
-        : planes > 1
-          ? new Uint16Array(length)
-          : new Uint8Array(length);
+  const Kind =
+    deltas || planes > 4 ? Float64Array : ([Uint8Array, Uint8Array, Uint16Array][planes] ?? Uint32Array);
+  const values = new Kind(length);
   let weight = 1;
   for (let plane = 0; plane < planes; plane++, weight *= 256) {
     const from = at + plane * length;

@@ -9,7 +9,7 @@ import { parse, type Route } from "./links.ts";
 import { searching } from "./search.ts";
 import { Store } from "./timeline/store.ts";
 import { TimelineView } from "./timeline/view.ts";
-import { sections } from "./blocks.ts";
+import { type Block, sections } from "./blocks.ts";
 import { comparison } from "./views/comparison.ts";
 import { codePage } from "./views/code.ts";
 import { compile } from "./views/compile.ts";
@@ -21,11 +21,7 @@ import { overview } from "./views/overview.ts";
 import { ranks } from "./views/ranks.ts";
 import { steps } from "./views/steps.ts";
 
-interface Place {
-  label: string;
-  draw: (route: Route) => Child;
-  isThere: boolean;
-}
+type Place = [label: string, isThere: boolean, draw: (route: Route) => Child];
 
 async function start(): Promise<void> {
   const root = document.getElementById("app")!;
@@ -44,62 +40,40 @@ async function start(): Promise<void> {
   const home = app.isComparison ? "comparison" : !isWhole ? "ranks" : isMemory ? "memory" : "overview";
   const drawnBy = ({ parameters }: Route) =>
     aligned && parameters.get("by") === "graph" ? aligned : timeline;
+  const has = (...rows: unknown[][]): boolean => rows.some((one) => one.length > 0);
+  const headed = (title: string, blocks: Block[]): Child => [h("h1", title), sections(app, blocks)];
   const places: Record<string, Place> = {
-    comparison: {
-      label: "Comparison",
-      draw: (route) => comparison(app, drawnBy(route), aligned !== null),
-      isThere: app.isComparison,
-    },
-    overview: { label: "Overview", draw: () => overview(app), isThere: isWhole },
-    timeline: {
-      label: "Timeline",
-      draw: () => timeline?.element ?? h("p", "There are no events in this page."),
-      isThere: timeline !== null && isWhole,
-    },
-    kernels: {
-      label: "Kernels",
-      draw: (route) =>
-        route.path[1] === undefined ? kernels(app, route) : kernel(app, Number(route.path[1])),
-      isThere: report.kernels.length > 0,
-    },
-    flame: {
-      label: "Flame",
-      draw: (route) => flame(app, route),
-      isThere: isWhole && store !== null && (store.work.length > 0 || report.ops.length > 0),
-    },
-    code: { label: "Code", draw: (route) => codePage(app, route), isThere: isWhole },
-    compile: { label: "Compile", draw: (route) => compile(app, route), isThere: Boolean(compilation) },
-    ops: {
-      label: "Ops",
-      draw: () => [h("h1", "Ops"), sections(app, sentences.blocks.ops!)],
-      isThere: report.ops.length > 0,
-    },
-    steps: {
-      label: "Steps",
-      draw: () => steps(app),
-      isThere: report.steps.length > 0 || report.launching.length > 0,
-    },
-    memory: {
-      label: "Memory",
-      draw: (route) => memory(app, route),
-      isThere: report.memory.length + report.allocator.length + report.memory_peaks.length > 0,
-    },
-    ranks: { label: "Ranks", draw: (route) => ranks(app, route), isThere: Boolean(report.ranks) },
-    about: {
-      label: "About",
-      draw: () => [
-        h("h1", "What was read, and where it was recorded"),
-        sections(app, sentences.blocks.about!),
-      ],
-      isThere: isWhole,
-    },
+    comparison: ["Comparison", app.isComparison, (to) => comparison(app, drawnBy(to), aligned !== null)],
+    overview: ["Overview", isWhole, () => overview(app)],
+    timeline: ["Timeline", isWhole && timeline !== null, () => timeline?.element],
+    kernels: [
+      "Kernels",
+      report.kernels.length > 0,
+      (to) => (to.path[1] === undefined ? kernels(app, to) : kernel(app, Number(to.path[1]))),
+    ],
+    flame: [
+      "Flame",
+      isWhole && Boolean(store?.work.length || (store && has(report.ops))),
+      (to) => flame(app, to),
+    ],
+    code: ["Code", isWhole, (to) => codePage(app, to)],
+    compile: ["Compile", Boolean(compilation), (to) => compile(app, to)],
+    ops: ["Ops", has(report.ops), () => headed("Ops", sentences.blocks.ops!)],
+    steps: ["Steps", has(report.steps, report.launching), () => steps(app)],
+    memory: ["Memory", has(report.memory, report.allocator, report.memory_peaks), (to) => memory(app, to)],
+    ranks: ["Ranks", Boolean(report.ranks), (to) => ranks(app, to)],
+    about: [
+      "About",
+      isWhole,
+      () => headed("What was read, and where it was recorded", sentences.blocks.about!),
+    ],
   };
   const search = searching(app),
     keys = keyHelp();
   const main = h("main", { id: "main", tabindex: "-1" });
   const tabs = Object.entries(places)
-    .filter(([, place]) => place.isThere)
-    .map(([name, place]) => h("a", { href: `#${name}`, data: { place: name } }, place.label));
+    .filter(([, [, isThere]]) => isThere)
+    .map(([name, [label]]) => h("a", { href: `#${name}`, data: { place: name } }, label));
   fill(
     root,
     h(
@@ -117,10 +91,11 @@ async function start(): Promise<void> {
 
   const show = (): void => {
     const route = parse(location.hash);
-    const name = places[route.path[0]!]?.isThere ? route.path[0]! : home;
+    const name = places[route.path[0]!]?.[1] ? route.path[0]! : home;
     for (const tab of tabs) tab.toggleAttribute("aria-current", tab.dataset.place === name);
     main.className = name;
-    fill(main, places[name]!.draw(route));
+    const [label, , draw] = places[name]!;
+    fill(main, draw(route));
     if (name === app.timeline) drawnBy(route)?.open(route);
     const wanted = Number(route.parameters.get("finding") ?? NaN);
     const finding = main.querySelector<HTMLElement>(`.finding[data-index="${wanted}"]`);
@@ -129,7 +104,7 @@ async function start(): Promise<void> {
       finding.classList.add("lit");
       finding.scrollIntoView({ block: "center" });
     } else scrollTo(0, 0);
-    document.title = `${places[name]!.label} · ${sentences.title[0]} · kinetoscope`;
+    document.title = `${label} · ${sentences.title[0]} · kinetoscope`;
   };
   addEventListener("hashchange", show);
   addEventListener("keydown", (event) => {

@@ -1,24 +1,9 @@
 // How quantities are written: as src/kinetoscope/numbers.py writes them, three significant digits.
 
-const TIMES: [number, string][] = [
-  [1e6, "s"],
-  [1e3, "ms"],
-  [1, "µs"],
-  [1e-3, "ns"],
-];
-const SIZES: [number, string][] = [
-  [1e9, "GB"],
-  [1e6, "MB"],
-  [1e3, "kB"],
-  [1, "B"],
-];
-const RATES: [number, string][] = [
-  [1e12, "T"],
-  [1e9, "G"],
-  [1e6, "M"],
-  [1e3, "k"],
-  [1, ""],
-];
+type Units = [unit: string, factor: number][];
+const TIMES: Units = Object.entries({ s: 1e6, ms: 1e3, µs: 1, ns: 1e-3 });
+const SIZES: Units = Object.entries({ GB: 1e9, MB: 1e6, kB: 1e3, B: 1 });
+const RATES: Units = Object.entries({ T: 1e12, G: 1e9, M: 1e6, k: 1e3, "": 1 });
 const SPACE = "\u00a0"; // a number and its unit stay together
 
 /** Less than half of the last digit of a nanosecond is none. */
@@ -33,6 +18,9 @@ export const seconds = (s: number): string => time(s * 1e6);
 export const size = (bytes: number): string => (bytes ? scaled(bytes, SIZES) : `0${SPACE}B`);
 export const rate = (perSecond: number, unit: string): string => scaled(perSecond, RATES) + `${unit}/s`;
 
+/** Bytes, and how fast they went in so many seconds. */
+export const moved = (bytes: number, s: number): string => `${size(bytes)}, ${rate(bytes / s, "B")}`;
+
 const FAR = 0.005; // of the upper end: in its unit the lower one has no digit left
 
 /** `1.20–18.3 ms`: both in the unit of the upper end, unless they are too far apart for that. */
@@ -40,7 +28,7 @@ export function span(low: number, high: number): string {
   if (!high) return time(0);
   if (low > 0 && low < FAR * high) return `${time(low)}–${time(high)}`;
   const [upper, unit] = time(high).split(SPACE) as [string, string];
-  const factor = TIMES.find(([, name]) => name === unit)![0];
+  const factor = TIMES.find(([name]) => name === unit)![1];
   const lower = digits(low / factor);
   return lower === upper ? `${lower}${SPACE}${unit}` : `${lower}–${upper}${SPACE}${unit}`;
 }
@@ -52,10 +40,7 @@ export const range = (low: number, high: number): string =>
 export function percent(fraction: number): string {
   if (fraction > 0 && fraction < 0.0005) return `<0.1${SPACE}%`;
   if (fraction >= 0.9995 && fraction < 1) return `>99.9${SPACE}%`;
-  return (
-    (fraction === 0 || fraction === 1 ? (100 * fraction).toFixed(0) : (100 * fraction).toFixed(1)) +
-    `${SPACE}%`
-  );
+  return `${(100 * fraction).toFixed(fraction === 0 || fraction === 1 ? 0 : 1)}${SPACE}%`;
 }
 
 export function count(number: number, noun = ""): string {
@@ -69,11 +54,8 @@ function plural(noun: string): string {
   return noun + (/(ch|sh|s)$/.test(noun) ? "es" : "s");
 }
 
-function scaled(value: number, units: [number, string][]): string {
-  for (const [factor, unit] of units) {
-    if (Math.abs(value) / factor >= 0.9995) return `${digits(value / factor)}${SPACE}${unit}`;
-  }
-  const [factor, unit] = units.at(-1)!;
+function scaled(value: number, units: Units): string {
+  const [unit, factor] = units.find(([, factor]) => Math.abs(value) / factor >= 0.9995) ?? units.at(-1)!;
   return `${digits(value / factor)}${SPACE}${unit}`;
 }
 

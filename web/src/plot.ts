@@ -8,10 +8,9 @@ export interface Part {
   colour: string;
   /** Nothing ran: hatched, whatever its colour. */
   idle?: boolean;
-  href?: string | null;
 }
 
-/** One line of bar; parts are doors where they lead somewhere. */
+/** One line of bar. */
 export function bar(label: string, parts: Part[], thin = false): HTMLElement {
   return h(
     "div",
@@ -19,8 +18,7 @@ export function bar(label: string, parts: Part[], thin = false): HTMLElement {
     parts
       .filter((part) => part.share > 0)
       .map((part) =>
-        h(part.href ? "a" : "span", {
-          ...(part.href ? { href: part.href, "aria-label": part.label } : {}),
+        h("span", {
           title: part.label,
           class: part.idle && "idle",
           style: { width: `${100 * part.share}%`, background: part.colour },
@@ -71,70 +69,59 @@ export const caption = (...parts: Child[]): HTMLElement =>
 
 /** Counts in bins of the logarithm, between the least and the most. */
 export function histogram(
-  values: ArrayLike<number>,
+  values: Float64Array,
   bins: number,
 ): { counts: number[]; low: number; high: number } {
-  let low = Infinity,
-    high = 0;
-  for (let at = 0; at < values.length; at++) {
-    low = Math.min(low, values[at]!);
-    high = Math.max(high, values[at]!);
-  }
-  low = Math.max(low, 1e-3);
+  const high = values.reduce((most, one) => Math.max(most, one), 0);
+  const low = Math.max(
+    values.reduce((least, one) => Math.min(least, one), Infinity),
+    1e-3,
+  );
   const counts = new Array<number>(bins).fill(0);
   const width = Math.log(Math.max(high / low, 1.0001)) / bins;
-  for (let at = 0; at < values.length; at++)
-    counts[Math.min(bins - 1, Math.max(0, Math.floor(Math.log(values[at]! / low) / width)))]!++;
+  for (const one of values)
+    counts[Math.min(bins - 1, Math.max(0, Math.floor(Math.log(one / low) / width)))]!++;
   return { counts, low, high };
 }
 
-export function sparkline(
-  counts: number[],
-  colour: string,
-  label: string,
-  width = 72,
-  height = 18,
-): SVGElement {
+/** What an SVG says of itself, which is stretched to its place. */
+export const pictured = (label: string, width: number, height: number) => ({
+  ...{ viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" },
+  "aria-label": label,
+});
+
+type Spark = [counts: number[], colour: string, label: string, width?: number, height?: number];
+
+export function sparkline(...[counts, colour, label, width = 72, height = 18]: Spark): SVGElement {
   const most = Math.max(...counts, 1),
     step = width / counts.length;
   return svg(
     "svg",
-    {
-      viewBox: `0 0 ${width} ${height}`,
-      width,
-      height,
-      role: "img",
-      "aria-label": label,
-      class: "spark",
-      preserveAspectRatio: "none",
-    },
+    { ...pictured(label, width, height), width, height, class: "spark" },
     counts.map((count, at) => {
       const tall = count ? Math.max(1.5, (count / most) * height) : 0;
-      return svg("rect", {
-        x: at * step,
-        y: height - tall,
-        width: Math.max(step - 0.6, 0.6),
-        height: tall,
-        fill: colour,
-      });
+      const size = { width: Math.max(step - 0.6, 0.6), height: tall };
+      return svg("rect", { x: at * step, y: height - tall, ...size, fill: colour });
     }),
   );
 }
 
 /** A curve over time in microseconds; the y axis begins at 0. */
-export function curve(label: string, starts: number[], values: number[], about: Child): HTMLElement {
-  const most = Math.max(...values, 1e-9),
-    from = starts[0]!,
-    width = starts.at(-1)! - from || 1;
-  const points = starts.flatMap((start, at) => {
-    const y = (98 - (96 * values[at]!) / most).toFixed(1); // it holds until the next one
-    return [start, starts[at + 1] ?? start].map((x) => `${((1000 * (x - from)) / width).toFixed(1)},${y}`);
+export function curve(label: string, values: [us: number, value: number][], about: Child): Child {
+  if (values.length < 2) return null;
+  const most = Math.max(...values.map(([, value]) => value), 1e-9),
+    [from] = values[0]!,
+    width = values.at(-1)![0] - from || 1;
+  const points = values.flatMap(([start, value], at) => {
+    const y = (98 - (96 * value) / most).toFixed(1); // it holds until the next one
+    const end = values[at + 1]?.[0] ?? start;
+    return [start, end].map((x) => `${((1000 * (x - from)) / width).toFixed(1)},${y}`);
   });
   return h(
     "figure.curve",
     svg(
       "svg",
-      { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label },
+      pictured(label, 1000, 100),
       svg("polygon", { points: `0,98 ${points.join(" ")} 1000,98` }),
       svg("polyline", { points: points.join(" "), fill: "none", "vector-effect": "non-scaling-stroke" }),
     ),
@@ -173,17 +160,19 @@ export function roofline(dots: Dot[], roofs: RoofLine[]): SVGElement {
   const x = (value: number) => LEFT + ((Math.log10(value) - xLow) / (xHigh - xLow)) * (WIDE - LEFT - 8);
   const y = (value: number) =>
     TALL - BOTTOM - ((Math.log10(value) - yLow) / (yHigh - yLow)) * (TALL - BOTTOM - 8);
-  const grid: SVGElement[] = [];
-  for (let power = xLow; power <= xHigh; power++)
-    grid.push(
-      svg("line", { class: "grid", x1: x(10 ** power), x2: x(10 ** power), y1: 8, y2: TALL - BOTTOM }),
-      svg("text", { x: x(10 ** power), y: TALL - BOTTOM + 14, "text-anchor": "middle" }, short(10 ** power)),
-    );
-  for (let power = yLow; power <= yHigh; power++)
-    grid.push(
-      svg("line", { class: "grid", x1: LEFT, x2: WIDE - 8, y1: y(10 ** power), y2: y(10 ** power) }),
-      svg("text", { x: LEFT - 5, y: y(10 ** power) + 4, "text-anchor": "end" }, short(10 ** power)),
-    );
+  const powers = (low: number, high: number) =>
+    Array.from({ length: high - low + 1 }, (_, at) => 10 ** (low + at));
+  const line = (...[x1, x2, y1, y2]: number[]) => svg("line", { class: "grid", x1, x2, y1, y2 });
+  const write = (text: string, x: number, y: number, anchor: string) =>
+    svg("text", { x, y, "text-anchor": anchor }, text);
+  const down = powers(xLow, xHigh).map((value) => [
+    line(x(value), x(value), 8, TALL - BOTTOM),
+    write(short(value), x(value), TALL - BOTTOM + 14, "middle"),
+  ]);
+  const across = powers(yLow, yHigh).map((value) => [
+    line(LEFT, WIDE - 8, y(value), y(value)),
+    write(short(value), LEFT - 5, y(value) + 4, "end"),
+  ]);
   const lines = roofs.map((roof) => {
     const ridge = roof.peak / roof.bandwidth,
       from = 10 ** xLow,
@@ -198,27 +187,22 @@ export function roofline(dots: Dot[], roofs: RoofLine[]): SVGElement {
         class: "roof",
         points: path.map(([a, b]) => `${x(a!)},${Math.min(y(b!), TALL - BOTTOM)}`).join(" "),
       }),
-      svg("text", { x: WIDE - 10, y: y(roof.peak) - 4, "text-anchor": "end" }, roof.label),
+      write(roof.label, WIDE - 10, y(roof.peak) - 4, "end"),
     ];
   });
   return svg(
     "svg",
     { viewBox: `0 0 ${WIDE} ${TALL}`, class: "roofline", role: "group", "aria-label": "roofline plot" },
-    grid,
-    lines.flat(),
-    svg("text", { x: (WIDE + LEFT) / 2, y: TALL - 4, "text-anchor": "middle" }, "FLOP a byte"),
+    down,
+    across,
+    lines,
+    write("FLOP a byte", (WIDE + LEFT) / 2, TALL - 4, "middle"),
     svg("text", { x: LEFT + 6, y: 20 }, "FLOP/s"),
-    dots.map((dot) =>
-      svg(
-        "a",
-        { href: dot.href, "aria-label": dot.label },
-        svg(
-          "circle",
-          { cx: x(dot.x), cy: y(dot.y), r: dot.size, fill: dot.colour, "fill-opacity": 0.8 },
-          svg("title", {}, dot.label),
-        ),
-      ),
-    ),
+    dots.map((dot) => {
+      const look = { cx: x(dot.x), cy: y(dot.y), r: dot.size, fill: dot.colour, "fill-opacity": 0.8 };
+      const drawn = svg("circle", look, svg("title", {}, dot.label));
+      return svg("a", { href: dot.href, "aria-label": dot.label }, drawn);
+    }),
   );
 }
 

@@ -1,7 +1,7 @@
 // `/`: everything that has a name, and where it leads.
 import type { App } from "./app.ts";
 import { words } from "./blocks.ts";
-import { fill, h, type Child } from "./dom.ts";
+import { dialog, fill, h, type Child } from "./dom.ts";
 import { place, printable, shorten } from "./names.ts";
 import * as numbers from "./numbers.ts";
 import { format } from "./links.ts";
@@ -98,63 +98,35 @@ export function searching(app: App): { element: HTMLElement; open: () => void } 
     "aria-label": "search everything",
     onInput: () => narrow(),
   });
-  const dialog = h("dialog", { class: "search", "aria-label": "search" }, input, results);
+  const element = dialog("search", "search", input, results);
   const narrow = (): void => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fits = (all ?? []).filter((entry) => words.every((word) => entry.text.includes(word)));
     const here = `#${app.timeline}`; // who searches from the timeline stays there
     const stays = (entry: Entry) => Number(entry.href.startsWith(here));
     if (location.hash.startsWith(here)) fits.sort((a, b) => stays(b) - stays(a));
-    fill(
-      results,
-      words.length > 0 &&
-        fits
-          .slice(0, MOST)
-          .map((entry) =>
-            h(
-              "li",
-              h(
-                "a",
-                { href: entry.href, onClick: () => dialog.close() },
-                h("small", entry.kind),
-                h("span.mono", matched(entry, words)),
-                h("small", shorten(entry.more, 60)),
-              ),
-            ),
-          ),
-      words.length > 0 &&
-        h(
-          "li.soft",
-          fits.length > MOST
-            ? `and ${numbers.count(fits.length - MOST)} more`
-            : fits.length
-              ? ""
-              : "nothing has that name",
-        ),
-    );
+    const left = fits.length - MOST;
+    const rest = left > 0 ? `and ${numbers.count(left)} more` : fits.length ? "" : "nothing has that name";
+    const onClick = () => element.close();
+    const door = ({ href, kind, more }: Entry, name: Child): HTMLElement =>
+      h("a", { href, onClick }, h("small", kind), h("span.mono", name), h("small", shorten(more, 60)));
+    const found = fits.slice(0, MOST).map((entry) => h("li", door(entry, matched(entry, words))));
+    fill(results, words.length > 0 && [found, h("li.soft", rest)]);
   };
-  dialog.addEventListener("keydown", (event) => {
+  element.addEventListener("keydown", (event) => {
     const links = [...results.querySelectorAll("a")];
     const at = links.indexOf(document.activeElement as HTMLAnchorElement);
-    if (event.key === "Enter" && at < 0 && links[0]) {
-      event.preventDefault();
-      links[0].click();
-    }
-    if (event.key === "ArrowDown") {
-      event.preventDefault();
-      links[Math.min(at + 1, links.length - 1)]?.focus();
-    }
-    if (event.key === "ArrowUp") {
-      event.preventDefault();
-      (links[at - 1] ?? input).focus();
-    }
+    if (event.key === "Enter" && at < 0 && links[0]) links[0].click();
+    else if (event.key === "ArrowDown") links[Math.min(at + 1, links.length - 1)]?.focus();
+    else if (event.key === "ArrowUp") (links[at - 1] ?? input).focus();
+    else return;
+    event.preventDefault();
   });
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return {
-    element: dialog,
+    element,
     open: () => {
       all ??= entries(app);
-      dialog.showModal();
+      element.showModal();
       input.select();
       narrow();
     },

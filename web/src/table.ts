@@ -4,9 +4,10 @@ import * as numbers from "./numbers.ts";
 
 export interface ColumnOf<Row> {
   label: string;
-  cell: (row: Row) => Child;
   /** What it sorts by; numbers stand to the right and sort downwards first. */
   value: (row: Row) => number | string | null;
+  /** What it shows, where that is not the value as it is. */
+  cell?: (row: Row) => Child;
   title?: string;
   /** Where its values do not tell: words that are figures, or words that need no room. */
   kind?: "number" | "plain";
@@ -32,14 +33,6 @@ export function figure<Row>(
   const unit = UNITS.get(write);
   return { label, value, cell, ...(title !== undefined && { title }), ...(unit !== undefined && { unit }) };
 }
-
-/** A column of words, which are shown as they are or by `cell`. */
-export const named = <Row>(
-  label: string,
-  value: (row: Row) => number | string | null,
-  cell: (row: Row) => Child = value,
-  kind?: "number" | "plain",
-): ColumnOf<Row> => ({ label, value, cell, ...(kind && { kind }) });
 
 export interface Options<Row> {
   id?: string;
@@ -86,29 +79,24 @@ export function table<Row>(
       options.isSorted === false ? column.label : column.label && button(column.label, () => sort(index)),
     ),
   );
-  const draw = (): void => {
-    fill(
-      body,
-      shown.slice(0, most).map((row) =>
-        h(
-          "tr",
-          columns.map((column, index) =>
-            h("td", { class: numeric[index] ? "number" : (column.kind ?? "name") }, column.cell(row)),
-          ),
-        ),
+  const line = (row: Row): HTMLElement =>
+    h(
+      "tr",
+      columns.map(({ kind = "name", value, cell = value }, at) =>
+        h("td", { class: numeric[at] ? "number" : kind }, cell(row)),
       ),
     );
+  const more = (): void => {
+    most += MORE;
+    draw();
+  };
+  const draw = (): void => {
+    fill(body, shown.slice(0, most).map(line));
     const left = shown.length - most;
+    const all = left > MORE ? ` of ${numbers.count(left)}` : "";
     fill(
       rest,
-      left > 0 &&
-        button(
-          `show ${numbers.count(Math.min(left, MORE))} more${left > MORE ? ` of ${numbers.count(left)}` : ""}`,
-          () => {
-            most += MORE;
-            draw();
-          },
-        ),
+      left > 0 && button(`show ${numbers.count(Math.min(left, MORE))} more${all}`, more),
       !shown.length && (rows.length ? "Nothing fits the filter." : "None."),
     );
   };
@@ -122,46 +110,37 @@ export function table<Row>(
       return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
     };
     shown = shown.slice().sort(order);
-    heads.forEach((head, at) =>
-      at === index
-        ? head.setAttribute("aria-sort", down ? "descending" : "ascending")
-        : head.removeAttribute("aria-sort"),
-    );
+    for (const head of heads) head.removeAttribute("aria-sort");
+    heads[index]!.setAttribute("aria-sort", down ? "descending" : "ascending");
     draw();
   };
   const narrow = (text: string): void => {
     const wanted = text.toLowerCase();
     const fits = (row: Row) => !options.filter || options.filter(row).toLowerCase().includes(wanted);
     shown = rows.filter(fits);
-    if (by >= 0) {
-      down = !down;
-      sort(by);
-    } else draw();
+    if (by < 0) return draw();
+    down = !down;
+    sort(by);
   };
   /** All rows that fit the filter, as they are sorted: as text, or with bare numbers. */
   const exported = (isBare: boolean): string => {
     const heads = columns.map(({ label, unit }) => (isBare && unit ? `${label} (${unit})` : label));
     const lines = shown.map((row) =>
-      columns.map(({ value, cell }) => {
+      columns.map(({ value, cell = value }) => {
         const bare = value(row);
         return isBare && typeof bare === "number" ? String(bare) : words(h("div", cell(row)), isBare);
       }),
     );
-    return [heads, ...lines]
-      .map((line) => (isBare ? line.map(quoted).join(",") : line.join("\t")))
-      .join("\n");
+    const written = (line: string[]) => (isBare ? line.map(quoted).join(",") : line.join("\t"));
+    return [heads, ...lines].map(written).join("\n");
   };
   const csv: HTMLAnchorElement = h(
-    "a",
-    {
-      class: "copy",
-      href: "#",
-      download: `${options.label.replaceAll(/\W+/g, "-")}.csv`,
-      onClick: () =>
-        csv.setAttribute("href", `data:text/csv;charset=utf-8,${encodeURIComponent(exported(true))}`),
-    },
+    "a.copy",
+    { href: "#", onClick: () => csv.setAttribute("href", download()) },
     "CSV",
   );
+  const download = (): string => `data:text/csv;charset=utf-8,${encodeURIComponent(exported(true))}`;
+  csv.download = `${options.label.replaceAll(/\W+/g, "-")}.csv`;
   const box =
     options.filter &&
     rows.length > 1 &&
@@ -196,17 +175,9 @@ export function share(fraction: number, colour: string, width = fraction): HTMLE
   return h("span.share", numbers.percent(fraction), h("span.meter", bar));
 }
 
-/** A column of shares, the longest bar for `most`. */
-export function shares<Row>(
-  label: string,
-  value: (row: Row) => number,
-  colour: (row: Row) => string,
-  most = 1,
-): ColumnOf<Row> {
-  return {
-    label,
-    unit: "fraction",
-    value,
-    cell: (row) => (value(row) ? share(value(row), colour(row), value(row) / most) : "–"),
-  };
+/** A column of shares in their colours, the longest bar for `most`. */
+export function shares<Row>(label: string, of: (row: Row) => [number, string], most = 1): ColumnOf<Row> {
+  const value = (row: Row): number => of(row)[0];
+  const cell = (row: Row): Child => (value(row) ? share(...of(row), value(row) / most) : "–");
+  return { label, unit: "fraction", value, cell };
 }

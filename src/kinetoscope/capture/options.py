@@ -35,8 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stacks: Annotated[bool, "record Python stacks"] = False
     lines: Annotated[
         bool,
-        "in one more step, with Python's trace function, note from which line of the program each op is "
-        "called (of a block that is recorded whole only where profile() is given it: then in all of it)",
+        "note, in one more step and with Python's trace function, from which line of the program each op is "
+        "called (a block that is recorded whole: only where profile() is given this, and then in all of it)",
     ] = True
     graphs: Annotated[
         bool,
@@ -51,8 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[bool, "keep the source of the program's own modules"] = True
     provenance: Annotated[
         bool,
-        "have Inductor note the source lines of each kernel, for which it compiles anew what a plain run "
-        "has cached",
+        "have Inductor note the source lines of each kernel (for this it compiles again what a plain run has "
+        "cached)",
     ] = True
     bench_harness: Annotated[bool, "have Inductor write a benchmark into each generated file"] = False
     kernel_inputs: Annotated[

@@ -27,7 +27,7 @@ VERBS: dict[str, str] = {
     "run": "run a program, unedited, and record where its time goes",
     "record": "record some steps of a server that `run --on-request` started, while it serves",
     "report": "show where the time went: terminal, .html, .json, .md, .txt, .sarif",
-    "map": "what is kept of each trace of many ranks, so that `report` compares them without the traces",
+    "map": "keep of each trace what a comparison of many ranks needs, so that `report` needs no traces",
     "view": "the report with its timeline in a browser, served on this machine alone",
     "steps": "what a step of the program is, what it is made of, and what else it could be",
     "kernels": "the device kernels, by category, op, graph, step or stream",
@@ -114,7 +114,7 @@ class _VerbParser(argparse.ArgumentParser):
     """The parser of one verb's words; a program's words, which may look like options, it leaves alone."""
 
     def divided(self, words: Sequence[str]) -> tuple[list[str], list[str] | None]:
-        """Our words, and from the first that is neither an option nor the value of one, the program's.
+        """Split the words: ours, and the program's from the first that is no option and no option's value.
 
         The latter are None for a verb that runs no program.
         """
@@ -133,7 +133,7 @@ class _VerbParser(argparse.ArgumentParser):
         return list(words[:place]), list(words[place:])
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End, since these words are none of the verb's."""
+        """End with an error: the verb has no such words."""
         option = unknown[0].partition("=")[0]
         if not option.startswith("-"):
             self.error(f"nothing is to follow here: {' '.join(unknown)}")

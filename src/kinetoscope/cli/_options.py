@@ -44,13 +44,13 @@ def output(parser: argparse.ArgumentParser, what: str, metavar: str = "FILE", **
 
 def parts(parser: argparse.ArgumentParser, **settings: Any) -> None:
     """Where parts of traces are kept: a folder or a bucket."""
-    what = "keep there what is kept of each trace (some 10 KB); `report` of it needs no traces then"
+    what = "keep there what a comparison of ranks needs of each trace (some 10 KB), instead of the traces"
     parser.add_argument("--parts", metavar="DIR|URL", help=what, **settings)
 
 
 def engine(parser: argparse.ArgumentParser, known: Sequence[str], note: str = "") -> None:
-    """Who reads many traces."""
-    what = f"who reads the traces, each by itself: this machine's cores, or a cluster's by Ray{note}"
+    """The option that says what reads many traces."""
+    what = f"what reads the traces, each on its own: this machine's cores, or a cluster's through Ray{note}"
     parser.add_argument("--engine", choices=known, default=known[0], help=what)
 
 
@@ -75,7 +75,7 @@ def program(parser: argparse.ArgumentParser) -> None:
 
 def measured_runs(parser: argparse.ArgumentParser, seconds: float) -> None:
     """How long each run of a program is timed."""
-    of_each = f"of each run after its first step (default {seconds:g})"
+    of_each = f"seconds of each run after its first step (default {seconds:g})"
     parser.add_argument("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
     parser.add_argument("--seconds", type=float, default=seconds, metavar="S", help=of_each)
 

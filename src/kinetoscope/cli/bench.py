@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--ncu", "also Nsight Compute's durations and speed-of-light numbers")
     timer = "how samples are taken (see docs/guide/bench.md)"
     add("--timer", choices=("activity", "events", "graph", "host"), help=timer)
-    seconds = "of measuring a kernel in one mode, at most (default 1)"
+    seconds = "seconds that a kernel is measured in one mode, at most (default 1)"
     add("--seconds", type=float, default=1.0, metavar="S", help=seconds)
     limit = (
         f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could "

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         metavar="S",
-        help="of each run after its first step (default 5; less where few runs would fit into the budget)",
+        help="seconds of each run after its first step (default 5, less under a small budget)",
     )
-    link = "what git does not track, as a folder of data: the base has it too (may be given several times)"
+    link = "a path without git that the base needs too, as a folder of data (may be given several times)"
     add("--link", action="append", default=[], metavar="PATH", help=link)
     budget = "seconds for all runs together (default 300); a run that is not over by then is ended"
     add("--budget", type=float, default=300.0, metavar="S", help=budget)

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.as_json(parser)
     github = "in a workflow of GitHub: also a summary of the job, and annotations of lines"
     _options.flag(parser, "--github", github)
-    parser.add_argument("-v", "--verbose", action="store_true", help="on the terminal: all of it")
+    parser.add_argument("-v", "--verbose", action="store_true", help="on the terminal, print all of it")
 
 
 def main(arguments: argparse.Namespace) -> int:

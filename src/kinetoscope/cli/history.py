@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.output(parser, "write a file instead: .json .md .txt")
     _options.as_json(parser)
-    _options.limit(parser, 0, "recordings, the last ones,")
+    _options.limit(parser, 0, "the latest recordings")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(parser, "traces, recordings, folders of them however deep, patterns and buckets")
     _options.parts(parser, required=True)
     parser.add_argument(
-        "--job", default="", metavar="NAME", help="the job that the traces are of: `report` compares no two"
+        "--job",
+        default="",
+        metavar="NAME",
+        help="the name of the traces' job: `report` compares ranks of one job",
     )
     _options.engine(parser, ("local", "ray"))
 

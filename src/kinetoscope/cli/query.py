@@ -61,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _shown(rows: DataFrame) -> DataFrame:
-    """Moments that no calendar has stand as the numbers that they are."""
+    """Times that no calendar has are shown as numbers."""
     import polars.selectors as cs
 
     try:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="S",
-        help="end after so many seconds at the latest, requests to the server or not (default 60)",
+        help="end after this many seconds at the latest, even if no request comes (default 60)",
     )
 
 

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v",
         "--verbose",
         action="store_true",
-        help="on the terminal: all of it, with how steps, launches and memory went, not a screenful",
+        help="on the terminal, print the whole report, not one screenful of it",
     )
 
 

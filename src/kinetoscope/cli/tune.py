@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--fits",
         metavar="REC",
-        help="only find the largest batch that fits, from what this recording of the program (run --memory) "
-        "foresees; its own batch is read off its command, or is --batch",
+        help="only find the largest batch that fits, starting from what this recording of the program "
+        "(run --memory) predicts; the batch that was recorded is read from its command, or is --batch",
     )
     add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
     add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.memory.rows import CallsRow as CallsRow
 from kinetoscope.analysis.memory.rows import Fits as Fits
+from kinetoscope.analysis.memory.rows import SegmentRow as SegmentRow
 from kinetoscope.document.findings import FindingRow
 
 
@@ -147,32 +149,6 @@ class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     again_bytes: int
     """That were taken of the driver afterwards, before the next time."""
-
-
-class SegmentRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A segment at the peak: memory that the allocator took from the driver in one piece.
-
-    ``pieces`` are the role, or ``free``, and the bytes of what lies in it, by address, and sum to ``bytes``;
-    ``pool`` is torch's pair of numbers, of which 0, 0 is the default pool."""
-
-    address: int
-    bytes: int
-    stream: int
-    pool: tuple[int, int]
-    allocations: int
-    free_bytes: int
-    largest_hole_bytes: int
-    pieces: list[tuple[str, int]]
-
-
-class CallsRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls one inside the other, as ``file:line function``, the innermost first, of a tree of all stacks at
-    the peak: ``depth`` branches stand above them, and bytes and allocations are of all that is below."""
-
-    depth: int
-    frames: list[str]
-    bytes: int
-    allocations: int
 
 
 class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,9 @@ class StackFrame(NamedTuple):
     file: str
     line: int
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.name}"
+
 
 class Annotation(NamedTuple):
     """Where a range that the program (or torch, as for an optimizer's step) named begins or ends."""

@@ -12,21 +12,24 @@ _TIMELINES = (".json", ".json.gz")
 
 def is_snapshot(path: Path) -> bool:
     """Whether a file is a pickle, by its name and its first byte."""
-    if not path.name.endswith(_SNAPSHOTS) or not path.is_file():
-        return False
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(1) == b"\x80"
-    except (OSError, EOFError, zlib.error):
-        return True  # by its name: ``read`` says what is wrong with it
+    begin = _begin(path, _SNAPSHOTS)
+    # What cannot be read is one by its name: ``read`` says what is wrong with it.
+    return begin is None or begin.startswith(b"\x80")
 
 
 def is_timeline(path: Path) -> bool:
     """Whether a file is a list of lists of numbers; a trace is none."""
-    if not path.name.endswith(_TIMELINES) or not path.is_file():
-        return False
+    begin = _begin(path, _TIMELINES)
+    # The reader of traces says what is wrong with what cannot be read.
+    return begin is not None and begin.replace(b" ", b"").startswith(b"[[")
+
+
+def _begin(path: Path, suffixes: tuple[str, ...]) -> bytes | None:
+    """The first bytes of a file with one of these suffixes, empty of others; None where it cannot be read."""
+    if not path.name.endswith(suffixes) or not path.is_file():
+        return b""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(64).replace(b" ", b"").startswith(b"[[")
+            return file.read(64)
     except (OSError, EOFError, zlib.error):
-        return False  # the reader of traces says what is wrong with it
+        return None

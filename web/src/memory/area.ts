@@ -1,14 +1,18 @@
 // What was held over time, by role, on top of each other; what was reserved as a line above.
 import type { App } from "../app.ts";
-import type { MemoryPeak } from "../document.ts";
+import type { MemoryPeak, MemorySample } from "../document.ts";
 import { fill, h, legend, svg } from "../dom.ts";
+import { say } from "../canvas.ts";
 import * as numbers from "../numbers.ts";
-import { ticks } from "../plot.ts";
+import { pictured, ticks } from "../plot.ts";
 import { instant } from "./instant.ts";
 
 const WIDE = 1000,
   TALL = 100,
-  IDLE = "idle in private pools";
+  IDLE = "idle in private pools",
+  NOBODYS = "no tensor has it, and none of other pools can";
+
+type Layer = [name: string, colour: string, bytes: (sample: MemorySample) => number];
 
 /** A round number of bytes, of which two to five fit below `most`. */
 export function tick(most: number): number {
@@ -32,23 +36,17 @@ export function area(
   const until = (at: number) => samples[at + 1]?.time_us ?? whole;
   const along = (of: (at: number) => number): string[] =>
     samples.flatMap((one, at) => [`${x(one.time_us)},${y(of(at))}`, `${x(until(at))},${y(of(at))}`]);
+  const all: Layer[] = [
+    ...peak.roles.map((role, place): Layer => [role, app.palette.memory(role), (one) => one.bytes[place]!]),
+    [IDLE, app.palette.memory("cached"), (one): number => one.idle_in_pools_bytes],
+  ];
+  const layers = all.filter(([, , bytes]) => samples.some((one) => bytes(one) > 0));
   const below = samples.map(() => 0);
-  const bands = peak.roles.map((role, place) => {
-    const bottom = along((at) => below[at]!);
-    samples.forEach((one, at) => (below[at]! += one.bytes[place]!));
-    return svg("polygon", {
-      points: [...along((at) => below[at]!), ...bottom.reverse()].join(" "),
-      fill: app.palette.memory(role),
-    });
+  const bands = layers.map(([, fill, bytes]) => {
+    const bottom = along((at) => below[at]!).reverse();
+    samples.forEach((one, at) => (below[at]! += bytes(one)));
+    return svg("polygon", { points: [...along((at) => below[at]!), ...bottom].join(" "), fill });
   });
-  const isIdle = samples.some((one) => one.idle_in_pools_bytes > 0);
-  if (isIdle) {
-    const bottom = along((at) => below[at]!);
-    const top = along((at) => below[at]! + samples[at]!.idle_in_pools_bytes);
-    bands.push(
-      svg("polygon", { points: [...top, ...bottom.reverse()].join(" "), fill: app.palette.memory("cached") }),
-    );
-  }
   const line = (of: (at: number) => number, name: string) =>
     svg("polyline", { class: name, points: along(of).join(" "), "vector-effect": "non-scaling-stroke" });
   const step = tick(most);
@@ -66,23 +64,12 @@ export function area(
     },
     svg(
       "svg",
-      {
-        viewBox: `0 0 ${WIDE} ${TALL}`,
-        preserveAspectRatio: "none",
-        role: "img",
-        "aria-label": `memory over time by role, at most ${numbers.size(peak.requested_bytes)} held`,
-      },
+      pictured(`memory over time by role, at most ${numbers.size(peak.requested_bytes)} held`, WIDE, TALL),
       bands,
-      marks.map((bytes) =>
-        svg("line", {
-          class: "grid",
-          x1: 0,
-          x2: WIDE,
-          y1: y(bytes),
-          y2: y(bytes),
-          "vector-effect": "non-scaling-stroke",
-        }),
-      ),
+      marks.map((bytes) => {
+        const at = { x1: 0, x2: WIDE, y1: y(bytes), y2: y(bytes) };
+        return svg("line", { class: "grid", ...at, "vector-effect": "non-scaling-stroke" });
+      }),
       hasReserved && line((at) => samples[at]!.reserved_bytes, "reserved"),
     ),
     marks.map((bytes) => h("span", { class: "mark", style: { top: `${y(bytes)}%` } }, numbers.size(bytes))),
@@ -118,37 +105,20 @@ export function area(
   const tell = (event: PointerEvent): void => {
     const box = drawn.getBoundingClientRect();
     const sample = samples[sampleAt(event)]!;
-    const parts = peak.roles
-      .map((role, place) => [role, sample.bytes[place]!] as const)
-      .concat([[IDLE, sample.idle_in_pools_bytes]])
-      .filter(([, bytes]) => bytes > 0)
-      .map(([role, bytes]) => `${role} ${numbers.size(bytes)}`);
-    hint.hidden = false;
+    const parts = layers
+      .filter(([, , bytes]) => bytes(sample) > 0)
+      .map(([name, , bytes]) => `${name} ${numbers.size(bytes(sample))}`);
     const reserved = hasReserved ? `; reserved ${numbers.size(sample.reserved_bytes)}` : "";
-    hint.textContent = `${numbers.time(sample.time_us)}: ${parts.join(", ")}${reserved}`;
-    const isRight = event.clientX - box.left > box.width / 2;
-    hint.classList.toggle("left", isRight);
-    hint.style.left = `${event.clientX - box.left + (isRight ? -14 : 14)}px`;
-    hint.style.top = `${Math.min(event.clientY - box.top, box.height * 0.6)}px`;
+    const text = `${numbers.time(sample.time_us)}: ${parts.join(", ")}${reserved}`;
+    const y = Math.min(event.clientY - box.top, box.height * 0.6);
+    say({ hint, width: () => box.width }, text, event.clientX - box.left, y);
   };
   return h(
     "figure",
     drawn,
     ticks(whole, numbers.time),
     legend(
-      [
-        ...peak.roles
-          .filter((_, place) => samples.some((one) => one.bytes[place]! > 0))
-          .map((role): [string, string] => [app.palette.memory(role), role]),
-        ...(isIdle
-          ? [
-              [app.palette.memory("cached"), `${IDLE}: no tensor has it, and none of other pools can`] as [
-                string,
-                string,
-              ],
-            ]
-          : []),
-      ],
+      layers.map(([name, colour]) => [colour, name === IDLE ? `${IDLE}: ${NOBODYS}` : name]),
       hasReserved && [h("span.dash"), "reserved"],
     ),
     peak.blocks.length > 0 && [h("label.instant", "Who had it at another moment: click, or ", slider), panel],

@@ -159,12 +159,9 @@ export function blocks(
     zoom(middle - ((to - from) * factor) / 2, middle + ((to - from) * factor) / 2);
   };
   const back = button("all of it", () => zoom(0, whole), { disabled: true });
-  const steps = new Map([
-    ["ArrowRight", 1],
-    ["ArrowLeft", -1],
-  ]);
+  const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1 };
   view.canvas.addEventListener("keydown", (event) => {
-    const step = steps.get(event.key);
+    const step = steps[event.key];
     if (step) choose(Math.min(Math.max(chosen + step, 0), all.length - 1));
     else if (event.key === "+" || event.key === "=") nearer(0.5);
     else if (event.key === "-") nearer(2);

@@ -4,7 +4,7 @@ import { stackOf } from "../blocks.ts";
 import type { AllocatorEvents, MemoryBlock, MemoryPeak } from "../document.ts";
 import { button, type Child, fill, folded, h, list, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { figure, named, table } from "../table.ts";
+import { figure, table } from "../table.ts";
 import { blocks } from "./blocks.ts";
 import { eventsOf, laidOut, segmentLives, stateAfter, type Events, type Piece } from "./events.ts";
 import { lineOf } from "./owner.ts";
@@ -56,15 +56,11 @@ export function allocatorHistory(
 function listed(app: App, events: Events, stacks: string[][], show: (event: number) => void): HTMLElement {
   const texts = stacks.map((stack) => stack.join(" "));
   const lines = stacks.map(caller);
+  const line = (stack: number): Child => lines[stack]! && lineOf(app, lines[stack]!, stacks[stack]!);
   return table(
     Array.from({ length: events.length }, (_, event) => event),
     [
-      named(
-        "event",
-        (event) => event,
-        (event) => numbers.count(event + 1),
-        "number",
-      ),
+      { label: "event", value: (event) => event, cell: (event) => numbers.count(event + 1), kind: "number" },
       {
         label: "at",
         unit: "µs",
@@ -72,23 +68,20 @@ function listed(app: App, events: Events, stacks: string[][], show: (event: numb
         cell: (event) => button(numbers.time(events.time[event]!), () => show(event), { class: "door" }),
         kind: "number",
       },
-      named("what", events.action),
+      { label: "what", value: events.action },
       figure("bytes", (event) => events.bytes[event]!, numbers.size),
-      named(
-        "address",
-        (event) => hex(events, event),
-        (event) => h("span.mono", hex(events, event)),
-        "plain",
-      ),
-      named("stream", events.stream, events.stream, "plain"),
-      named(
-        "line",
-        (event) => lines[events.stack[event]!]!,
-        (event) => {
-          const line = lines[events.stack[event]!]!;
-          return line && lineOf(app, line, stacks[events.stack[event]!]!);
-        },
-      ),
+      {
+        label: "address",
+        value: (event) => hex(events, event),
+        cell: (event) => h("span.mono", hex(events, event)),
+        kind: "plain",
+      },
+      { label: "stream", value: events.stream, kind: "plain" },
+      {
+        label: "line",
+        value: (event) => lines[events.stack[event]!]!,
+        cell: (event) => line(events.stack[event]!),
+      },
     ],
     {
       id: "allocator-events",
@@ -128,31 +121,38 @@ function state(
     const made = piece.given!.event;
     return roles.get(`${piece.address} ${made === null ? null : events.time[made]}`) ?? null;
   };
-  const said = (piece: Piece): string =>
-    piece.given
-      ? [
-          numbers.size(piece.bytes),
-          piece.given.isReleased ? "given back, in use by a stream" : role(piece),
-          caller(stacks[piece.given.stack]!),
-        ]
-          .filter(Boolean)
-          .join(" · ")
-      : `${numbers.size(piece.bytes)} free`;
-  const drawn = (piece: Piece): HTMLElement =>
-    h(piece.given?.event == null ? "span" : "button", {
-      class: !piece.given ? null : piece.address === address ? "given lit" : "given",
-      ...(piece.given?.event != null && { type: "button", "aria-label": said(piece) }),
-      title: said(piece),
-      style: {
-        "flex-grow": String(piece.bytes),
-        ...(piece.given && { background: app.palette.memory(role(piece) ?? "") }),
-      },
-      onClick: () => piece.given?.event != null && show(piece.given.event),
-    });
+  const said = (piece: Piece): string => {
+    const { given, bytes } = piece;
+    if (!given) return `${numbers.size(bytes)} free`;
+    const whose = given.isReleased ? "given back, in use by a stream" : role(piece);
+    return [numbers.size(bytes), whose, caller(stacks[given.stack]!)].filter(Boolean).join(" · ");
+  };
+  const drawn = (piece: Piece): HTMLElement => {
+    const { given, bytes } = piece,
+      title = said(piece),
+      made = given?.event ?? null;
+    const style = {
+      "flex-grow": String(bytes),
+      ...(given && { background: app.palette.memory(role(piece) ?? "") }),
+    };
+    const looks = { class: given && (piece.address === address ? "given lit" : "given"), title, style };
+    if (made === null) return h("span", looks);
+    return button("", () => show(made), { ...looks, "aria-label": title });
+  };
+  const held = (one: (typeof laid)[number]): Child => [
+    h(
+      "span",
+      `${numbers.size(one.segment.bytes)}, ${numbers.size(free(one))} free`,
+      one.segment.stream !== "0" && `, stream ${one.segment.stream}`,
+    ),
+    h("div.segment", one.pieces.map(drawn)),
+  ];
   const step = (to: number, label: string): HTMLElement =>
     button(label, () => show(to), { class: "door", disabled: to < 0 || to >= events.length });
-  const of = events.action(event) === "oom" ? " requested, of the driver's " : " at ";
-  const where = events.action(event) === "oom" ? `${numbers.size(address)} free` : hex(events, event);
+  const isOom = events.action(event) === "oom";
+  const where = isOom
+    ? ` requested, of the driver's ${numbers.size(address)} free`
+    : ` at ${hex(events, event)}`;
   const stack = stacks[events.stack[event]!]!;
   const [metadata, compiling] = events.context(event);
   return [
@@ -162,7 +162,7 @@ function state(
       step(event + 1, "next event"),
       h("span", `${numbers.count(event + 1)} of ${numbers.count(events.length)}`),
     ),
-    h("h3", `${events.action(event)} of ${numbers.size(events.bytes[event]!)}${of}${where}`),
+    h("h3", `${events.action(event)} of ${numbers.size(events.bytes[event]!)}${where}`),
     h(
       "p",
       `${numbers.time(events.time[event]!)}: then ${numbers.size(then.allocated)} were allocated of `,
@@ -171,35 +171,15 @@ function state(
     metadata && h("p", `Noted by the program: ${metadata}`),
     compiling && h("p", `While ${compiling} was compiled.`),
     stack.length > 0 && folded("Its stack", stackOf(app, stack)),
-    h(
-      "div.held",
-      laid
-        .slice(0, SEGMENTS)
-        .map((one) => [
-          h(
-            "span",
-            `${numbers.size(one.segment.bytes)}, ${numbers.size(free(one))} free`,
-            one.segment.stream !== "0" && `, stream ${one.segment.stream}`,
-          ),
-          h("div.segment", one.pieces.map(drawn)),
-        ]),
-    ),
+    h("div.held", laid.slice(0, SEGMENTS).map(held)),
     laid.length > SEGMENTS && h("p", `${numbers.count(laid.length - SEGMENTS)} more are not drawn.`),
   ];
 }
 
 function settings(history: AllocatorEvents): Child {
   const said = Object.entries(history.settings);
-  return (
-    said.length > 0 &&
-    folded(
-      "Settings of the allocator",
-      list(
-        "notes",
-        said.map(([name, value]) => `${name}: ${value || "not set"}`),
-      ),
-    )
-  );
+  const notes = said.map(([name, value]) => `${name}: ${value || "not set"}`);
+  return notes.length > 0 && folded("Settings of the allocator", list("notes", notes));
 }
 
 const hex = (events: Events, event: number): string =>
@@ -211,15 +191,16 @@ function caller(stack: readonly string[]): string | null {
   return frame === undefined ? null : frame.replace(/^.*\//, "").split(" ")[0]!;
 }
 
-const asBlock = (life: ReturnType<typeof segmentLives>[number]): MemoryBlock => ({
-  ...life,
-  role: "segment",
-  owner: life.stream === "0" ? "the default stream" : `stream ${life.stream}`,
+const NOT_KNOWN = {
   line: null,
   name: null,
   module: null,
   op: null,
   user_metadata: null,
   compile_context: null,
-  pool: null,
+};
+
+const asBlock = (life: ReturnType<typeof segmentLives>[number]): MemoryBlock => ({
+  ...{ ...life, ...NOT_KNOWN, role: "segment", pool: null },
+  owner: life.stream === "0" ? "the default stream" : `stream ${life.stream}`,
 });

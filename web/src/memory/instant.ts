@@ -3,7 +3,7 @@ import type { App } from "../app.ts";
 import type { MemoryBlock, MemoryPeak } from "../document.ts";
 import { button, type Child, h, soft, swatch } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { type ColumnOf, figure, named, shares, table } from "../table.ts";
+import { type ColumnOf, figure, shares, table } from "../table.ts";
 import { life } from "./layout.ts";
 import { lineOf } from "./owner.ts";
 
@@ -45,12 +45,11 @@ export function instant(app: App, peak: MemoryPeak, at: number): Child {
       rows,
       [
         figure("bytes", (row) => row.bytes, numbers.size),
-        shares(
-          "of what was allocated",
-          (row) => row.bytes / (whole || 1),
-          ({ block }) => app.palette.memory(block.role),
-        ),
-        named("allocations", (row) => row.allocations),
+        shares("of what was allocated", ({ block, bytes }) => [
+          bytes / (whole || 1),
+          app.palette.memory(block.role),
+        ]),
+        { label: "allocations", value: (row) => row.allocations },
         ...owned<Owner>(app, peak, (row) => row.block),
       ],
       { label: "owners at the chosen moment", most: OWNERS, filter: (row) => searched(peak, row.block) },
@@ -69,11 +68,11 @@ export function allocations(app: App, peak: MemoryPeak, select: (block: number) 
   return table(
     peak.blocks,
     [
-      named("allocated", (block) => block.start_us, shown, "number"),
+      { label: "allocated", value: (block) => block.start_us, cell: shown, kind: "number" },
       figure("given back", (block) => block.end_us, numbers.time),
       figure("bytes", (block) => block.bytes, numbers.size),
       ...owned<MemoryBlock>(app, peak, (block) => block),
-      named("op", (block) => block.op),
+      { label: "op", value: (block) => block.op },
     ],
     { label: "allocations", most: ALLOCATIONS, filter: (block) => searched(peak, block) },
   );
@@ -82,33 +81,16 @@ export function allocations(app: App, peak: MemoryPeak, select: (block: number) 
 /** What can be searched for: whoever is on the stack as well. */
 const searched = (peak: MemoryPeak, block: MemoryBlock): string =>
   [
-    block.role,
-    block.owner,
-    block.name,
-    block.module,
-    block.op,
-    block.line,
-    block.user_metadata,
-    block.compile_context,
+    ...Object.values(block).filter((one) => typeof one === "string"),
     ...(peak.stacks[block.stack] ?? []),
   ].join(" ");
 
 function owned<Row>(app: App, peak: MemoryPeak, of: (row: Row) => MemoryBlock): ColumnOf<Row>[] {
+  const role = (row: Row): Child => [swatch(app.palette.memory(of(row).role)), of(row).role];
+  const line = ({ line, stack }: MemoryBlock): Child => line && lineOf(app, line, peak.stacks[stack] ?? []);
   return [
-    named(
-      "role",
-      (row) => of(row).role,
-      (row) => [swatch(app.palette.memory(of(row).role)), of(row).role],
-      "plain",
-    ),
-    named("whose", (row) => of(row).owner),
-    named(
-      "line",
-      (row) => of(row).line,
-      (row) => {
-        const { line, stack } = of(row);
-        return line && lineOf(app, line, peak.stacks[stack] ?? []);
-      },
-    ),
+    { label: "role", value: (row) => of(row).role, cell: role, kind: "plain" },
+    { label: "whose", value: (row) => of(row).owner },
+    { label: "line", value: (row) => of(row).line, cell: (row) => line(of(row)) },
   ];
 }

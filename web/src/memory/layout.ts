@@ -92,14 +92,7 @@ export function addressed(blocks: readonly Block[]): Layout {
 
 /** Where a block begins at a time of its life. */
 export function levelAt(levels: readonly Level[], time: number): number {
-  let low = 0,
-    high = levels.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (levels[middle]!.time <= time) low = middle;
-    else high = middle - 1;
-  }
-  return levels[low]!.y;
+  return (levels.findLast((level) => level.time <= time) ?? levels[0]!).y;
 }
 
 /** The block at a time and a height, none: -1. */

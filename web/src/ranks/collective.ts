@@ -1,6 +1,6 @@
 // One collective over its ranks: when each arrived, how long it waited, how long the transfer took.
 import type { App } from "../app.ts";
-import { at, inks, painted, say } from "../canvas.ts";
+import { hovered, inks, painted } from "../canvas.ts";
 import type { CollectiveInstance } from "../document.ts";
 import { h, legend } from "../dom.ts";
 import * as numbers from "../numbers.ts";
@@ -50,24 +50,20 @@ export function collective(app: App, one: CollectiveInstance): HTMLElement {
       context.fillText(numbers.time(part * whole), x(part * whole), bottom);
     });
   };
-  const last = one.ranks[one.arrived_us.indexOf(Math.max(...one.arrived_us))];
+  const latest = Math.max(...one.arrived_us),
+    last = one.ranks[one.arrived_us.indexOf(latest)];
   const view = painted(
     `${one.kind} of ${one.ranks.length} ranks in ${one.step || "no step"}; the last to arrive is rank ${last}`,
     order.length * tall + FOOT,
     paint,
   );
-  view.canvas.addEventListener("pointermove", (event) => {
-    const [left, top] = at(event);
+  hovered(view, (_, top) => {
     const place = order[Math.floor(top / tall)];
-    say(view, place === undefined ? null : sentence(one, place), left, top);
+    return place === undefined ? null : sentence(one, place);
   });
-  view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
   return h(
     "div",
-    h(
-      "p",
-      `The last to arrive is rank ${last}, ${numbers.time(Math.max(...one.arrived_us))} after the first.`,
-    ),
+    h("p", `The last to arrive is rank ${last}, ${numbers.time(latest)} after the first.`),
     view.element,
     legend(
       [

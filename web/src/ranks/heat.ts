@@ -1,6 +1,6 @@
 // Ranks by steps as a heat map: a rank's time of a step against the other ranks' time of it.
 import type { App } from "../app.ts";
-import { at, inks, painted, say } from "../canvas.ts";
+import { at, hovered, inks, painted } from "../canvas.ts";
 import type { PaceRow, Paces, Ranks } from "../document.ts";
 import { choice, type Child, fill, h, link, swatch } from "../dom.ts";
 import { shorten } from "../names.ts";
@@ -137,28 +137,21 @@ function drawn(app: App, paces: Paces): HTMLElement {
   };
   const sentence = (row: number, column: number): string => {
     const one = rows[row]!,
-      who = one.place
-        ? `${one.place} (${shorten(one.ranks, 60)})`
-        : one.count > 1
-          ? `${one.count} ranks (${shorten(one.ranks, 60)})`
-          : `rank ${one.ranks}`;
+      several = one.place || (one.count > 1 && `${one.count} ranks`);
+    const who = several ? `${several} (${shorten(one.ranks, 60)})` : `rank ${one.ranks}`;
     const found = value(one, measure, column);
     if (found === null) return `${who} did not record ${steps[column]}`;
     if (measure === "late") return `${who}, ${steps[column]}: others waited ${numbers.time(found)}`;
     const usual = (measure === "own" ? paces.own_us : paces.took_us)[column] ?? 0;
-    const slowest = value(one, measure, column, true);
-    const more =
-      one.count > 1 && measure === "own" && slowest !== null
-        ? `; slowest rank ${one.slowest[column]}, ${numbers.time(slowest)}`
-        : "";
+    const slowest = one.count > 1 && measure === "own" ? value(one, measure, column, true) : null;
+    const more = slowest === null ? "" : `; slowest rank ${one.slowest[column]}, ${numbers.time(slowest)}`;
     const middle = one.count > 1 ? " at the median" : "";
     return `${who}, ${steps[column]}: ${numbers.time(found)}${middle}, of all ranks ${numbers.time(usual)} (${signed(excess(paces, one, measure, column)!)})${more}`;
   };
-  view.canvas.addEventListener("pointermove", (event) => {
-    const found = cell(...at(event));
-    say(view, found && sentence(...found), ...at(event));
+  hovered(view, (x, y) => {
+    const found = cell(x, y);
+    return found && sentence(...found);
   });
-  view.canvas.addEventListener("pointerleave", () => say(view, null, 0, 0));
   view.canvas.addEventListener("click", (event) => choose(cell(...at(event))));
   const ways: Record<string, [number, number]> = {
     ArrowUp: [-1, 0],
@@ -179,7 +172,9 @@ function drawn(app: App, paces: Paces): HTMLElement {
   const show = (next: Measure): void => {
     measure = next;
     full = fullest(paces, measure);
-    about.textContent = `${ABOUT[measure][1]}${rows.some((row) => row.count > 1) && measure === "own" ? "; of a group of ranks its median, below it its slowest rank" : ""}`;
+    const isOfGroups = measure === "own" && rows.some((row) => row.count > 1);
+    const more = isOfGroups ? "; of a group of ranks its median, below it its slowest rank" : "";
+    about.textContent = ABOUT[measure][1] + more;
     const latest = Math.max(...rows.flatMap((row) => row.blamed_us));
     scale.textContent = measure === "late" ? numbers.time(latest) : signed(full);
     quicker.hidden = measure === "late";
@@ -207,12 +202,8 @@ const clamp = (place: number, count: number): number => Math.min(Math.max(place,
 
 const signed = (share: number): string => `${share < 0 ? "−" : "+"}${numbers.percent(Math.abs(share))}`;
 
-const label = (row: PaceRow): string =>
-  row.place
-    ? shorten(row.place, 11)
-    : row.count === 1
-      ? `rank ${row.ranks}`
-      : numbers.count(row.count, "rank");
+const label = ({ place, count, ranks }: PaceRow): string =>
+  place ? shorten(place, 11) : count === 1 ? `rank ${ranks}` : numbers.count(count, "rank");
 
 /** To the step in the timeline, where this page has the rank's. */
 function door(app: App, row: PaceRow, name: string): Child {

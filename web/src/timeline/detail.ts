@@ -1,6 +1,18 @@
 // What the panel says of one event: what it is, how it came about, how it waited, where it leads.
 import type { App } from "../app.ts";
-import { button, chained, type Child, copyButton, facts, h, link, monoLink, soft, swatch } from "../dom.ts";
+import {
+  button,
+  chained,
+  type Child,
+  copyButton,
+  facts,
+  given,
+  h,
+  link,
+  monoLink,
+  soft,
+  swatch,
+} from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format } from "../links.ts";
@@ -14,9 +26,9 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
   const isCompared = app.isComparison;
   const step =
     work < 0 &&
-    app.report.steps.find(
-      (one) => one.name === name.name && one.rank === lane.rank && app.report.devices.length,
-    );
+    app.report.devices.length > 0 &&
+    app.report.steps.find((one) => one.name === name.name && one.rank === lane.rank);
+  const onGpu = step && step.duration_us;
   const door = (to: number, text: string): HTMLElement =>
     button(text, () => select(to), { class: "door", title: store.nameOf(to).name });
   return [
@@ -31,12 +43,7 @@ export function eventPanel(app: App, store: Store, row: number, select: (row: nu
     facts([
       [work >= 0 || isCompared ? "duration" : "duration on the CPU", numbers.exact(store.duration[row]!)],
       ["starts at", numbers.exact(store.began[row]!)],
-      [
-        "the step on the GPU",
-        step &&
-          step.duration_us > 0 &&
-          `${numbers.time(step.duration_us)}, as other parts of the page count it`,
-      ],
+      ["the step on the GPU", onGpu && `${numbers.time(onGpu)}, as other parts of the page count it`],
       ["call", work >= 0 && isCompared ? store.belongs(work, "graph") : null],
       ...(isCompared ? [] : work >= 0 ? workFacts(app, store, row, work) : hostFacts(store, row)),
     ]),
@@ -56,48 +63,38 @@ function workFacts(app: App, store: Store, row: number, work: number): [string, 
   const known = app.kernelOf(store.nameOf(row).name);
   return [
     ["waited", latency === null ? "its launch is not known" : `${numbers.ns(latency)} from launch to start`],
-    ["of it behind other work", queued === null ? null : numbers.ns(queued)],
+    ["of it behind other work", given(queued, numbers.ns)],
     ["grid × block", how.grid && `${how.grid} × ${how.block ?? "?"}`],
-    ["registers a thread", how.registers ?? null],
-    [
-      "shared memory",
-      how.shared_memory_bytes === undefined ? null : `${numbers.size(how.shared_memory_bytes)} a block`,
-    ],
-    ["warps a multiprocessor", how.warps_per_sm === undefined ? null : +how.warps_per_sm.toPrecision(3)],
+    ["registers a thread", how.registers],
+    ["shared memory", given(how.shared_memory_bytes, (bytes) => `${numbers.size(bytes)} a block`)],
+    ["warps a multiprocessor", given(how.warps_per_sm, (warps) => +warps.toPrecision(3))],
     ["occupancy, estimated", how.occupancy_percent ? `${how.occupancy_percent} %` : null], // 0: not estimated
-    [
-      "moved",
-      how.bytes === undefined
-        ? null
-        : `${numbers.size(how.bytes)}, ${numbers.rate(how.bytes / (store.duration[row]! / 1e9), "B")}`,
-    ],
-    ["collective", how.collective ? shorten(how.collective, 300) : null],
+    ["moved", given(how.bytes, (bytes) => numbers.moved(bytes, store.duration[row]! / 1e9))],
+    ["collective", given(how.collective, (text) => shorten(text, 300))],
     [
       "of speed of light",
-      known?.speed_of_light ? `${numbers.percent(known.speed_of_light)}, all its launches` : null,
+      known?.speed_of_light && `${numbers.percent(known.speed_of_light)}, all its launches`,
     ],
-    ["median of its launches", known ? numbers.time(known.median_us) : null],
+    ["median of its launches", known && numbers.time(known.median_us)],
   ];
 }
 
 function hostFacts(store: Store, row: number): [string, Child][] {
   const launched = store.launchedInside(row);
   const time = launched.reduce((sum, work) => sum + store.duration[store.work[work]!]!, 0);
+  const shapes = store.text("shapes", row);
+  const many = launched.length
+    ? `${numbers.count(launched.length)} from this thread, ${numbers.ns(time)}`
+    : "none";
   return [
-    [
-      "device work launched",
-      launched.length ? `${numbers.count(launched.length)} from this thread, ${numbers.ns(time)}` : "none",
-    ],
-    ["shapes", store.text("shapes", row) ? h("code", shorten(store.text("shapes", row), 300)) : null],
+    ["device work launched", many],
+    ["shapes", shapes && h("code", shorten(shapes, 300))],
   ];
 }
 
-function chainList(
-  app: App,
-  store: Store,
-  row: number,
-  door: (row: number, text: string) => HTMLElement,
-): Child {
+type Door = (row: number, text: string) => HTMLElement;
+
+function chainList(app: App, store: Store, row: number, door: Door): Child {
   const found = chain(store, row),
     work = store.workOf(row);
   const key = (to: Key) => (work < 0 ? null : store.belongs(work, to).replace(/^no .*/, ""));
@@ -117,13 +114,7 @@ function chainList(
   ];
 }
 
-function links(
-  app: App,
-  store: Store,
-  rows: number[],
-  row: number,
-  door: (row: number, text: string) => HTMLElement,
-): HTMLElement {
+function links(app: App, store: Store, rows: number[], row: number, door: Door): HTMLElement {
   return chained(
     rows.map((at) => {
       const name = shorten(app.event(store.nameOf(at).name), 90);
@@ -147,26 +138,18 @@ function sourceOf(app: App, store: Store, row: number): Child {
   return doors.length ? doors : null;
 }
 
-function launchedList(
-  app: App,
-  store: Store,
-  row: number,
-  door: (row: number, text: string) => HTMLElement,
-): Child {
+function launchedList(app: App, store: Store, row: number, door: Door): Child {
   const launched = [...store.launchedInside(row)].map((work) => store.work[work]!);
   if (!launched.length || (store.parent[row] === NONE && launched.length > 5000)) return null;
   launched.sort((a, b) => store.duration[b]! - store.duration[a]!);
+  const item = (at: number): Child => [
+    dot(app, store.nameOf(at).category),
+    door(at, app.short(store.nameOf(at).name)),
+    h("small", ` ${numbers.ns(store.duration[at]!)}`),
+  ];
   return [
     h("h3", "What it launched"),
-    chained(
-      launched
-        .slice(0, 12)
-        .map((at) => [
-          dot(app, store.nameOf(at).category),
-          door(at, app.short(store.nameOf(at).name)),
-          h("small", ` ${numbers.ns(store.duration[at]!)}`),
-        ]),
-    ),
+    chained(launched.slice(0, 12).map(item)),
     launched.length > 12 && soft(`the longest 12 of ${numbers.count(launched.length)}`),
   ];
 }

@@ -3,7 +3,7 @@
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import type { App } from "../app.ts";
-import type { Track } from "./layout.ts";
+import { type Track, trackOf } from "./layout.ts";
 import type { Inks } from "../canvas.ts";
 import { gallop, lowerBound, NONE, Store } from "./store.ts";
 
@@ -28,6 +28,15 @@ export interface Marked {
   hovered: number;
 }
 
+export const unmarked = (): Marked => ({
+  selected: NONE,
+  found: null,
+  rows: new Set(),
+  range: null,
+  gap: null,
+  hovered: NONE,
+});
+
 /** Where a track is drawn: what is pinned does not scroll. */
 export const topOf = (track: Track, view: View): number =>
   RULER + track.top - (track.top < view.fixed ? 0 : view.scroll);
@@ -37,66 +46,40 @@ const CHARACTER = 6; // narrower than most: what is too wide is shortened again
 const LEAST_LABEL = 26;
 const LEAST_LINE = 10; // pixels: lower lines have no room for letters
 
-export class Drawing {
-  private placed = new Map<number, { y: number; height: number }>();
-
-  constructor(
-    private readonly context: CanvasRenderingContext2D,
-    private readonly store: Store,
-    private readonly app: App,
-  ) {}
-
-  draw(tracks: Track[], view: View, marked: Marked, inks: Inks): void {
-    const { context } = this;
-    context.font = FONT;
-    context.textBaseline = "middle";
-    context.fillStyle = inks.card;
-    context.fillRect(0, 0, view.width, view.height);
-    this.placed.clear();
-    this.within(RULER + view.fixed, view, () => {
-      this.grid(view, inks);
-      for (const track of tracks) if (track.top >= view.fixed) this.track(track, view, marked, inks);
-    });
-    this.within(RULER, view, () => {
-      for (const track of tracks) if (track.top < view.fixed) this.track(track, view, marked, inks);
-      context.fillStyle = inks.accent;
-      if (view.fixed) context.fillRect(0, RULER + view.fixed - 1, view.width, 1);
-      this.marks(tracks, view, marked, inks);
-      this.arrows(tracks, view, marked, inks);
-      if (marked.range) this.band(marked.range, view, inks.accent);
-      if (marked.gap) {
-        const { start, end, cause } = this.store.idle[marked.gap[0]]!;
-        const at = marked.gap[1];
-        this.band([start[at]!, end[at]!], view, this.app.palette.cause(this.store.causes[cause[at]!]!));
-      }
-    });
-    this.ruler(view, inks);
-  }
+/** Draws one frame. */
+export function draw(
+  context: CanvasRenderingContext2D,
+  store: Store,
+  app: App,
+  tracks: Track[],
+  view: View,
+  marked: Marked,
+  inks: Inks,
+): void {
+  const x = (at: number): number => ((at - view.from) / (view.to - view.from)) * view.width;
+  const placed = new Map<number, { y: number; height: number }>();
 
   /** Draws what is below `top`, and nothing above it. */
-  private within(top: number, view: View, draw: () => void): void {
-    this.context.save();
-    this.context.beginPath();
-    this.context.rect(0, top, view.width, view.height - top);
-    this.context.clip();
+  function within(top: number, draw: () => void): void {
+    context.save();
+    context.beginPath();
+    context.rect(0, top, view.width, view.height - top);
+    context.clip();
     draw();
-    this.context.restore();
+    context.restore();
   }
 
-  private track(track: Track, view: View, marked: Marked, inks: Inks): void {
+  function shown(track: Track): void {
     const y = topOf(track, view);
     if (y > view.height || y + track.height < RULER) return;
-    if (track.kind === "head") this.head(track, y, view, inks);
-    else if (track.kind === "steps") this.steps(track.rank, y, track.height, view, inks);
-    else if (track.kind === "idle") this.idle(track.index, y, track.height, view, inks);
-    else if (track.kind === "counter") this.counter(track, y, view, inks);
-    else this.line(track, y, view, marked);
+    if (track.kind === "head") head(track, y);
+    else if (track.kind === "steps") steps(track.rank, y, track.height);
+    else if (track.kind === "idle") idle(track.index, y, track.height);
+    else if (track.kind === "counter") counter(track, y);
+    else line(track, y);
   }
 
-  private x = (at: number, view: View): number => ((at - view.from) / (view.to - view.from)) * view.width;
-
-  private head(track: Track & { kind: "head" }, y: number, view: View, inks: Inks): void {
-    const { context } = this;
+  function head(track: Track & { kind: "head" }, y: number): void {
     context.fillStyle = inks.page;
     context.fillRect(0, y, view.width, track.height - 1);
     context.fillStyle = inks.soft;
@@ -105,49 +88,39 @@ export class Drawing {
     context.fillText(text, 6, y + track.height / 2);
   }
 
-  private steps(rank: number, y: number, height: number, view: View, inks: Inks): void {
-    const { context } = this;
-    const origin = this.store.timeline.origin_ns / 1000;
-    this.app.report.steps
+  function steps(rank: number, y: number, height: number): void {
+    const origin = store.timeline.origin_ns / 1000;
+    app.report.steps
       .filter((step) => step.rank === rank)
       .forEach((step, index) => {
         const start = (step.start_us - origin) * 1000;
-        const left = this.x(start, view),
-          right = this.x(start + step.duration_us * 1000, view);
+        const left = x(start),
+          right = x(start + step.duration_us * 1000);
         if (right < 0 || left > view.width) return;
         context.fillStyle = index % 2 ? inks.track : inks.line;
         context.fillRect(left, y, Math.max(right - left - 1, 1), height - 2);
-        this.label(
-          `${step.name} · ${numbers.time(step.duration_us)}`,
-          left,
-          right - left,
-          y + height / 2 - 1,
-          inks.ink,
-          view,
-        );
+        const text = `${step.name} · ${numbers.time(step.duration_us)}`;
+        label(text, left, right - left, y + height / 2 - 1, inks.ink);
       });
   }
 
-  private idle(index: number, y: number, height: number, view: View, inks: Inks): void {
-    const { start, end, cause } = this.store.idle[index]!;
-    const { context } = this;
+  function idle(index: number, y: number, height: number): void {
+    const { start, end, cause } = store.idle[index]!;
     const perPixel = (view.to - view.from) / view.width;
     const itself = (value: number) => value;
     context.fillStyle = inks.track;
     context.fillRect(0, y, view.width, height - 2);
     let at = lowerBound(end, view.from, itself);
     while (at < start.length && start[at]! < view.to) {
-      const left = this.x(start[at]!, view),
+      const left = x(start[at]!),
         wide = (end[at]! - start[at]!) / perPixel;
-      context.fillStyle = this.app.palette.cause(this.store.causes[cause[at]!]!);
+      context.fillStyle = app.palette.cause(store.causes[cause[at]!]!);
       context.fillRect(left, y, Math.max(wide, 0.6), height - 2);
       at = wide >= 1 ? at + 1 : gallop(end, view.from + (Math.floor(left) + 1) * perPixel, itself, at + 1);
     }
   }
 
-  private line(track: Track & { kind: "line" }, y: number, view: View, marked: Marked): void {
-    const { context, store, app } = this;
-    const { palette } = app;
+  function line(track: Track & { kind: "line" }, y: number): void {
     const { rows } = track.line;
     const startOf = (row: number) => store.start[row]!;
     const perPixel = (view.to - view.from) / view.width;
@@ -157,15 +130,15 @@ export class Drawing {
     const labels: [number, number, number][] = [];
     while (at < rows.length && startOf(rows[at]!) < view.to) {
       const row = rows[at]!;
-      const left = Math.max(this.x(startOf(row), view), -2);
-      const right = Math.min(this.x(store.endOf(row), view), view.width + 2);
+      const left = Math.max(x(startOf(row)), -2);
+      const right = Math.min(x(store.endOf(row)), view.width + 2);
       const name = store.nameOf(row);
       const dimmed = marked.found !== null && !marked.found.has(store.name[row]!);
       const next = dimmed
         ? "rgba(128,138,152,.28)"
         : track.onDevice
-          ? palette.category(name.category)
-          : palette.host(name.kind);
+          ? app.palette.category(name.category)
+          : app.palette.host(name.kind);
       if (next !== colour) context.fillStyle = colour = next;
       const wide = right - left;
       if (wide >= 1.5) {
@@ -178,41 +151,34 @@ export class Drawing {
       }
     }
     for (const [row, left, wide] of labels) {
-      const name = store.nameOf(row).name;
-      this.label(
-        track.onDevice ? app.short(name) : app.event(name),
-        left,
-        wide,
-        y + height / 2,
-        track.onDevice ? "#fff" : "#18202c",
-        view,
-      );
+      const { name } = store.nameOf(row);
+      const [text, ink] = track.onDevice ? [app.short(name), "#fff"] : [app.event(name), "#18202c"];
+      label(text, left, wide, y + height / 2, ink);
     }
   }
 
-  private label(text: string, left: number, wide: number, y: number, ink: string, view: View): void {
+  function label(text: string, left: number, wide: number, y: number, ink: string): void {
     const from = Math.max(left, 0);
     const pixels = Math.min(left + wide, view.width) - from - 6;
     let shown = shorten(text, Math.floor(pixels / CHARACTER));
-    const measured = this.context.measureText(shown).width;
+    const measured = context.measureText(shown).width;
     if (measured > pixels) shown = shorten(text, Math.floor((shown.length * pixels) / measured));
     if (shown.length < 3 && shown.length < text.length) return;
-    this.context.fillStyle = ink;
-    this.context.fillText(shown, from + 4, y + 0.5);
+    context.fillStyle = ink;
+    context.fillText(shown, from + 4, y + 0.5);
   }
 
-  private counter(track: Track & { kind: "counter" }, y: number, view: View, inks: Inks): void {
-    const { context } = this;
+  function counter(track: Track & { kind: "counter" }, y: number): void {
     const { starts, values, height } = track;
     const most = Math.max(...values, 1);
     context.beginPath();
-    context.moveTo(this.x(starts[0]!, view), y + height - 2);
+    context.moveTo(x(starts[0]!), y + height - 2);
     starts.forEach((start, at) => {
       const level = y + height - 3 - (values[at]! / most) * (height - 8);
-      context.lineTo(this.x(start, view), level);
-      context.lineTo(this.x(starts[at + 1] ?? start, view), level);
+      context.lineTo(x(start), level);
+      context.lineTo(x(starts[at + 1] ?? start), level);
     });
-    context.lineTo(this.x(starts.at(-1)!, view), y + height - 2);
+    context.lineTo(x(starts.at(-1)!), y + height - 2);
     context.globalAlpha = 0.25;
     context.fillStyle = inks.accent;
     context.fill();
@@ -224,40 +190,35 @@ export class Drawing {
     context.fillText(text, 8, y + 8);
   }
 
-  private place(row: number, tracks: Track[], view: View): { y: number; height: number } | null {
-    const known = this.placed.get(row);
+  function place(row: number): { y: number; height: number } | null {
+    const known = placed.get(row);
     if (known) return known;
-    const lane = this.store.laneOf(row),
-      number = this.store.line[row]!;
-    const track = tracks.find(
-      (one) => one.kind === "line" && one.line.lane === lane && one.line.number === number,
-    );
+    const track = trackOf(store, tracks, row);
     if (!track) return null;
     const found = { y: topOf(track, view), height: track.height - 2 };
-    this.placed.set(row, found);
+    placed.set(row, found);
     return found;
   }
 
-  private marks(tracks: Track[], view: View, marked: Marked, inks: Inks): void {
+  function marks(): void {
     const outline = (row: number, ink: string, wide: number): void => {
-      const at = this.place(row, tracks, view);
+      const at = place(row);
       if (!at) return;
-      const left = this.x(this.store.start[row]!, view),
-        right = this.x(this.store.endOf(row), view);
+      const left = x(store.start[row]!),
+        right = x(store.endOf(row));
       if (right < -4 || left > view.width + 4) return;
-      this.context.strokeStyle = ink;
-      this.context.lineWidth = wide;
-      this.context.strokeRect(left - 1, at.y - 1, Math.max(right - left + 1, 4), at.height + 2);
+      context.strokeStyle = ink;
+      context.lineWidth = wide;
+      context.strokeRect(left - 1, at.y - 1, Math.max(right - left + 1, 4), at.height + 2);
     };
     for (const row of marked.rows) outline(row, inks.bad, 2);
     if (marked.hovered !== NONE) outline(marked.hovered, inks.soft, 1);
     if (marked.selected !== NONE) outline(marked.selected, inks.ink, 2.5);
-    this.context.lineWidth = 1;
+    context.lineWidth = 1;
   }
 
   /** From a launch to its work: of the selected event, whichever it is. */
-  private arrows(tracks: Track[], view: View, marked: Marked, inks: Inks): void {
-    const { store, context } = this;
+  function arrows(): void {
     if (marked.selected === NONE) return;
     const work = store.workOf(marked.selected);
     const pairs = work >= 0 ? [work] : [...store.launchedInside(marked.selected).subarray(0, 200)];
@@ -266,11 +227,11 @@ export class Drawing {
     for (const one of pairs) {
       const launch = store.launch[one]!,
         row = store.work[one]!;
-      const from = launch === NONE ? null : this.place(launch, tracks, view),
-        to = this.place(row, tracks, view);
+      const from = launch === NONE ? null : place(launch),
+        to = place(row);
       if (!from || !to) continue;
-      const x0 = this.x(store.start[launch]!, view),
-        x1 = this.x(store.start[row]!, view);
+      const x0 = x(store.start[launch]!),
+        x1 = x(store.start[row]!);
       const y0 = from.y > to.y ? from.y : from.y + from.height,
         y1 = from.y > to.y ? to.y + to.height : to.y;
       const bend = Math.min(Math.abs(y1 - y0) / 2, 60) * Math.sign(y1 - y0);
@@ -286,10 +247,9 @@ export class Drawing {
     context.globalAlpha = 1;
   }
 
-  private band([from, to]: [number, number], view: View, colour: string): void {
-    const { context } = this;
-    const left = this.x(from, view),
-      right = this.x(to, view);
+  function band([from, to]: [number, number], colour: string): void {
+    const left = x(from),
+      right = x(to);
     context.fillStyle = colour;
     context.globalAlpha = 0.16;
     context.fillRect(left, RULER, right - left, view.height);
@@ -298,34 +258,55 @@ export class Drawing {
     context.fillRect(right, RULER, 1, view.height);
   }
 
-  private ticks(view: View): { step: number; first: number } {
+  function ticks(): { step: number; first: number } {
     const wanted = ((view.to - view.from) / view.width) * 110;
     const power = 10 ** Math.floor(Math.log10(wanted));
     const step = [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= wanted) ?? 10 * power;
     return { step, first: Math.ceil(view.from / step) * step };
   }
 
-  private grid(view: View, inks: Inks): void {
-    const { step, first } = this.ticks(view);
-    this.context.fillStyle = inks.line;
-    for (let at = first; at < view.to; at += step)
-      this.context.fillRect(Math.round(this.x(at, view)), RULER, 1, view.height);
+  function grid(): void {
+    const { step, first } = ticks();
+    context.fillStyle = inks.line;
+    for (let at = first; at < view.to; at += step) context.fillRect(Math.round(x(at)), RULER, 1, view.height);
   }
 
-  private ruler(view: View, inks: Inks): void {
-    const { context } = this;
-    const { step, first } = this.ticks(view);
+  function ruler(): void {
+    const { step, first } = ticks();
     context.fillStyle = inks.card;
     context.fillRect(0, 0, view.width, RULER);
     context.fillStyle = inks.soft;
     for (let at = first; at < view.to; at += step) {
-      const x = this.x(at, view);
-      context.fillRect(Math.round(x), RULER - 6, 1, 6);
-      context.fillText(tick(at, step), x + 3, RULER / 2 - 1);
+      const left = x(at);
+      context.fillRect(Math.round(left), RULER - 6, 1, 6);
+      context.fillText(tick(at, step), left + 3, RULER / 2 - 1);
     }
     context.fillStyle = inks.line;
     context.fillRect(0, RULER - 1, view.width, 1);
   }
+
+  context.font = FONT;
+  context.textBaseline = "middle";
+  context.fillStyle = inks.card;
+  context.fillRect(0, 0, view.width, view.height);
+  within(RULER + view.fixed, () => {
+    grid();
+    for (const track of tracks) if (track.top >= view.fixed) shown(track);
+  });
+  within(RULER, () => {
+    for (const track of tracks) if (track.top < view.fixed) shown(track);
+    context.fillStyle = inks.accent;
+    if (view.fixed) context.fillRect(0, RULER + view.fixed - 1, view.width, 1);
+    marks();
+    arrows();
+    if (marked.range) band(marked.range, inks.accent);
+    if (marked.gap) {
+      const { start, end, cause } = store.idle[marked.gap[0]]!;
+      const at = marked.gap[1];
+      band([start[at]!, end[at]!], app.palette.cause(store.causes[cause[at]!]!));
+    }
+  });
+  ruler();
 }
 
 /** A tick's time, with as many digits as tell it from the next. */

@@ -106,6 +106,8 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
   while (end[pieces.at(-1)!] === start[pieces.at(-1)! + 1]) pieces.push(pieces.at(-1)! + 1);
   const causes = new Map<string, number>();
   for (const at of pieces) causes.set(name(at), (causes.get(name(at)) ?? 0) + end[at]! - start[at]!);
+  const parts = [...causes].map(([one, time]) => `${one} ${numbers.ns(time)}`);
+  const whole = end[pieces.at(-1)!]! - start[pieces[0]!]!;
   const { before, after } = around(store, gap);
   const door = (row: number): Child =>
     row !== NONE &&
@@ -117,6 +119,11 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
     launch === NONE ? store.lanes.findIndex(({ kind }) => kind === "thread") : store.laneOf(launch);
   const did = thread < 0 ? [] : meanwhile(store, thread, from, to);
   const silent = silentLine(store, thread, from, to);
+  const call = ([row, time]: [row: number, time: number]): [Child, Child] => {
+    const name = shorten(app.event(store.nameOf(row).name), 60);
+    return [numbers.ns(time), button(name, () => select(row), { class: "door" })];
+  };
+  const rest = ["in no recorded call: Python, or waiting", silent && [", most of it in ", lineDoor(silent)]];
   const between = to - from - did.reduce((sum, [, time]) => sum + time, 0);
   return [
     h("h2", `Idle ${numbers.ns(to - from)}`),
@@ -125,11 +132,7 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
     facts([
       ["from", numbers.exact(from)],
       ["to", numbers.exact(to)],
-      [
-        "part of a gap",
-        pieces.length > 1 &&
-          `${numbers.ns(end[pieces.at(-1)!]! - start[pieces[0]!]!)}: ${[...causes].map(([one, time]) => `${one} ${numbers.ns(time)}`).join(", ")}`,
-      ],
+      ["part of a gap", pieces.length > 1 && `${numbers.ns(whole)}: ${parts.join(", ")}`],
       ["before it", door(before)],
       ["after it", door(after)],
       ["was launched", launch !== NONE && lag(store.start[launch]!, from, to)],
@@ -138,21 +141,7 @@ export function idlePanel(app: App, store: Store, gap: Gap, select: (row: number
     ]),
     did.length > 0 && [
       h("h3", "What the launching thread did meanwhile"),
-      facts([
-        ...did
-          .slice(0, MOST)
-          .map(([row, time]): [string, Child] => [
-            numbers.ns(time),
-            button(shorten(app.event(store.nameOf(row).name), 60), () => select(row), { class: "door" }),
-          ]),
-        [
-          numbers.ns(between),
-          between > 0 && [
-            "in no recorded call: Python, or waiting",
-            silent && [", most of it in ", lineDoor(silent)],
-          ],
-        ],
-      ]),
+      facts([...did.slice(0, MOST).map(call), [numbers.ns(between), between > 0 && rest]]),
     ],
   ];
 }

@@ -2,30 +2,15 @@
 import type { App } from "../app.ts";
 import { Line, Store } from "./store.ts";
 
-export type Track =
-  | {
-      kind: "head";
-      top: number;
-      height: number;
-      label: string;
-      key: string;
-      isOpen: boolean;
-      isPinned: boolean;
-    }
-  | { kind: "steps"; top: number; height: number; rank: number }
-  | { kind: "idle"; top: number; height: number; index: number }
-  | { kind: "line"; top: number; height: number; line: Line; onDevice: boolean }
-  | {
-      kind: "counter";
-      top: number;
-      height: number;
-      label: string;
-      starts: number[];
-      values: number[];
-      unit: "count" | "bytes";
-    };
-
-type Placeable = Track extends infer One ? (One extends Track ? Omit<One, "top"> : never) : never;
+/** What is drawn at a height that is not known yet. */
+type Placeable = { height: number } & (
+  | { kind: "head"; label: string; key: string; isOpen: boolean; isPinned: boolean }
+  | { kind: "steps"; rank: number }
+  | { kind: "idle"; index: number }
+  | { kind: "line"; line: Line; onDevice: boolean }
+  | { kind: "counter"; label: string; starts: number[]; values: number[]; unit: "count" | "bytes" }
+);
+export type Track = Placeable & { top: number };
 
 /** Tracks under one head, which collapses, pins and hides them; without a label they have no head. */
 export interface Group {
@@ -46,6 +31,14 @@ export interface Arrangement {
   tall: number;
 }
 
+export const unarranged = (): Arrangement => ({
+  closed: new Set(),
+  pinned: new Set(),
+  hidden: new Set(),
+  filter: "",
+  tall: 1,
+});
+
 export const HEIGHT = { head: 18, steps: 16, idle: 12, device: 20, host: 15, counter: 34 };
 const DEEPEST = 40; // lines of one thread: Python stacks are as deep as one likes
 
@@ -62,15 +55,18 @@ export function groupsOf(app: App, store: Store): Group[] {
   const counter = (
     label: string,
     unit: "count" | "bytes",
-    points: [us: number, value: number][],
-  ): Placeable => ({
-    kind: "counter",
-    height: HEIGHT.counter,
-    label,
-    unit,
-    starts: points.map(([us]) => (us - origin) * 1000),
-    values: points.map(([, value]) => value),
-  });
+    starts: number[],
+    values: number[],
+  ): Placeable[] => [
+    {
+      kind: "counter",
+      height: HEIGHT.counter,
+      label,
+      unit,
+      starts: starts.map((us) => (us - origin) * 1000),
+      values,
+    },
+  ];
 
   for (const rank of new Set(store.lanes.map((lane) => lane.rank))) {
     const name = app.rankName(rank),
@@ -98,26 +94,36 @@ export function groupsOf(app: App, store: Store): Group[] {
       add(
         `queue${rank}/${row.device}`,
         `${ranked}launches queued on GPU ${row.device} · at most ${row.depth_max}`,
-        [
-          counter(
-            "launches queued",
-            "count",
-            row.queue.map((point) => [point.start_us, point.depth_max]),
-          ),
-        ],
+        counter(
+          "launches queued",
+          "count",
+          startsOf(row.queue),
+          row.queue.map((point) => point.depth_max),
+        ),
       );
     for (const row of report.memory.filter((one) => one.rank === rank && one.over_time.length > 1))
-      add(`memory${rank}/${row.device}`, `${ranked}memory allocated on GPU ${row.device}`, [
+      add(
+        `memory${rank}/${row.device}`,
+        `${ranked}memory allocated on GPU ${row.device}`,
         counter(
           "memory allocated",
           "bytes",
-          row.over_time.map((point) => [point.start_us, point.allocated_bytes]),
+          startsOf(row.over_time),
+          row.over_time.map((one) => one.allocated_bytes),
         ),
-      ]);
+      );
     for (const { lane, index } of lanes.filter(({ lane }) => lane.kind === "thread"))
       add(`lane${index}`, `${ranked}${lane.label.trim()}`, drawn(index, HEIGHT.host, false));
   }
   return groups;
+}
+
+const startsOf = (points: { start_us: number }[]): number[] => points.map((point) => point.start_us);
+
+/** The track that has an event. */
+export function trackOf({ laneOf, line }: Store, tracks: readonly Track[], row: number): Track | undefined {
+  const [lane, number] = [laneOf(row), line[row]];
+  return tracks.find((one) => one.kind === "line" && one.line.lane === lane && one.line.number === number);
 }
 
 /** The tracks from top to bottom; those of pinned groups come first, `fixed` pixels high in all. */

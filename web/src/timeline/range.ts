@@ -30,12 +30,10 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
       .map((device) => [
         h("h3", `${name(device)}idle, and why`),
         facts(
-          [...device.idle]
-            .sort((a, b) => b[1] - a[1])
-            .map(([cause, time]): [string, Child] => [
-              cause,
-              [swatch(app.palette.cause(cause)), numbers.ns(time)],
-            ]),
+          most([...device.idle]).map(([cause, time]) => [
+            cause,
+            [swatch(app.palette.cause(cause)), numbers.ns(time)],
+          ]),
         ),
       ]),
     sums(app, "Categories", found.categories, found.time, (sum) => sum.name),
@@ -46,30 +44,22 @@ export function rangePanel(app: App, store: Store, [from, to]: [number, number])
   ];
 }
 
+const most = (rows: [string, number][]): [string, number][] => rows.sort((a, b) => b[1] - a[1]);
+
 function sums(app: App, title: string, rows: Sum[], whole: number, label: (sum: Sum) => Child): Child {
+  const line = (sum: Sum): HTMLElement =>
+    h(
+      "tr",
+      h("td.name", sum.category && dot(app, sum.category), label(sum)),
+      h("td.number", numbers.ns(sum.time)),
+      h("td.number.soft", whole ? numbers.percent(sum.time / whole) : `×${numbers.count(sum.count)}`),
+    );
+  const rest = rows.length - ROWS;
   return (
     rows.length > 0 && [
       h("h3", title),
-      h(
-        "table",
-        h(
-          "tbody",
-          rows
-            .slice(0, ROWS)
-            .map((sum) =>
-              h(
-                "tr",
-                h("td.name", sum.category && dot(app, sum.category), label(sum)),
-                h("td.number", numbers.ns(sum.time)),
-                h(
-                  "td.number.soft",
-                  whole ? numbers.percent(sum.time / whole) : `×${numbers.count(sum.count)}`,
-                ),
-              ),
-            ),
-        ),
-      ),
-      rows.length > ROWS && soft(`and ${numbers.count(rows.length - ROWS)} more`),
+      h("table", h("tbody", rows.slice(0, ROWS).map(line))),
+      rest > 0 && soft(`and ${numbers.count(rest)} more`),
     ]
   );
 }

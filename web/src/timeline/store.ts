@@ -88,22 +88,11 @@ export class Store {
   /** The rows of a line that end at `from` or later and start before `to`. */
   between = ({ rows }: Line, from: number, to: number): Uint32Array => {
     const first = lowerBound(rows, from, this.endOf);
-    return rows.subarray(
-      first,
-      lowerBound(rows, to, (row) => this.start[row]!, first),
-    );
+    const start = (row: number): number => this.start[row]!;
+    return rows.subarray(first, lowerBound(rows, to, start, first));
   };
 
-  laneOf(row: number): number {
-    let low = 0,
-      high = this.lanes.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.lanes[middle]!.first <= row) low = middle;
-      else high = middle - 1;
-    }
-    return low;
-  }
+  laneOf = (row: number): number => lowerBound(this.lanes, row + 1, (lane) => lane.first) - 1;
 
   text(column: Text | Key, at: number): string {
     const codes = this.columns.get(column);
@@ -157,12 +146,8 @@ export class Store {
     this.byLaunch ??= Uint32Array.from(this.launch.keys()).sort(
       (a, b) => this.launch[a]! - this.launch[b]! || a - b,
     );
-    const launchAt = (work: number) => this.launch[work]!;
-    const last = this.lastInside(row);
-    return this.byLaunch.subarray(
-      lowerBound(this.byLaunch, row, launchAt),
-      lowerBound(this.byLaunch, last + 1, launchAt),
-    );
+    const place = (launch: number) => lowerBound(this.byLaunch!, launch, (work) => this.launch[work]!);
+    return this.byLaunch.subarray(place(row), place(this.lastInside(row) + 1));
   }
 
   /** Rows stand in the order of their starts, the longest first: what is inside of one follows it. */
@@ -179,7 +164,7 @@ export class Store {
     const onLine: number[] = [];
     const drawn: number[] = []; // by line, without steps
     const isStepName = this.names.map(({ name }) => name.startsWith("ProfilerStep#"));
-    const below = this.someIn(lane, (row) => isStepName[this.name[row]!]!) ? 1 : 0;
+    const below = this.name.subarray(first, first + count).some((name) => isStepName[name]!) ? 1 : 0;
     let step = -1,
       now = 0;
     const isOver = (row: number) => this.endOf(row) <= now;
@@ -210,19 +195,11 @@ export class Store {
     this.lines.push(...lines);
   }
 
-  private someIn(lane: number, is: (row: number) => boolean): boolean {
-    const { first, count } = this.lanes[lane]!;
-    for (let row = first; row < first + count; row++) if (is(row)) return true;
-    return false;
-  }
-
   private rowsOfWork(): Uint32Array {
     const streams = this.lanes.filter((lane) => lane.kind === "stream");
-    const rows = new Uint32Array(streams.reduce((sum, lane) => sum + lane.count, 0));
-    let at = 0;
-    for (const { first, count } of streams)
-      for (let row = first; row < first + count; row++) rows[at++] = row;
-    return rows;
+    return Uint32Array.from(
+      streams.flatMap(({ first, count }) => Array.from({ length: count }, (_, at) => first + at)),
+    );
   }
 
   private idleByDevice(): Idle[] {
@@ -248,10 +225,10 @@ export class Store {
 }
 
 /** The first place whose value is not below `wanted`; `values` are in the order of `of`. */
-export function lowerBound(
-  values: ArrayLike<number>,
+export function lowerBound<Value>(
+  values: ArrayLike<Value>,
   wanted: number,
-  of: (value: number) => number,
+  of: (value: Value) => number,
   low = 0,
   high = values.length,
 ): number {

@@ -1,16 +1,16 @@
 // The timeline: a canvas, what keys, mouse and fingers do with it, and the panel next to it.
 import { App, stamp } from "../app.ts";
-import { button, fill, h, swatch, type Child } from "../dom.ts";
+import { button, fill, h, legend, type Child } from "../dom.ts";
 import * as numbers from "../numbers.ts";
 import { isServed, openInPerfetto } from "./perfetto.ts";
 import { shorten } from "../names.ts";
 import { format, replace, type Route } from "../links.ts";
 import { eventPanel } from "./detail.ts";
-import { Drawing, RULER, topOf, type Marked, type View } from "./draw.ts";
-import { inks, type Painted } from "../canvas.ts";
+import { draw, RULER, topOf, unmarked, type Marked, type View } from "./draw.ts";
+import { inks, type Painted, say } from "../canvas.ts";
 import { gestures } from "./gestures.ts";
 import { around, gapIn, idlePanel, longestGap, type Gap } from "./idle.ts";
-import { type Arrangement, type Group, groupsOf, layout, type Track } from "./layout.ts";
+import { type Arrangement, type Group, groupsOf, layout, type Track, trackOf, unarranged } from "./layout.ts";
 import { minimap } from "./minimap.ts";
 import { NONE, Store, evidenceRows, lowerBound, nearest, neighbour, nextNamed, snapped } from "./store.ts";
 import { rangePanel, statistics } from "./range.ts";
@@ -33,26 +33,13 @@ export class TimelineView {
     "aria-label":
       "timeline; W and S zoom, with Shift the tracks' height, A and D move, arrows go from event to event, Enter selects, Escape lets go",
   });
+  private readonly context = this.canvas.getContext("2d", { alpha: false })!;
   private readonly panel = h("aside", { class: "panel", "aria-live": "polite" });
   private readonly hint = h("div", { class: "hint", hidden: true });
-  private readonly drawing: Drawing;
   private readonly groups: Group[];
   private readonly map: Painted;
-  private readonly shown: Arrangement = {
-    closed: new Set(),
-    pinned: new Set(),
-    hidden: new Set(),
-    filter: "",
-    tall: 1,
-  };
-  readonly marked: Marked = {
-    selected: NONE,
-    found: null,
-    rows: new Set(),
-    range: null,
-    gap: null,
-    hovered: NONE,
-  };
+  private readonly shown: Arrangement = unarranged();
+  readonly marked: Marked = unmarked();
   private tracks: Track[] = [];
   /** What the address says is lit: it stays there until one lets go. */
   private lit: Record<string, string | undefined> = {};
@@ -70,7 +57,6 @@ export class TimelineView {
     this.view = { from: 0, to: store.end, scroll: 0, fixed: 0, width: 100, height: 100 };
     this.groups = groupsOf(app, store);
     this.map = minimap(app, store, this.view, (from, to) => this.show(from, to));
-    this.drawing = new Drawing(this.canvas.getContext("2d", { alpha: false })!, store, app);
     const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);
     this.element = h(
       "div.timeline",
@@ -87,7 +73,7 @@ export class TimelineView {
         this.filterBox,
         this.trackList(),
       ),
-      this.legend(),
+      this.colours(),
       store.timeline.left_out && h("p.note", store.timeline.left_out),
       this.map.element,
       h("div.stage", h("div.canvas", this.canvas, this.hint), this.panel),
@@ -128,17 +114,17 @@ export class TimelineView {
   /** All tracks, each to be pinned to the top or hidden. */
   private trackList(): HTMLElement {
     const rows = h("ul");
-    const toggle = (label: string, set: Set<string>, key: string): HTMLElement => {
+    const toggle = (label: string, of: "pinned" | "hidden", key: string): HTMLElement => {
       const turn = (): void => {
+        const set = this.shown[of];
         if (!set.delete(key)) set.add(key);
         shown.setAttribute("aria-pressed", String(set.has(key)));
         this.arrange();
         this.moved();
       };
-      const shown = button(label, turn, { "aria-pressed": String(set.has(key)) });
+      const shown = button(label, turn, { "aria-pressed": String(this.shown[of].has(key)) });
       return shown;
     };
-    const { pinned, hidden } = this.shown;
     return h(
       "details",
       {
@@ -149,7 +135,7 @@ export class TimelineView {
             this.groups
               .filter(({ label }) => label)
               .map(({ key, label }) =>
-                h("li", toggle("pin", pinned, key), toggle("hide", hidden, key), shorten(label, 90)),
+                h("li", toggle("pin", "pinned", key), toggle("hide", "hidden", key), shorten(label, 90)),
               ),
           ),
       },
@@ -159,26 +145,20 @@ export class TimelineView {
   }
 
   /** What the colours stand for. */
-  private legend(): Child {
+  private colours(): Child {
     const { report, palette } = this.app;
     const used = new Set(this.store.names.flatMap(({ kind, category }) => [kind, category]));
-    const causes = new Set(this.store.idle.flatMap(({ cause }) => [...new Set(cause)]));
-    const mark = (colour: string, label: string): Child => h("li", swatch(colour), label);
+    const codes = new Set(this.store.idle.flatMap(({ cause }) => [...new Set(cause)]));
+    const causes = [...codes].map((code) => this.store.causes[code]!);
+    const categories = report.categories.filter(({ category }) => used.has(category));
+    const host = Object.entries(HOST).filter(([kind]) => used.has(kind));
     return (
       !this.app.isComparison &&
-      h(
-        "ul",
-        { class: "legend", "aria-label": "colours" },
-        report.categories
-          .filter(({ category }) => used.has(category))
-          .map(({ category }) => mark(palette.category(category), category)),
-        [...causes].map((cause) =>
-          mark(palette.cause(this.store.causes[cause]!), `idle: ${this.store.causes[cause]}`),
-        ),
-        Object.entries(HOST)
-          .filter(([kind]) => used.has(kind))
-          .map(([kind, label]) => mark(palette.host(kind), `CPU: ${label}`)),
-      )
+      legend([
+        ...categories.map(({ category }): [string, string] => [palette.category(category), category]),
+        ...[...causes].map((cause): [string, string] => [palette.cause(cause), `idle: ${cause}`]),
+        ...host.map(([kind, label]): [string, string] => [palette.host(kind), `CPU: ${label}`]),
+      ])
     );
   }
 
@@ -195,16 +175,8 @@ export class TimelineView {
     this.lit = { f: parameters.get("f"), n: parameters.get("n") };
     this.marked.rows = evidenceRows(this.store, this.app.report, parameters.get("f"));
     this.marked.found = this.named(parameters.get("n"));
-    for (const [key, set] of [
-      ["pin", this.shown.pinned],
-      ["hide", this.shown.hidden],
-    ] as const) {
-      set.clear();
-      parameters
-        .get(key)
-        ?.split(",")
-        .forEach((one) => set.add(one));
-    }
+    const keys = (name: string) => new Set((parameters.get(name) ?? "").split(",").filter(Boolean));
+    Object.assign(this.shown, { pinned: keys("pin"), hidden: keys("hide") });
     this.filterBox.value = this.shown.filter = parameters.get("only") ?? "";
     this.marked.gap = this.gapOf(parameters);
     this.setHeight(Number(parameters.get("tall") ?? 1));
@@ -341,27 +313,21 @@ export class TimelineView {
 
   private letGo(): void {
     this.lit = {};
-    Object.assign(this.marked, {
-      selected: NONE,
-      range: null,
-      gap: null,
-      found: null,
-      rows: new Set<number>(),
-    });
+    Object.assign(this.marked, { ...unmarked(), hovered: this.marked.hovered });
     this.refresh();
     this.moved();
   }
 
   private fit(): void {
     const { selected, gap } = this.marked;
-    const idle = gap && this.store.idle[gap[0]]!;
-    const range = idle ? ([idle.start[gap[1]]!, idle.end[gap[1]]!] as const) : this.marked.range;
-    if (range) this.show(range[0] - (range[1] - range[0]) * 0.05, range[1] + (range[1] - range[0]) * 0.05);
-    else if (selected !== NONE)
-      this.show(
-        this.store.start[selected]! - this.store.duration[selected]!,
-        this.store.endOf(selected) + this.store.duration[selected]!,
-      );
+    const { idle, start } = this.store;
+    const range = gap
+      ? ([idle[gap[0]]!.start[gap[1]]!, idle[gap[0]]!.end[gap[1]]!] as const)
+      : this.marked.range;
+    const around = ([from, to]: readonly [number, number], room: number): void =>
+      this.show(from - (to - from) * room, to + (to - from) * room);
+    if (range) around(range, 0.05);
+    else if (selected !== NONE) around([start[selected]!, this.store.endOf(selected)], 1);
   }
 
   private goTo(row: number): void {
@@ -403,11 +369,7 @@ export class TimelineView {
       this.shown.hidden.delete(key);
     }
     this.arrange();
-    this.scrollTo(
-      this.tracks.find(
-        (one) => one.kind === "line" && one.line.lane === lane && one.line.number === this.store.line[row],
-      ),
-    );
+    this.scrollTo(trackOf(this.store, this.tracks, row));
   }
 
   /** Only as far as it must to have a track in view, with room around it. */
@@ -437,15 +399,17 @@ export class TimelineView {
     this.canvas.style.cursor = row === NONE ? "default" : "pointer";
     this.hint.hidden = row === NONE && this.trackAt(y)?.kind !== "idle";
     if (this.hint.hidden) return;
-    fill(
-      this.hint,
-      row === NONE
-        ? this.idleText(x, y)
-        : `${shorten(this.app.short(this.store.nameOf(row).name), 120)} · ${numbers.time(this.store.duration[row]! / 1000)} · from ${numbers.exact(this.store.start[row]!)}`,
+    say(
+      { hint: this.hint, width: () => this.view.width },
+      row === NONE ? this.idleText(x, y) : this.text(row),
+      x,
+      y,
     );
-    this.hint.style.left = `${Math.min(x + 12, this.view.width - 40)}px`;
-    this.hint.style.top = `${y + 16}px`;
-    this.hint.classList.toggle("left", x > this.view.width * 0.6);
+  }
+
+  private text(row: number): string {
+    const name = shorten(this.app.short(this.store.nameOf(row).name), 120);
+    return `${name} · ${numbers.ns(this.store.duration[row]!)} · from ${numbers.exact(this.store.start[row]!)}`;
   }
 
   private gapAt(x: number, y: number): Gap | null {
@@ -453,9 +417,7 @@ export class TimelineView {
     if (track?.kind !== "idle") return null;
     const idle = this.store.idle[track.index]!;
     const at = lowerBound(idle.end, this.time(x), (value) => value);
-    return at < idle.start.length && idle.start[at]! <= this.time(x) + this.reach(1)
-      ? [track.index, at]
-      : null;
+    return idle.start[at]! <= this.time(x) + this.reach(1) ? [track.index, at] : null;
   }
 
   private idleText(x: number, y: number): string {
@@ -470,23 +432,20 @@ export class TimelineView {
     const track = this.trackAt(y);
     if (track?.kind === "head" && y >= RULER) {
       if (!this.shown.closed.delete(track.key)) this.shown.closed.add(track.key);
-      this.arrange();
-      return;
+      return this.arrange();
     }
     const gap = this.gapAt(x, y);
     this.select(this.rowAt(x, y));
-    if (!gap) return;
     this.marked.gap = gap;
-    this.refresh();
+    if (gap) this.refresh();
   }
 
   /** Ends stick to the edges of events near them, so that ranges measure. */
   private selectRange(x0: number, x1: number, done: boolean): void {
-    const [from, to] = [this.time(Math.min(x0, x1)), this.time(Math.max(x0, x1))];
-    this.marked.range = done
-      ? ([from, to].map((at) => snapped(this.store, at, this.reach(6))) as [number, number])
-      : [from, to];
-    Object.assign(this.marked, { selected: NONE, gap: null });
+    const edge = (x: number): number =>
+      done ? snapped(this.store, this.time(x), this.reach(6)) : this.time(x);
+    const range = [edge(Math.min(x0, x1)), edge(Math.max(x0, x1))];
+    Object.assign(this.marked, { selected: NONE, gap: null, range });
     if (done) {
       this.refresh();
       this.moved();
@@ -525,7 +484,7 @@ export class TimelineView {
     const scale = devicePixelRatio || 1;
     this.canvas.width = Math.round(box.width * scale);
     this.canvas.height = Math.round(box.height * scale);
-    this.canvas.getContext("2d")!.setTransform(scale, 0, 0, scale, 0, 0);
+    this.context.setTransform(scale, 0, 0, scale, 0, 0);
     this.arrange();
     if (this.marked.gap) this.revealGap(this.marked.gap, true);
     else if (this.marked.selected !== NONE) this.reveal(this.marked.selected);
@@ -583,7 +542,7 @@ export class TimelineView {
   paint(): void {
     this.frame = 0;
     const started = performance.now();
-    this.drawing.draw(this.tracks, this.view, this.marked, inks());
+    draw(this.context, this.store, this.app, this.tracks, this.view, this.marked, inks());
     this.map.draw();
     if (!this.drawn) performance.mark("kinetoscope-drawn");
     this.drawn = performance.now() - started;

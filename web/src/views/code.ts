@@ -1,8 +1,9 @@
 // What was generated of the program; the program itself is in program.ts.
 import type { App } from "../app.ts";
+import type { CompiledKernel } from "../document.ts";
 import { sections } from "../blocks.ts";
 import { numbered } from "../code.ts";
-import { type Child, copyButton, folded, h, monoLink, soft, titled } from "../dom.ts";
+import { type Child, copyButton, folded, given, h, monoLink, soft, titled } from "../dom.ts";
 import { place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, type Route } from "../links.ts";
@@ -33,30 +34,22 @@ function generatedModule(app: App, graph: number, kernel: string | undefined): C
       document.querySelector(".lines .wanted")?.scrollIntoView({ block: "nearest" });
       view.querySelector("#lit")?.scrollIntoView({ block: "start" });
     });
+  const item = ({ name, device_time_us, source }: CompiledKernel): HTMLElement =>
+    h(
+      name === kernel ? "li.wanted" : "li",
+      monoLink(format(["code"], { graph, kernel: name }), shorten(name, 60)),
+      given(device_time_us, (us) => h("small", ` ${numbers.time(us)}`)),
+      source.slice(0, 6).map(({ file, line, code }) => {
+        const door = monoLink(app.lineHref(file, line), place(file, line));
+        return h("div", door, " ", h("code", shorten(code.trim(), 90)));
+      }),
+    );
   return [
     soft(h("a", { href: "#code" }, "code"), " / generated"),
     h("h1", `Generated for ${label(app, graph)}`),
     h(
       "div.side-by-side.wide",
-      titled(
-        "Kernels and their lines",
-        "",
-        h(
-          "ul.lines",
-          rows.map((row) =>
-            h(
-              "li",
-              { class: row.name === kernel ? "wanted" : null },
-              monoLink(format(["code"], { graph, kernel: row.name }), shorten(row.name, 60)),
-              row.device_time_us !== null && h("small", ` ${numbers.time(row.device_time_us)}`),
-              row.source.slice(0, 6).map(({ file, line, code }) => {
-                const door = monoLink(app.lineHref(file, line), place(file, line));
-                return h("div", door, " ", h("code", shorten(code.trim(), 90)));
-              }),
-            ),
-          ),
-        ),
-      ),
+      titled("Kernels and their lines", "", h("ul.lines", rows.map(item))),
       h("section", h("header", h("h2", "Module"), copyButton(module.code, "the module")), view),
     ),
     module.post_grad &&
@@ -70,21 +63,12 @@ export function frameTexts(app: App, frame?: number): Child {
     (one) => frame === undefined || one.frame === frame,
   );
   const frames = app.report.compilation?.frames ?? [];
-  return (
-    texts.length > 0 &&
-    titled(
-      "FX graphs",
-      "as captured, and after each pass that the log has",
-      texts.map((one) => {
-        const details = folded(
-          `${frames[one.frame]?.compile_id ?? one.frame} ${frames[one.frame]?.function ?? ""}: ${one.name}`,
-        );
-        details.addEventListener(
-          "toggle",
-          () => details.childElementCount === 1 && details.append(numbered(one.text)),
-        );
-        return details;
-      }),
-    )
-  );
+  const drawn = texts.map(({ frame, name, text }) => {
+    const details = folded(`${frames[frame]?.compile_id ?? frame} ${frames[frame]?.function ?? ""}: ${name}`);
+    const isEmpty = (): boolean => details.childElementCount === 1;
+    details.addEventListener("toggle", () => isEmpty() && details.append(numbered(text)));
+    return details;
+  });
+  const about = "as captured, and after each pass that the log has";
+  return drawn.length > 0 && titled("FX graphs", about, drawn);
 }

@@ -7,6 +7,8 @@ import type { TimelineView } from "../timeline/view.ts";
 
 export function comparison(app: App, timeline: TimelineView | null, canAlign: boolean): Child {
   const isAligned = timeline !== null && timeline.store.start !== timeline.store.began;
+  const byStep = chip(format([app.timeline]), "step", !isAligned);
+  const byGraph = chip(format([app.timeline], { by: "graph" }), "compiled graph", isAligned);
   const { above = [], legend = [], below = [] } = app.sentences.blocks;
   return [
     sections(app, above),
@@ -16,13 +18,7 @@ export function comparison(app: App, timeline: TimelineView | null, canAlign: bo
         isAligned
           ? "each call of a compiled graph that both make begins at one place, and its end too"
           : "from the step's begin, on one scale",
-        canAlign &&
-          chips(
-            "aligned by",
-            "aligned by",
-            chip(format([app.timeline]), "step", !isAligned),
-            chip(format([app.timeline], { by: "graph" }), "compiled graph", isAligned),
-          ),
+        canAlign && chips("aligned by", "aligned by", byStep, byGraph),
         h("div.embedded", timeline.element),
         sections(app, legend),
       ),

@@ -1,7 +1,7 @@
 // What torch.compile did: when, of what, where it gave up, and what became of the graphs.
 import type { App } from "../app.ts";
 import { sections } from "../blocks.ts";
-import type { Compilation, Frame } from "../document.ts";
+import type { Compilation, Frame, PhaseSpan } from "../document.ts";
 import { type Child, h, legend, para, soft, titled } from "../dom.ts";
 import { type Route, format, lineDoor } from "../links.ts";
 import { shorten } from "../names.ts";
@@ -43,19 +43,18 @@ function framePage(app: App, facts: Compilation, frame: Frame): Child {
   ];
 }
 
-const spent = (frame: Frame, phase: string): number => frame[`${phase}_s` as keyof Frame] as number;
 /** `0/1`; once torch began to count again, `0/1·2`. */
 const idOf = (frame: Frame): string =>
   frame.generation ? `${frame.compile_id}·${frame.generation + 1}` : frame.compile_id;
-const frameHref = (frame: number): string => format(["compile", frame]);
 
 /** Of the phases that took any time. */
-const phasesOf = (app: App, frames: readonly Frame[]): Child =>
-  legend(
-    Object.entries(app.sentences.phases)
-      .filter(([phase]) => frames.some((frame) => spent(frame, phase) > 0))
-      .map(([, [label, colour]]) => [colour, label]),
+function phasesOf(app: App, frames: readonly Frame[]): Child {
+  const all = Object.entries(app.sentences.phases);
+  const spent = all.filter(([phase]) =>
+    frames.some((frame) => (frame[`${phase}_s` as keyof Frame] as number) > 0),
   );
+  return legend(spent.map(([, [label, colour]]) => [colour, label]));
+}
 
 /** What was compiled when: a lane a compilation, the longest ones where there are many. */
 function timeline(app: App, facts: Compilation): Child {
@@ -64,6 +63,13 @@ function timeline(app: App, facts: Compilation): Child {
   const { phases } = app.sentences;
   const from = Math.min(...intervals.map((row) => row.start_s)),
     to = Math.max(...intervals.map((row) => row.start_s + row.duration_s));
+  const isOfSeveral = new Set(facts.frames.map((one) => one.rank)).size > 1;
+  const rankOf = (frame: Frame): string => (isOfSeveral ? `rank ${frame.rank} ` : "");
+  const interval = ({ phase, start_s, duration_s: length }: PhaseSpan) => {
+    const [name, colour] = phases[phase]!;
+    const label = `${name}: ${numbers.seconds(length)}, from ${numbers.seconds(start_s - from)} on`;
+    return { label, start: start_s - from, length, colour };
+  };
   const drawn = facts.frames
     .filter((frame) => intervals.some((row) => row.frame === frame.index))
     .toSorted((a, b) => b.compile_s - a.compile_s)
@@ -75,16 +81,9 @@ function timeline(app: App, facts: Compilation): Child {
     `on the wall clock, from the first to the last of it: ${numbers.seconds(to - from)}`,
     lanes(
       drawn.map((frame) => ({
-        label: `${facts.frames.some((one) => one.rank !== frame.rank) ? `rank ${frame.rank} ` : ""}${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
-        href: frameHref(frame.index),
-        intervals: intervals
-          .filter((row) => row.frame === frame.index)
-          .map((row) => ({
-            label: `${phases[row.phase]![0]}: ${numbers.seconds(row.duration_s)}, from ${numbers.seconds(row.start_s - from)} on`,
-            start: row.start_s - from,
-            length: row.duration_s,
-            colour: phases[row.phase]![1],
-          })),
+        label: `${rankOf(frame)}${idOf(frame)} ${shorten(frame.function ?? "?", 40)}`,
+        href: format(["compile", frame.index]),
+        intervals: intervals.filter((row) => row.frame === frame.index).map(interval),
       })),
       to - from,
       numbers.seconds,

@@ -7,25 +7,23 @@ import { sourceDoor } from "../links.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 
+const NOTES = "Notes on the profiler's own cost, which the program does not pay";
+
 export function findings(app: App): Child {
   const rows = app.report.findings.map((row, index) => ({ row, index }));
   const own = rows.filter(({ row }) => !row.of_the_profiler),
     others = rows.filter(({ row }) => row.of_the_profiler);
   if (!rows.length) return null;
+  const drawn = (some: typeof rows): Child => some.map(({ row, index }) => finding(app, row, index));
   const [head] = app.sentences.blocks.findings!;
   return h(
     "section",
     { id: "findings" },
     h("header", h("h2", "Findings"), h("p", head?.type === "Heading" ? head.basis : "")),
     app.sentences.together && para("lead", app.sentences.together),
-    own.map(({ row, index }) => finding(app, row, index)),
+    drawn(own),
     others.length > 0 &&
-      h(
-        "details",
-        { open: !own.length },
-        h("summary", `Notes on the profiler's own cost, which the program does not pay: ${others.length}`),
-        others.map(({ row, index }) => finding(app, row, index)),
-      ),
+      h("details", { open: !own.length }, h("summary", `${NOTES}: ${others.length}`), drawn(others)),
   );
 }
 
@@ -38,20 +36,22 @@ function saves(app: App, row: FindingRow, index: number): Child {
   const likely = open
     ? `likely ${numbers.time(row.saving_low_us)} or more`
     : `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`;
-  const range =
-    row.saving_high_us > row.saving_low_us &&
-    h("span", { title: "by what such advice was measured to save elsewhere" }, likely);
-  return h(
-    "div",
-    { class: parts.length > 1 ? "saves owned" : "saves" },
-    inline(app, parts),
-    h("small", range),
-  );
+  const about = { title: "by what such advice was measured to save elsewhere" };
+  const range = row.saving_high_us > row.saving_low_us && h("span", about, likely);
+  return h(parts.length > 1 ? "div.saves.owned" : "div.saves", inline(app, parts), h("small", range));
 }
 
 function finding(app: App, row: FindingRow, index: number): HTMLElement {
   const measured = app.sentences.measured[index];
-  const kernels = app.report.kernels.filter((one) => row.kernels.includes(one.name)).slice(0, 4);
+  const kernels = app.report.kernels
+    .filter((one) => row.kernels.includes(one.name))
+    .slice(0, 4)
+    .map((one) => [monoLink(app.kernelHref(one.name), shorten(one.short_name, 60)), " "]);
+  const evidence = row.evidence.slice(0, 6).map((item, at): Child => {
+    const isThere = item.end_us > item.start_us || item.events.length > 0;
+    const href = isThere && app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` }, 0.6);
+    return href ? link(href, item.text, "show it in the timeline") : item.text;
+  });
   return h(
     "article",
     { class: `finding ${row.severity}`, data: { rule: row.rule, index: String(index) } },
@@ -73,19 +73,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
             row.proof_lacks && ` It needs ${row.proof_lacks}, which is not where the report was made.`,
           ),
     row.snippet && h("pre", row.snippet),
-    row.evidence.length > 0 &&
-      list(
-        null,
-        row.evidence.slice(0, 6).map((item, at) => {
-          const isThere = item.end_us > item.start_us || item.events.length > 0;
-          const href = isThere && app.traceTimeHref(item.start_us, item.end_us, { f: `${index}.${at}` }, 0.6);
-          return href ? link(href, item.text, "show it in the timeline") : item.text;
-        }),
-      ),
-    kernels.length > 0 &&
-      soft(
-        "Kernels: ",
-        kernels.map((one) => [monoLink(app.kernelHref(one.name), shorten(one.short_name, 60)), " "]),
-      ),
+    evidence.length > 0 && list(null, evidence),
+    kernels.length > 0 && soft("Kernels: ", kernels),
   );
 }

@@ -5,7 +5,7 @@ import { chip, chips, type Child, h, link, para, soft, titled } from "../dom.ts"
 import { isOwnFrame, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
 import { format, replace, type Route } from "../links.ts";
-import { figure, named, shares, table } from "../table.ts";
+import { figure, shares, table } from "../table.ts";
 import { NONE, type Store } from "../timeline/store.ts";
 
 interface Node {
@@ -93,19 +93,15 @@ function frames(store: Store, by: By, row: number): string[] {
   return [...(modules ? modules.split(" › ") : ["no module"]), ...(line ? [line] : [])];
 }
 
+const node = (name: string, category: string, parent: Node | null, row: number): Node => ({
+  ...{ name, category, parent, row, time: 0, launches: 0 },
+  children: new Map(),
+});
+
 /** The calls around each launch, from the outermost on; backward work stands under its forward op. */
 function tree(app: App, store: Store, by: By, isEach: boolean): { root: Node; hasLayers: boolean } {
   const keep = KINDS[by],
     column = noted(store, by);
-  const node = (name: string, category: string, parent: Node | null, row: number): Node => ({
-    name,
-    category,
-    time: 0,
-    launches: 0,
-    children: new Map(),
-    parent,
-    row,
-  });
   const root = node(store.work.length ? ALL_WORK : ALL_OPS, "", null, NONE);
   const layers = new Map<string, number>();
   const layer = (name: string): string | undefined => /^nn\.Module: (.*)_\d+$/.exec(name)?.[1];
@@ -231,9 +227,7 @@ function graph(app: App, root: Node, address: Address, parameters: Map<string, s
     h("div.tools.bare", box, found),
     para("lead", about(app, node, root, address)),
     drawn,
-    soft(
-      "A click zooms, Shift and a click shows the longest call in the timeline, Esc shows all of it again.",
-    ),
+    soft("A click zooms, Shift and a click shows the longest call in the timeline, Esc shows all of it."),
   ];
 }
 
@@ -336,22 +330,18 @@ function list(app: App, root: Node, address: Address): Child {
   };
   walk(root, new Set());
   const rows = [...frames.values()].sort((a, b) => b.time - a.time);
+  const door = (name: string): Child => link(address({ of: name }), shorten(name, 100), name);
   return titled(
     "Frames",
     `own: of the ${isOps(root) ? "ops" : "kernels"} that it ${isOps(root) ? "calls" : "launches"} itself; choose one to see its callers and callees`,
     table(
       rows,
       [
-        named(
-          "frame",
-          ({ node }) => node.name,
-          ({ node }) => link(address({ of: node.name }), shorten(node.name, 100), node.name),
-        ),
-        shares(
-          "share",
-          ({ time }) => time / (root.time || 1),
-          ({ node }) => (node.category ? app.palette.category(node.category) : "var(--accent)"),
-        ),
+        { label: "frame", value: ({ node }) => node.name, cell: ({ node }) => door(node.name) },
+        shares("share", ({ node, time }) => [
+          time / (root.time || 1),
+          node.category ? app.palette.category(node.category) : "var(--accent)",
+        ]),
         figure(isOps(root) ? "time" : "device time", ({ time }) => time / 1000, numbers.time),
         figure("own", ({ own }) => own / 1000, numbers.time),
         figure(isOps(root) ? "calls" : "launches", ({ launches }) => launches, numbers.count),
@@ -363,34 +353,31 @@ function list(app: App, root: Node, address: Address): Child {
 
 /** One frame: what calls it above, what it calls below. */
 function sandwich(app: App, root: Node, name: string, address: Address): Child {
-  const copy = (node: Node): Node => ({ ...node, time: 0, launches: 0, children: new Map(), parent: null });
+  const copy = ({ name, category, row }: Node): Node => node(name, category, null, row);
+  const lasts = ({ row }: Node): number => app.store!.duration[row] ?? -1;
   let middle: Node | null = null,
     callers: Node | null = null;
   const add = (to: Node, from: Node): void => {
     to.time += from.time;
     to.launches += from.launches;
-    if (
-      from.row !== NONE &&
-      (to.row === NONE || app.store!.duration[from.row]! > app.store!.duration[to.row]!)
-    )
-      to.row = from.row;
+    if (lasts(from) > lasts(to)) to.row = from.row;
+  };
+  const within = (at: Node, from: Node): Node => {
+    if (!at.children.has(from.name)) at.children.set(from.name, copy(from));
+    return at.children.get(from.name)!;
   };
   const inside = (to: Node, from: Node): void => {
     add(to, from);
-    for (const child of from.children.values()) {
-      if (!to.children.has(child.name)) to.children.set(child.name, copy(child));
-      inside(to.children.get(child.name)!, child);
-    }
+    for (const child of from.children.values()) inside(within(to, child), child);
   };
-  const walk = (node: Node): void => {
-    if (node.name !== name) return [...node.children.values()].forEach(walk);
-    inside((middle ??= copy(node)), node);
-    let at = (callers ??= copy(node));
-    add(at, node);
-    for (let up = node.parent; up?.parent; up = up.parent) {
-      if (!at.children.has(up.name)) at.children.set(up.name, copy(up));
-      at = at.children.get(up.name)!;
-      add(at, { ...node, row: up.row });
+  const walk = (one: Node): void => {
+    if (one.name !== name) return [...one.children.values()].forEach(walk);
+    inside((middle ??= copy(one)), one);
+    let at = (callers ??= copy(one));
+    add(at, one);
+    for (let up = one.parent; up?.parent; up = up.parent) {
+      at = within(at, up);
+      add(at, { ...one, row: up.row });
     }
   };
   walk(root);

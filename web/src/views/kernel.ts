@@ -2,20 +2,8 @@
 import type { App } from "../app.ts";
 import { inline } from "../blocks.ts";
 import { code } from "../code.ts";
-import {
-  chained,
-  type Child,
-  copyButton,
-  facts,
-  folded,
-  h,
-  link,
-  list,
-  monoLink,
-  para,
-  soft,
-  titled,
-} from "../dom.ts";
+import { chained, type Child, copyButton, facts, folded, given, h } from "../dom.ts";
+import { link, list, monoLink, para, soft, titled } from "../dom.ts";
 import type { CompiledKernel, KernelRow } from "../document.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
@@ -53,22 +41,16 @@ export function kernel(app: App, index: number): Child {
 function numbersOf(app: App, row: KernelRow, compiled: CompiledKernel | undefined): [string, Child][] {
   const seconds = row.device_time_us / 1e6,
     saving = row.could_save_us,
-    costed = row.speed_of_light === null ? row.launches : row.costed_launches;
+    costed = numbers.count(row.speed_of_light === null ? row.launches : row.costed_launches, "launch");
   return [
     ["device time", `${numbers.time(row.device_time_us)}, ${numbers.percent(row.share_of_device_time)}`],
     ["launches", numbers.count(row.launches)],
     ["median", numbers.time(row.median_us)],
     ["p90", numbers.time(row.p90_us)],
     ["min–max", numbers.span(row.min_us, row.max_us)],
-    [
-      "of speed of light",
-      row.of_peak !== null && `${numbers.percent(row.of_peak)} (${numbers.count(costed, "launch")} costed)`,
-    ],
-    ["could save at most", saving === null ? null : `${numbers.time(saving)}, were it as fast as the device`],
-    [
-      "bytes",
-      row.bytes === null ? null : `${numbers.size(row.bytes)}, ${numbers.rate(row.bytes / seconds, "B")}`,
-    ],
+    ["of speed of light", given(row.of_peak, (of) => `${numbers.percent(of)} (${costed} costed)`)],
+    ["could save at most", given(saving, (us) => `${numbers.time(us)}, were it as fast as the device`)],
+    ["bytes", given(row.bytes, (bytes) => numbers.moved(bytes, seconds))],
     ["FLOPs", row.flops ? numbers.rate(row.flops / seconds, "FLOP") : null],
     ["bound by", compiled?.bound],
     ["configuration", compiled?.config],
@@ -95,39 +77,18 @@ function launches(app: App, row: KernelRow): Child {
 }
 
 function about(app: App, row: KernelRow): Child {
-  const findings = app.report.findings
-    .map((one, index) => ({ one, index }))
-    .filter(({ one }) => one.kernels.includes(row.name));
+  const findings = app.report.findings.flatMap(({ kernels, title }, finding): Child[] => {
+    const door = link(format(["overview"], { finding }), title);
+    return kernels.includes(row.name) ? [[door, " ", inline(app, app.sentences.savings[finding]!)]] : [];
+  });
+  const ops = row.ops.map(({ name, launches, device_time_us }): Child => {
+    const href = format(["kernels"], { by: "op", in: name });
+    const figures = ` ×${numbers.count(launches)}, ${numbers.time(device_time_us)}`;
+    return [monoLink(href, app.event(name), app.report.page?.meanings?.[name]), figures];
+  });
   return [
-    findings.length > 0 &&
-      titled(
-        "Findings about it",
-        "",
-        list(
-          null,
-          findings.map(({ one, index }) => [
-            link(format(["overview"], { finding: index }), one.title),
-            " ",
-            inline(app, app.sentences.savings[index]!),
-          ]),
-        ),
-      ),
-    row.ops.length > 0 &&
-      titled(
-        "Ops that launch it",
-        "",
-        list(
-          null,
-          row.ops.map(({ name, launches, device_time_us }) => [
-            monoLink(
-              format(["kernels"], { by: "op", in: name }),
-              app.event(name),
-              app.report.page?.meanings?.[name],
-            ),
-            ` ×${numbers.count(launches)}, ${numbers.time(device_time_us)}`,
-          ]),
-        ),
-      ),
+    findings.length > 0 && titled("Findings about it", "", list(null, findings)),
+    ops.length > 0 && titled("Ops that launch it", "", list(null, ops)),
   ];
 }
 
@@ -136,27 +97,20 @@ function bench(app: App, row: KernelRow): Child {
   const found = app.report.page?.benches?.find((one) => one.name === row.name);
   if (!found) return null;
   const { cold_ns: cold, hot_ns: hot, configuration, could_win_ns: win } = found;
+  const between = ([low, , high]: number[]): string => numbers.span(low! / 1000, high! / 1000);
+  const samples = numbers.count(found.samples, "sample");
+  const settings = (of: object): string[] => Object.entries(of).map(([key, value]) => `${key}=${value}`);
   return titled(
     "Measured alone",
     "by kinetoscope bench",
     facts([
-      [
-        "caches cold",
-        cold &&
-          `${numbers.ns(cold[1])}, p10–p90 ${numbers.span(cold[0] / 1000, cold[2] / 1000)}, ${numbers.count(found.samples, "sample")}`,
-      ],
+      ["caches cold", cold && `${numbers.ns(cold[1])}, p10–p90 ${between(cold)}, ${samples}`],
       ["in the program", numbers.time(row.median_us)],
       ["caches warm", hot && numbers.ns(hot)],
-      ["moved", cold && `${numbers.size(found.bytes)}, ${numbers.rate(found.bytes / (cold[1] / 1e9), "B")}`],
+      ["moved", cold && numbers.moved(found.bytes, cold[1] / 1e9)],
       ["tuning could win", win && `${numbers.ns(win)} in a run`],
-      [
-        "configuration",
-        configuration &&
-          Object.entries(configuration)
-            .map(([key, value]) => `${key}=${value}`)
-            .join(" "),
-      ],
-      ["registers, spills", found.registers === null ? null : `${found.registers}, ${found.spills ?? 0}`],
+      ["configuration", given(configuration, (of) => settings(of).join(" "))],
+      ["registers, spills", given(found.registers, (registers) => `${registers}, ${found.spills ?? 0}`)],
       ["computes what it should", found.reference],
       ["failed", found.error],
     ]),
@@ -215,15 +169,11 @@ function withFolded(text: string): Child {
   ];
 }
 
-export function generated(app: App, kernel: CompiledKernel): string | null {
+function generated(app: App, kernel: CompiledKernel): string | null {
   const module = app.report.page?.modules.find((one) => one.graph === kernel.graph);
-  const lines = module?.kernels.find((one) => one.name === kernel.name);
-  return lines
-    ? module!.code
-        .split("\n")
-        .slice(lines.first_line - 1, lines.last_line)
-        .join("\n")
-    : null;
+  const place = module?.kernels.find((one) => one.name === kernel.name);
+  const lines = module?.code.split("\n") ?? [];
+  return place ? lines.slice(place.first_line - 1, place.last_line).join("\n") : null;
 }
 
 /** The ways in which its launches came about, the most time first. */
@@ -245,31 +195,21 @@ function ways(app: App, row: KernelRow): Child {
     titled(
       "How it comes about",
       numbers.count(sorted.length, "way"),
-      sorted.slice(0, WAYS).map((way) =>
-        h(
+      sorted.slice(0, WAYS).map(({ path, works, time }, place) => {
+        const names = path.map((name) => app.event(name));
+        const inner = names.slice(-3, -1).join(" › ") || "its launch was not recorded";
+        return h(
           "details",
-          { open: way === sorted[0] },
+          { open: place === 0 },
           h(
             "summary",
-            `${numbers.time(way.time)} in ${numbers.count(way.works.length, "launch")}: `,
-            h(
-              "span.mono",
-              shorten(
-                way.path
-                  .slice(-3, -1)
-                  .map((name) => app.event(name))
-                  .join(" › ") || "its launch was not recorded",
-                100,
-              ),
-            ),
+            `${numbers.time(time)} in ${numbers.count(works.length, "launch")}: `,
+            h("span.mono", shorten(inner, 100)),
           ),
-          chained(way.path.map((name) => shorten(app.event(name), 140))),
-          h(
-            "p",
-            link(app.rowHref(store.work[way.works[way.works.length >> 1]!]!), "one of them in the timeline"),
-          ),
-        ),
-      ),
+          chained(names.map((name) => shorten(name, 140))),
+          h("p", link(app.rowHref(store.work[works[works.length >> 1]!]!), "one of them in the timeline")),
+        );
+      }),
       sorted.length > WAYS && soft(`and ${numbers.count(sorted.length - WAYS)} more ways`),
     )
   );
@@ -281,19 +221,16 @@ function longest(app: App, row: KernelRow): Child {
   const rows = [...app.works(row.name)]
     .map((work) => store.work[work]!)
     .sort((a, b) => store.duration[b]! - store.duration[a]!);
+  const door = (at: number): Child => [
+    link(app.rowHref(at), numbers.ns(store.duration[at]!)),
+    h("small", ` at ${numbers.ns(store.start[at]!)}`),
+  ];
   return (
     rows.length > 0 &&
     titled(
       "Longest launches",
       link(format(["timeline"], { n: row.name, k: rows[0]! }), "all of them, lit in the timeline"),
-      chained(
-        rows
-          .slice(0, LONGEST)
-          .map((at) => [
-            link(app.rowHref(at), numbers.ns(store.duration[at]!)),
-            h("small", ` at ${numbers.ns(store.start[at]!)}`),
-          ]),
-      ),
+      chained(rows.slice(0, LONGEST).map(door)),
     )
   );
 }

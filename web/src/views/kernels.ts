@@ -4,29 +4,24 @@ import { chip, chips, type Child, h, monoLink, titled } from "../dom.ts";
 import type { KernelRow } from "../document.ts";
 import { shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { bar, histogram, roofline, sparkline } from "../plot.ts";
-import { type Route, categoryDoor, format, sourceDoor } from "../links.ts";
-import { figure, named, shares, table } from "../table.ts";
+import { bar, histogram, type Part, roofline, sparkline } from "../plot.ts";
+import { type Route, categoryDoor, format, parse, sourceDoor } from "../links.ts";
+import { figure, shares, table } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 import type { Key } from "../timeline/store.ts";
 
 const GROUPS = ["none", "category", "graph", "op", "module", "annotation", "line", "step"] as const;
 const FROM_TIMELINE = new Set<string>(["graph", "op", "module", "annotation", "line", "step"]);
 const UNKNOWN = "(not known)";
+const OF_PEAK = "time at the device's peaks over the time it took",
+  COULD_SAVE = "at most: what it takes beyond its time at the device's peaks";
 
 export function kernels(app: App, { parameters }: Route): Child {
   const by = (parameters.get("by") ?? "none") as (typeof GROUPS)[number];
   const category = parameters.get("category"),
     graph = parameters.get("graph"),
     inside = parameters.get("in");
-  if (graph && app.store)
-    return kernels(app, {
-      path: [],
-      parameters: new Map([
-        ["by", "graph"],
-        ["in", graph],
-      ]),
-    });
+  if (graph && app.store) return kernels(app, parse(format(["kernels"], { by: "graph", in: graph })));
   let rows = app.report.kernels;
   if (category) rows = rows.filter((row) => row.category === category);
   if (graph) rows = rows.filter((row) => row.graph === graph);
@@ -57,61 +52,17 @@ function list(app: App, rows: KernelRow[], search: string): Child {
     table(
       rows,
       [
-        named(
-          "kernel",
-          (row) => row.name,
-          (row) => [
-            monoLink(app.kernelHref(row.name), shorten(row.short_name, 80), row.name),
-            h(
-              "small",
-              row.ops
-                .filter((op) => op.name !== row.name)
-                .slice(0, 3)
-                .map((op) => `${shorten(app.event(op.name), 50)} ×${numbers.count(op.launches)}`)
-                .join(", "),
-            ),
-            row.source && h("small", sourceDoor(app, row.source)),
-          ],
-        ),
-        shares(
-          "share",
-          (row) => row.share_of_device_time,
-          (row) => app.palette.category(row.category),
-          most,
-        ),
+        { label: "kernel", value: (row) => row.name, cell: (row) => name(app, row) },
+        shares("share", (row) => [row.share_of_device_time, app.palette.category(row.category)], most),
         figure("device time", (row) => row.device_time_us, numbers.time),
         figure("launches", (row) => row.launches, numbers.count),
-        figure(
-          "of peak",
-          (row) => row.of_peak,
-          numbers.percent,
-          "time at the device's peaks over the time it took",
-        ),
-        figure(
-          "could save",
-          (row) => row.could_save_us,
-          numbers.time,
-          "at most: what it takes beyond its time at the device's peaks",
-        ),
+        figure("of peak", (row) => row.of_peak, numbers.percent, OF_PEAK),
+        figure("could save", (row) => row.could_save_us, numbers.time, COULD_SAVE),
         figure("median", (row) => row.median_us, numbers.time),
-        named(
-          "category",
-          (row) => row.category,
-          (row) => categoryDoor(app, row.category),
-        ),
-        named(
-          "min–max",
-          (row) => row.max_us,
-          (row) => numbers.span(row.min_us, row.max_us),
-        ),
+        { label: "category", value: (row) => row.category, cell: (row) => categoryDoor(app, row.category) },
+        { label: "min–max", value: (row) => row.max_us, cell: (row) => numbers.span(row.min_us, row.max_us) },
         ...(app.store
-          ? [
-              named<KernelRow>(
-                "launches by time",
-                () => "",
-                (row) => spark(app, row),
-              ),
-            ]
+          ? [{ label: "launches by time", value: () => "", cell: (row: KernelRow) => spark(app, row) }]
           : []),
       ],
       {
@@ -119,11 +70,23 @@ function list(app: App, rows: KernelRow[], search: string): Child {
         label: "kernels",
         search,
         most: 100,
-        filter: (row) =>
-          `${row.name} ${row.category} ${row.graph ?? ""} ${row.source ?? ""} ${row.ops.map((op) => op.name).join(" ")}`,
+        filter: ({ name, category, graph, source, ops }) =>
+          [name, category, graph, source, ...ops.map((op) => op.name)].join(" "),
       },
     ),
   );
+}
+
+function name(app: App, row: KernelRow): Child {
+  const ops = row.ops
+    .filter((op) => op.name !== row.name)
+    .slice(0, 3)
+    .map((op) => `${shorten(app.event(op.name), 50)} ×${numbers.count(op.launches)}`);
+  return [
+    monoLink(app.kernelHref(row.name), shorten(row.short_name, 80), row.name),
+    h("small", ops.join(", ")),
+    row.source && h("small", sourceDoor(app, row.source)),
+  ];
 }
 
 function spark(app: App, row: KernelRow): Child {
@@ -148,9 +111,9 @@ interface Group {
 function groupsOf(app: App, rows: KernelRow[], by: string): Group[] {
   const groups = new Map<string, Group>();
   const add = (key: string, name: string, category: string, time: number, launches: number): void => {
-    let group = groups.get(key);
-    if (!group)
-      groups.set(key, (group = { key, time: 0, launches: 0, kernels: new Map(), categories: new Map() }));
+    const nothing = { key, time: 0, launches: 0, kernels: new Map(), categories: new Map() };
+    const group: Group = groups.get(key) ?? nothing;
+    groups.set(key, group);
     group.time += time;
     group.launches += launches;
     group.kernels.set(name, (group.kernels.get(name) ?? 0) + time);
@@ -167,45 +130,32 @@ function groupsOf(app: App, rows: KernelRow[], by: string): Group[] {
   return [...groups.values()].sort((a, b) => b.time - a.time);
 }
 
+const most = (times: Map<string, number>): [string, number][] => [...times].sort((a, b) => b[1] - a[1]);
+
 function grouped(app: App, rows: KernelRow[], by: string): Child {
   const groups = groupsOf(app, rows, by),
     whole = groups.reduce((sum, group) => sum + group.time, 0) || 1;
-  const href = (key: string) => format(["kernels"], by === "category" ? { category: key } : { by, in: key });
+  const door = (key: string): Child => {
+    const href = format(["kernels"], by === "category" ? { category: key } : { by, in: key });
+    return monoLink(href, shorten(by === "graph" ? graphLabel(app, key) : key, 90), key);
+  };
+  const parts = ({ categories, time: all }: Group): Part[] =>
+    most(categories).map(([name, time]) => ({
+      label: `${name}: ${numbers.percent(time / all)}`,
+      share: time / (all || 1),
+      colour: app.palette.category(name),
+    }));
   return h(
     "section",
     table(
       groups,
       [
-        named(
-          by,
-          ({ key }) => key,
-          ({ key }) => monoLink(href(key), shorten(by === "graph" ? graphLabel(app, key) : key, 90), key),
-        ),
-        shares(
-          "share",
-          (group) => group.time / whole,
-          () => "var(--accent)",
-          groups[0]!.time / whole,
-        ),
+        { label: by, value: ({ key }) => key, cell: ({ key }) => door(key) },
+        shares("share", ({ time }) => [time / whole, "var(--accent)"], groups[0]!.time / whole),
         figure("device time", (group) => group.time, numbers.time),
         figure("launches", (group) => group.launches, numbers.count),
         figure("kernels", (group) => group.kernels.size, numbers.count),
-        named(
-          "by category",
-          () => "",
-          (group) =>
-            bar(
-              "by category",
-              [...group.categories]
-                .sort((a, b) => b[1] - a[1])
-                .map(([name, time]) => ({
-                  label: `${name}: ${numbers.percent(time / group.time)}`,
-                  share: time / (group.time || 1),
-                  colour: app.palette.category(name),
-                })),
-              true,
-            ),
-        ),
+        { label: "by category", value: () => "", cell: (group) => bar("by category", parts(group), true) },
       ],
       { id: "groups", label: `kernels by ${by}`, filter: (group) => group.key },
     ),
@@ -216,7 +166,9 @@ function grouped(app: App, rows: KernelRow[], by: string): Child {
 function inGroup(app: App, by: string, inside: string): Child {
   const group = groupsOf(app, app.report.kernels, by).find((one) => one.key === inside);
   if (!group) return h("p", `Nothing was launched by ${by} ${inside}.`);
-  const rows = [...group.kernels].sort((a, b) => b[1] - a[1]);
+  const rows = most(group.kernels);
+  const door = (name: string): Child =>
+    monoLink(app.kernelHref(name), shorten(app.kernelOf(name)?.short_name ?? name, 90), name);
   return h(
     "section",
     h(
@@ -227,17 +179,11 @@ function inGroup(app: App, by: string, inside: string): Child {
     table(
       rows,
       [
-        named(
-          "kernel",
-          ([name]) => name,
-          ([name]) =>
-            monoLink(app.kernelHref(name), shorten(app.kernelOf(name)?.short_name ?? name, 90), name),
-        ),
-        shares(
-          "share of it",
-          ([, time]) => time / group.time,
-          ([name]) => app.palette.category(app.kernelOf(name)?.category ?? ""),
-        ),
+        { label: "kernel", value: ([name]) => name, cell: ([name]) => door(name) },
+        shares("share of it", ([name, time]) => [
+          time / group.time,
+          app.palette.category(app.kernelOf(name)?.category ?? ""),
+        ]),
         figure("device time here", ([, time]) => time, numbers.time),
       ],
       { label: "kernels of the group", filter: ([name]) => name },
@@ -249,6 +195,8 @@ export function graphLabel(app: App, graph: string): string {
   const at = app.report.graphs.findIndex((row) => row.graph === graph || row.hash === graph);
   return at < 0 ? graph : app.sentences.graph_labels[at]!;
 }
+
+const DRAWN = ["fp32", "tf32", "bf16", "fp8"];
 
 /** What is known of each kernel's work, under what the device can do. */
 function roofs(app: App): Child {
@@ -266,18 +214,11 @@ function roofs(app: App): Child {
       label: `${shorten(row.short_name, 70)}: ${numbers.rate(flops_per_s, "FLOP")}, ${intensity.toPrecision(3)} FLOP a byte, ${numbers.time(row.device_time_us)}`,
     };
   });
-  const peaks = Object.entries(roof.peaks).filter(([dtype]) =>
-    ["fp32", "tf32", "bf16", "fp8"].includes(dtype),
-  );
+  const peaks = Object.entries(roof.peaks).filter(([dtype]) => DRAWN.includes(dtype));
+  const lines = peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth }));
   return titled(
     "Roofline",
     `${roof.device}; ${numbers.count(dots.length, "kernel")} whose FLOPs and bytes are known, ${numbers.percent(share)} of device time`,
-    h(
-      "div.scroll",
-      roofline(
-        drawn,
-        peaks.map(([dtype, peak]) => ({ label: dtype, peak, bandwidth: roof.bandwidth })),
-      ),
-    ),
+    h("div.scroll", roofline(drawn, lines)),
   );
 }

@@ -36,13 +36,11 @@ export function memory(app: App, { parameters }: Route): Child {
       titled(
         `${peaks.length ? "By the trace's events: rank" : "Rank"} ${row.rank} GPU ${row.device}`,
         "",
-        row.over_time.length > 1 &&
-          curve(
-            "memory allocated",
-            row.over_time.map((point) => point.start_us),
-            row.over_time.map((point) => point.allocated_bytes),
-            `allocated, at most ${numbers.size(row.peak_allocated_bytes)}`,
-          ),
+        curve(
+          "memory allocated",
+          row.over_time.map((point) => [point.start_us, point.allocated_bytes]),
+          `allocated, at most ${numbers.size(row.peak_allocated_bytes)}`,
+        ),
         sections(app, sentences.blocks[`memory ${place}`]!),
       ),
     ),
@@ -57,7 +55,10 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
     Number(parameters.get(name) ?? NaN),
   ) as [number, number, number];
   const done = app.report.page?.allocator.find((one) => one.peak === at);
-  const drawn = blocks(app, peak, (place) => replace(format(["memory"], { peak: at, block: place })));
+  const known = (number: number): number | null => (Number.isNaN(number) ? null : number);
+  const keep = (place: Record<string, number | null>): void =>
+    replace(format(["memory"], { peak: at, ...place }));
+  const drawn = blocks(app, peak, (block) => keep({ block }));
   if (peak.blocks[block]) requestAnimationFrame(() => drawn.select(block));
   return [
     peak.notes.length > 0 && list("notes", peak.notes),
@@ -67,9 +68,7 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
       titled(
         "Over time",
         "what tensors held, by role",
-        area(app, peak, Number.isNaN(moment) ? null : moment, (sample) =>
-          replace(format(["memory"], { peak: at, at: sample })),
-        ),
+        area(app, peak, known(moment), (at) => keep({ at })),
       ),
     peak.blocks.length > 1 &&
       peak.history_us > 0 &&
@@ -88,10 +87,7 @@ function history(app: App, at: number, parameters: Route["parameters"]): Child {
         ),
       ),
     sections(app, app.sentences.blocks[`peak ${at}`]!),
-    done &&
-      allocatorHistory(app, peak, done, Number.isNaN(event) ? null : event, (place) =>
-        replace(format(["memory"], { peak: at, event: place })),
-      ),
+    done && allocatorHistory(app, peak, done, known(event), (event) => keep({ event })),
   ];
 }
 
@@ -117,20 +113,12 @@ function failure(app: App, peak: MemoryPeak): Child {
 
 /** The findings on memory, as doors. */
 function frees(app: App): Child {
-  const rows = app.report.findings.flatMap((row, index) => (row.saving_bytes ? [{ row, index }] : []));
+  const rows = app.report.findings.flatMap(({ saving_bytes: saves, title }, finding) => {
+    const door = link(format(["overview"], { finding }), title);
+    return saves ? [h("li", door, " ", h("small", inline(app, app.sentences.savings[finding]!)))] : [];
+  });
   return (
     rows.length > 0 &&
-    titled(
-      "What would free it",
-      "each by itself; they do not add up",
-      h(
-        "ul",
-        { id: "memory-frees" },
-        rows.map(({ row, index }) => {
-          const saves = h("small", inline(app, app.sentences.savings[index]!));
-          return h("li", link(format(["overview"], { finding: index }), row.title), " ", saves);
-        }),
-      ),
-    )
+    titled("What would free it", "each by itself; they do not add up", h("ul", { id: "memory-frees" }, rows))
   );
 }

@@ -4,9 +4,8 @@ import { sections, verdict } from "../blocks.ts";
 import { inks, painted } from "../canvas.ts";
 import { type Child, h, list, para, soft, titled } from "../dom.ts";
 import * as numbers from "../numbers.ts";
-import { Drawing, RULER } from "../timeline/draw.ts";
-import { groupsOf, layout } from "../timeline/layout.ts";
-import { NONE } from "../timeline/store.ts";
+import { draw, RULER, unmarked } from "../timeline/draw.ts";
+import { groupsOf, layout, unarranged } from "../timeline/layout.ts";
 import { compileParts } from "./compile.ts";
 import { findings } from "./findings.ts";
 import { stepBars } from "./steps.ts";
@@ -22,12 +21,7 @@ export function overview(app: App): Child {
     h("div.first", sections(app, first!)),
     sentences.timing && para("lead", sentences.timing),
     sentences.compilation && para("lead", h("a", { href: "#compile" }, sentences.compilation)),
-    h(
-      "div.cards",
-      sentences.cards.map(([value, label, place]) =>
-        h("a", { class: "card", href: `#${place}` }, h("b", value), h("span", label)),
-      ),
-    ),
+    h("div.cards", sentences.cards.map(card)),
     strip(app),
     sections(app, kernels!),
     h("div.soft", sections(app, unrecorded!)),
@@ -40,6 +34,9 @@ export function overview(app: App): Child {
   ];
 }
 
+const card = ([value, label, place]: [string, string, string]): HTMLElement =>
+  h("a", { class: "card", href: `#${place}` }, h("b", value), h("span", label));
+
 /** The step whose length is the median one, as the timeline draws it: a door to it. */
 function strip(app: App): Child {
   const { store, report } = app;
@@ -49,33 +46,26 @@ function strip(app: App): Child {
     .sort((a, b) => a.duration_us - b.duration_us);
   const step = sorted[sorted.length >> 1];
   if (!store || !step) return null;
-  const [group] = groupsOf(app, store).filter(({ key }) => key.startsWith(`device${rank}/`));
-  const groups = groupsOf(app, store).filter(
-    ({ key, under }) => group && (key === group.key || under === group.key),
-  );
+  const groups = groupsOf(app, store);
+  const device = groups.find(({ key }) => key.startsWith(`device${rank}/`))?.key;
   const drawn = groups
-    .filter(({ label }) => !label.endsWith("annotations"))
+    .filter(({ key, under, label }) => [key, under].includes(device!) && !label.endsWith("annotations"))
     .map((group) => ({ ...group, label: "", tracks: group.tracks.slice(0, 1) }));
-  const nothing = new Set<string>();
-  const whole = { closed: nothing, pinned: nothing, hidden: nothing, filter: "", tall: 1 };
-  const { tracks, height } = layout(drawn, whole);
+  const { tracks, height } = layout(drawn, unarranged());
   const from = (step.start_us - store.timeline.origin_ns / 1000) * 1000,
     to = from + step.duration_us * 1000;
+  const view = { from, to, scroll: 0, fixed: 0, height: RULER + height };
   const { element } = painted(`the GPU's work in ${step.name}`, RULER + height, (context, width) =>
-    new Drawing(context, store, app).draw(
-      tracks,
-      { from, to, scroll: 0, fixed: 0, width, height: RULER + height },
-      { selected: NONE, found: null, rows: new Set(), range: null, gap: null, hovered: NONE },
-      inks(),
-    ),
+    draw(context, store, app, tracks, { ...view, width }, unmarked(), inks()),
   );
+  const door = {
+    class: "strip",
+    href: app.timeHref(from, to, {}, 0.02),
+    "aria-label": "the step in the timeline",
+  };
   return titled(
     "One step on the GPU",
     `${[app.rankName(step.rank), step.name].filter(Boolean).join(" ")}, ${numbers.time(step.duration_us)} as recorded: idle time by its cause, then each stream by category`,
-    h(
-      "a",
-      { class: "strip", href: app.timeHref(from, to, {}, 0.02), "aria-label": "the step in the timeline" },
-      element,
-    ),
+    h("a", door, element),
   );
 }

@@ -5,7 +5,7 @@ import { format, lineDoor } from "../links.ts";
 import { type Child, h, list, monoLink, para, soft, titled } from "../dom.ts";
 import { isOwnFrame, place, shorten } from "../names.ts";
 import * as numbers from "../numbers.ts";
-import { figure, named, shares, table, type ColumnOf } from "../table.ts";
+import { figure, shares, table, type ColumnOf } from "../table.ts";
 import { keys } from "../timeline/chain.ts";
 
 const KERNELS = 30;
@@ -56,6 +56,7 @@ function remainder(app: App, lines: Line[]): Child {
 
 function files(app: App, lines: Line[]): Child {
   const kept = app.report.page?.program ?? [];
+  const door = (path: string): Child => monoLink(app.lineHref(path, null), path, path);
   const launches = (path: string) =>
     lines.filter((row) => row.file === path).reduce((sum, row) => sum + row.launches, 0);
   return (
@@ -66,11 +67,7 @@ function files(app: App, lines: Line[]): Child {
       table(
         kept,
         [
-          named(
-            "file",
-            ({ path }) => path,
-            ({ path }) => monoLink(app.lineHref(path, null), path, path),
-          ),
+          { label: "file", value: ({ path }) => path, cell: ({ path }) => door(path) },
           figure("lines", (row) => row.text.split("\n").length, numbers.count),
           figure("launches", (row) => launches(row.path) || null, numbers.count),
         ],
@@ -139,46 +136,32 @@ export function programLines(app: App): Line[] {
   return [...lines.values()].sort((a, b) => b.time - a.time);
 }
 
+/** A dash for none. */
+const some =
+  (write: (value: number) => string) =>
+  (value: number): string =>
+    value ? write(value) : "–";
+
 function lineTable(app: App, lines: Line[]): HTMLElement {
   const most = lines[0]?.time ?? 1;
   const whole = app.report.kernels.reduce((sum, row) => sum + row.device_time_us, 0) || 1;
   const ran: ColumnOf<Line>[] = [
-    named(
-      "device time",
-      (row) => row.time,
-      (row) => (row.time ? numbers.time(row.time) : "–"),
+    figure("device time", (row) => row.time, some(numbers.time)),
+    shares("share", (row) => [row.time / whole, "var(--accent)"], most / whole),
+    figure("launches", (row) => row.launches, some(numbers.count)),
+    figure(
+      "idle before",
+      (row) => row.idle,
+      some(numbers.time),
+      "idle time that ended with one of its launches",
     ),
-    shares(
-      "share",
-      (row) => row.time / whole,
-      () => "var(--accent)",
-      most / whole,
-    ),
-    named(
-      "launches",
-      (row) => row.launches,
-      (row) => (row.launches ? numbers.count(row.launches) : "–"),
-    ),
-    {
-      label: "idle before",
-      title: "idle time that ended with one of its launches",
-      value: (row) => row.idle,
-      cell: (row) => (row.idle ? numbers.time(row.idle) : "–"),
-    },
   ];
+  const door = (row: Line): Child => lineDoor(app, row.file, row.line);
   return table(
     lines,
     [
-      named(
-        "line",
-        (row) => row.file + String(row.line).padStart(7),
-        (row) => lineDoor(app, row.file, row.line),
-      ),
-      named(
-        "code",
-        (row) => row.code,
-        (row) => h("code", shorten(row.code.trim(), 120)),
-      ),
+      { label: "line", value: (row) => row.file + String(row.line).padStart(7), cell: door },
+      { label: "code", value: (row) => row.code, cell: (row) => h("code", shorten(row.code.trim(), 120)) },
       ...(most > 0 ? ran : []), // a compile log alone knows no times
       figure("kernels", (row) => row.kernels.size, numbers.count),
     ],
@@ -269,32 +252,27 @@ function listing(app: App, lines: Map<number, Line>, text: string | undefined, w
 
 /** The kernels of a line, and those of libraries by op: they add up to its device time. */
 function parts(app: App, row: Line): Child[] {
+  const opDoor = (op: string): Child => monoLink(app.store && format(["kernels"], { by: "op", in: op }), op);
   const found: [Child, number][] = [
     ...[...row.kernels].map(([name, time]): [Child, number] => [kernelDoor(app, name), time]),
     ...Object.entries(row.library).map(([op, time]): [Child, number] => [
-      ["library kernels of ", monoLink(app.store && format(["kernels"], { by: "op", in: op }), op)],
+      ["library kernels of ", opDoor(op)],
       time,
     ]),
   ];
   found.sort((a, b) => b[1] - a[1]);
+  const where = found.length > KERNELS ? "smaller parts" : "work without a name";
   const rest = row.time - found.slice(0, KERNELS).reduce((sum, [, time]) => sum + time, 0);
   return [
     ...found.slice(0, KERNELS).map(([name, time]) => [name, time > 0 && ` ${numbers.time(time)}`]),
-    rest > row.time / 1000 &&
-      soft(
-        `and ${numbers.time(rest)} in ${found.length > KERNELS ? "smaller parts" : "work without a name"}`,
-      ),
+    rest > row.time / 1000 && soft(`and ${numbers.time(rest)} in ${where}`),
   ];
 }
 
 function kernelDoor(app: App, name: string): HTMLElement {
-  const href = app.kernelOf(name) ? app.kernelHref(name) : moduleHref(app, name);
+  const kernel = app.kernelOf(name) ? undefined : app.compiledOf(name)[0];
+  const href = kernel ? format(["code"], { graph: kernel.graph, kernel: kernel.name }) : app.kernelHref(name);
   return monoLink(href, shorten(name, 90), name);
-}
-
-function moduleHref(app: App, name: string): string | null {
-  const kernel = app.compiledOf(name)[0];
-  return kernel ? format(["code"], { graph: kernel.graph, kernel: kernel.name }) : app.kernelHref(name);
 }
 
 /** What the compiler said at that line. */
@@ -302,13 +280,11 @@ function notes(app: App, row: Line): Child {
   const { graph_breaks = [], recompilations = [] } = app.report.compilation ?? {};
   const isHere = ({ file, line }: { file: string | null; line: number | null }) =>
     file && line === row.line && same(file, row.file);
-  return [
-    ...graph_breaks.filter(isHere).map(({ reason }) => `graph break: ${shorten(reason, 300)}`),
-    ...recompilations
-      .filter(isHere)
-      .map(
-        ({ compile_id, reasons: [first] }) =>
-          `recompiled (${compile_id}): ${shorten(first?.guard ?? "", 300)}`,
-      ),
-  ].map((text) => para("note", text));
+  const breaks = graph_breaks.filter(isHere).map(({ reason }) => `graph break: ${shorten(reason, 300)}`);
+  const again = recompilations
+    .filter(isHere)
+    .map(
+      ({ compile_id, reasons: [first] }) => `recompiled (${compile_id}): ${shorten(first?.guard ?? "", 300)}`,
+    );
+  return [...breaks, ...again].map((text) => para("note", text));
 }

@@ -20,11 +20,7 @@ export function stepBars(app: App): Child {
     rows.push([
       "as it runs",
       [
-        {
-          label: `busy: ${numbers.time(own.busy_us)}`,
-          share: own.busy_us / own.step_us.median,
-          colour: app.palette.use("compute"),
-        },
+        usePart(app, "compute", `busy: ${numbers.time(own.busy_us)}`, own.busy_us / own.step_us.median),
         ...own.idle.map(({ cause, idle_us }) => idlePart(app, cause, idle_us, own.step_us.median)),
       ],
       `${numbers.percent(own.busy_us / own.step_us.median)} of ${numbers.time(own.step_us.median)}`,
@@ -39,12 +35,10 @@ export function stepBars(app: App): Child {
       bar.label,
       [
         ...bar.segments
-          .filter((part) => part.use !== "idle")
-          .map((part) => ({
-            label: `${sentences.uses[part.use]}: ${numbers.percent(part.share)}`,
-            share: part.share,
-            colour: app.palette.use(part.use),
-          })),
+          .filter(({ use }) => use !== "idle")
+          .map(({ use, share }) =>
+            usePart(app, use, `${sentences.uses[use]}: ${numbers.percent(share)}`, share),
+          ),
         ...causes.map(({ cause, idle_us }) => idlePart(app, cause, idle_us, device.window_us || 1)),
       ],
       `${numbers.percent(bar.busy)} of ${numbers.time(bar.time_us)}`,
@@ -53,11 +47,8 @@ export function stepBars(app: App): Child {
   });
   if (app.store && report.devices.length === 1) rows.push(...recordedSteps(app));
   const drawn = rows.flatMap(([, parts]) => parts);
-  const causes = [
-    ...new Set(
-      [...report.idle, ...(own?.idle ?? [])].filter((row) => row.idle_us > 0).map((row) => row.cause),
-    ),
-  ];
+  const idle = [...report.idle, ...(own?.idle ?? [])].filter((row) => row.idle_us > 0);
+  const causes = [...new Set(idle.map((row) => row.cause))];
   return titled(
     report.steps.length ? "One step" : "The recorded time",
     `busy, as a share of ${sentences.window}; hatched: idle`,
@@ -81,6 +72,11 @@ export function stepBars(app: App): Child {
     ),
   );
 }
+
+const usePart = (app: App, use: string, label: string, share: number): Part => ({
+  ...{ label, share },
+  colour: app.palette.use(use),
+});
 
 const idlePart = (app: App, cause: string, us: number, whole: number, where = ""): Part => ({
   label: `${where}idle, ${cause}: ${numbers.time(us)}`,
@@ -114,11 +110,9 @@ function parts(app: App, rank: number, from: number, to: number, whole: number, 
   const busy = Object.entries(uses(app.store!, rank, from, to));
   const idle = [...idleIn(app.store!, (one) => one.rank === rank, from, to)].sort((a, b) => b[1] - a[1]);
   return [
-    ...busy.map(([use, ns]) => ({
-      label: `${where}${app.sentences.uses[use]}: ${numbers.time(ns / 1000)}`,
-      share: ns / whole,
-      colour: app.palette.use(use),
-    })),
+    ...busy.map(([use, ns]) =>
+      usePart(app, use, `${where}${app.sentences.uses[use]}: ${numbers.ns(ns)}`, ns / whole),
+    ),
     ...idle.map(([cause, ns]) => idlePart(app, cause, ns / 1000, whole / 1000, where)),
   ];
 }
@@ -144,12 +138,11 @@ function queues(app: App): Child {
       h(
         "div",
         { class: rows.length > 1 ? "multiples" : null },
-        rows.map((row) =>
+        rows.map(({ rank, device, queue, depth_max }) =>
           curve(
-            `launches queued on rank ${row.rank} GPU ${row.device}`,
-            row.queue.map((point) => point.start_us),
-            row.queue.map((point) => point.depth_max),
-            `${rows.length > 1 ? `rank ${row.rank} GPU ${row.device}, ` : ""}at most ${numbers.count(row.depth_max)}`,
+            `launches queued on rank ${rank} GPU ${device}`,
+            queue.map((point) => [point.start_us, point.depth_max]),
+            `${rows.length > 1 ? `rank ${rank} GPU ${device}, ` : ""}at most ${numbers.count(depth_max)}`,
           ),
         ),
       ),

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 import polars as pl
+from msgspec import structs
 
 from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES
 from kinetoscope.analysis.memory.peak import DeviceHistory, block_sizes, segments_then
+from kinetoscope.analysis.memory.rows import SegmentRow
 from kinetoscope.snapshot.model import MAP, UNMAP
 from kinetoscope.trace.schema import whole
 
 FREE = "free"
 
 
-class SegmentAtPeak(NamedTuple):
-    """A segment: memory that the allocator took from the driver in one piece.
-
-    Attributes:
-        pool: torch's pair of numbers; (0, 0) is the default one, others are of CUDA graphs and such.
-        pieces: role (or ``FREE``) and bytes of its memory, by address; they sum to ``bytes``.
-    """
-
-    address: int
-    bytes: int
-    stream: int
-    pool: tuple[int, int]
-    allocations: int
-    pieces: list[tuple[str, int]]
-
-    @property
-    def holes(self) -> list[int]:
-        """The bytes of each piece that nothing has."""
-        return [size for role, size in self.pieces if role == FREE]
-
-
-def segments(history: DeviceHistory) -> list[SegmentAtPeak]:
-    """The segments at the peak (``DeviceHistory.place``), most free bytes first.
+def segments(history: DeviceHistory, drawn: int | None = None) -> list[SegmentRow]:
+    """The segments at the peak (``DeviceHistory.place``), most free bytes first, those after the ``drawn``
+    first ones without their pieces.
 
     Empty where segments grow by pages and the history goes on: what was mapped then is not known by segment.
     """
@@ -55,14 +36,23 @@ def segments(history: DeviceHistory) -> list[SegmentAtPeak]:
     by_segment: dict[int, list[tuple[int, str, int]]] = {}
     for address, role, size, segment in laid.select("address", "role", "size", "segment").iter_rows():
         by_segment.setdefault(segment, []).append((address, role, size))
-    found = [
-        SegmentAtPeak(
-            address, size, stream, snapshot.pools[pool], len(inside), [*_pieces(address, size, inside)]
-        )
-        for address, size, stream, pool in there.select("address", "bytes", "stream", "pool").iter_rows()
-        for inside in (by_segment.get(address, []),)
+    found: list[SegmentRow] = []
+    for address, size, stream, pool in there.select("address", "bytes", "stream", "pool").iter_rows():
+        inside = by_segment.get(address, [])
+        pieces = [*_pieces(address, size, inside)]
+        holes = [bytes for role, bytes in pieces if role == FREE]
+        found.append(
+            SegmentRow(
+                address=address, bytes=size, stream=stream, pool=snapshot.pools[pool],
+                allocations=len(inside), pieces=pieces,
+                free_bytes=sum(holes), largest_hole_bytes=max(holes, default=0),
+            )
+        )  # fmt: skip
+    found.sort(key=lambda one: -one.free_bytes)
+    return [
+        one if drawn is None or place < drawn else structs.replace(one, pieces=[])
+        for place, one in enumerate(found)
     ]
-    return sorted(found, key=lambda one: -sum(one.holes))
 
 
 Ranges = list[tuple[int, int, int]]  # address, bytes, stream

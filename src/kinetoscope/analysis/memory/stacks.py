@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.analysis.memory.peak import DeviceHistory
-from kinetoscope.snapshot.model import Stack, StackFrame
-
-
-class Calls(NamedTuple):
-    """Calls one inside the other, of which only the last calls several, or allocates itself.
-
-    Attributes:
-        depth: branches above them.
-        frames: the innermost first, as in every stack.
-        bytes, allocations: of all that is below them.
-    """
-
-    depth: int
-    frames: Stack
-    bytes: int
-    allocations: int
+from kinetoscope.analysis.memory.rows import CallsRow
+from kinetoscope.snapshot.model import StackFrame
 
 
 @dataclass
@@ -34,7 +19,7 @@ class _Node:
     below: dict[StackFrame, _Node] = field(default_factory=dict["StackFrame", "_Node"])
 
 
-def calls(history: DeviceHistory, least: float) -> list[Calls]:
+def calls(history: DeviceHistory, least: float) -> list[CallsRow]:
     """The tree of all calls that have the share ``least`` of the requested bytes, depth first, most first.
     Allocations without a stack are in none."""
     root = _Node()
@@ -48,7 +33,7 @@ def calls(history: DeviceHistory, least: float) -> list[Calls]:
     return [*_listed(root, 0, least * history.requested)]
 
 
-def _listed(above: _Node, depth: int, least: float) -> Iterator[Calls]:
+def _listed(above: _Node, depth: int, least: float) -> Iterator[CallsRow]:
     for frame, node in sorted(above.below.items(), key=lambda item: -item[1].bytes):
         if node.bytes < least:
             continue
@@ -59,5 +44,6 @@ def _listed(above: _Node, depth: int, least: float) -> Iterator[Calls]:
                 break
             frames.append(inner)
             last = below
-        yield Calls(depth, tuple(reversed(frames)), node.bytes, node.allocations)
+        lines = [*map(str, reversed(frames))]
+        yield CallsRow(depth=depth, frames=lines, bytes=node.bytes, allocations=node.allocations)
         yield from _listed(last, depth + 1, least)

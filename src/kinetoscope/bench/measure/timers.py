@@ -216,19 +216,26 @@ class EventTimer:
         self._flush = device_flush()
 
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
-        import torch
-
-        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in calls]
         for _ in range(1 + len(calls) // SAMPLES_PER_FLUSH):
             self._flush()
-        for call, (start, end) in zip(calls, pairs, strict=True):
-            self._flush() if mode == "cold" else call()
-            start.record()
-            call()
-            end.record()
-        during()
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) * 1e6 for start, end in pairs]
+        return between_events(calls, during, lambda call: self._flush() if mode == "cold" else call())
+
+
+def between_events(
+    calls: Sequence[Call], during: Callable[[], None], before: Callable[[Call], object] = lambda _: None
+) -> list[float]:
+    """Nanoseconds between two events around each call; ``before`` it is queued what is not timed."""
+    import torch
+
+    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in calls]
+    for call, (start, end) in zip(calls, pairs, strict=True):
+        before(call)
+        start.record()
+        call()
+        end.record()
+    during()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) * 1e6 for start, end in pairs]
 
 
 class GraphTimer:
@@ -240,22 +247,11 @@ class GraphTimer:
         self._graphs: dict[Call, tuple[Any, int]] = {}
 
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
-        import torch
-
         if mode == "cold":
             raise ValueError("an unrolled graph runs hot: nothing flushes the cache between its launches")
         graphs = [self._graphs.get(call) or self._capture(call) for call in calls]
-        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in calls]
-        for (graph, _), (start, end) in zip(graphs, pairs, strict=True):
-            start.record()
-            graph.replay()
-            end.record()
-        during()
-        torch.cuda.synchronize()
-        return [
-            start.elapsed_time(end) * 1e6 / unrolled
-            for (start, end), (_, unrolled) in zip(pairs, graphs, strict=True)
-        ]
+        samples = between_events([graph.replay for graph, _ in graphs], during)
+        return [sample / unrolled for sample, (_, unrolled) in zip(samples, graphs, strict=True)]
 
     def _capture(self, call: Call) -> tuple[Any, int]:
         import torch

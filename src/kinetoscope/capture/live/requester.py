@@ -94,7 +94,7 @@ def _holds_a_trace(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Take the folder of a recording away in which there is nothing."""
+    """Remove a recording's folder if it is empty."""
     with suppress(OSError):
         for path in sorted(folder.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
@@ -141,7 +141,7 @@ def _waiting(target: str | None) -> list[Listening]:
 
 
 def _chosen(waiting: Sequence[Listening]) -> list[tuple[Listening, Greeting]]:
-    """The processes to record: those that use a GPU, or all where none does; who started others, after them.
+    """The processes to record: those that use a GPU, or all; each after those that it started.
 
     Raises:
         InputError: none answers.
@@ -206,7 +206,7 @@ def _withdraw(processes: Iterable[_Process]) -> None:
 
 
 def _hear(left: selectors.BaseSelector, seconds: float, say: Say, *, several: bool) -> None:
-    """Say what processes say next; who is done is left no more."""
+    """Print the processes' next messages; a process that is done is taken off ``left``."""
     ready = left.select(seconds)
     if not ready:
         raise KinetoscopeError("the server does not answer any more", hint="is it stopped?")

@@ -87,7 +87,7 @@ def _script(words: Sequence[str]) -> str:
 
 
 def environment(instructions: Instructions, launcher: bool, variables: Mapping[str, str]) -> dict[str, str]:
-    """The child's: the user's, and what ``bootstrap/sitecustomize.py`` reads, and takes out again."""
+    """The child's environment: the user's, with what ``bootstrap/sitecustomize.py`` reads and removes."""
     home = Path(kinetoscope.__file__).parent
     bootstrap = str(home / "capture" / "process" / "bootstrap")
     given = variables.get("PYTHONPATH")

@@ -168,7 +168,7 @@ def _taken() -> Iterator[int]:
 
 @contextmanager
 def _children_reported() -> Generator[None, None, None]:
-    """Have the end of our child reported, after a parent of ours that ignores such reports, too.
+    """Have the end of our child reported, even where the process that started us ignores such reports.
 
     It is blocked all the while, so that no handler is ever called. Set once the child has started, which
     inherits what was ignored.
@@ -184,7 +184,7 @@ def _children_reported() -> Generator[None, None, None]:
 
 
 def _without_signals(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run a command where there are no signals but those typed at the console, which it has, too."""
+    """Run a command on a system without signals, except those typed at the console, which it gets, too."""
     child = subprocess.Popen(command, env=dict(variables), close_fds=False)
     while True:
         with suppress(KeyboardInterrupt):

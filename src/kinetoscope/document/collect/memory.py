@@ -33,12 +33,12 @@ from kinetoscope.analysis.memory.traced import (
     memory_statistics,
 )
 from kinetoscope.document.collect.findings import findings
-from kinetoscope.document.collect.rows import row, rows, rows_by
+from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.document.collect.timeline import packed
 from kinetoscope.document.page import AllocatorEvents
 from kinetoscope.proof.measured import measurements
 from kinetoscope.snapshot import timeline as timelines
-from kinetoscope.snapshot.model import ACTIONS, FREE, FREED, OOM, Snapshot, Stack
+from kinetoscope.snapshot.model import ACTIONS, FREE, FREED, OOM, Snapshot
 from kinetoscope.snapshot.timeline import MemoryTimeline
 from kinetoscope.sources.run import LoadedRun
 
@@ -161,8 +161,8 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> doc
         traced_us=began - base_ns / 1000 if isinstance(base_ns, int) else None,
         growth=rows(growth(history, _boundaries(one)), document.GrowthRow),
         given_back=_given_back(one),
-        segments=_segments(history),
-        calls=[row(document.CallsRow, one, frames=_lines(one.frames)) for one in calls(history, SHOWN)],
+        segments=segments(history, SEGMENTS),
+        calls=calls(history, SHOWN),
         fits=room,
         snapshot=str(one.files.path),
         notes=_notes(one),
@@ -246,30 +246,13 @@ def _given_back(one: RankHistory) -> list[document.GivenBackRow]:
     return sorted(found, key=lambda row: -row.bytes)
 
 
-def _segments(history: DeviceHistory) -> list[document.SegmentRow]:
-    return [
-        row(
-            document.SegmentRow,
-            one,
-            pieces=one.pieces if place < SEGMENTS else [],
-            free_bytes=sum(one.holes),
-            largest_hole_bytes=max(one.holes, default=0),
-        )
-        for place, one in enumerate(segments(history))
-    ]
-
-
 def _boundaries(one: RankHistory) -> tuple[int, ...]:
     return one.held.boundaries_ns if one.held else ()
 
 
 def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
     """A stack, the innermost function first; of a long one the beginning."""
-    return _lines(snapshot.stacks[number][:FRAMES])
-
-
-def _lines(frames: Stack) -> list[str]:
-    return [f"{frame.file}:{frame.line} {frame.name}" for frame in frames]
+    return [*map(str, snapshot.stacks[number][:FRAMES])]
 
 
 def _blocks(one: RankHistory, began: int) -> tuple[list[document.MemoryBlock], list[list[str]]]:
@@ -319,7 +302,7 @@ def _events(place: int, one: RankHistory) -> AllocatorEvents | None:
     streams, actions, contexts = (_numbered(shown[name]) for name in ("stream", "action", "context"))
     frames: dict[str, int] = {}
     lines = [
-        [frames.setdefault(line, len(frames)) for line in _lines(snapshot.stacks[number])]
+        [frames.setdefault(line, len(frames)) for line in map(str, snapshot.stacks[number])]
         for number in stacks
     ]
     began = int(history.curve.table["time_us"][0])
