@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
@@ -13,6 +15,7 @@ from kinetoscope.comparison.changes import Change, SumChange, by
 from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.comparison.contributors import Contributor
 from kinetoscope.comparison.counts import counted_rank
+from kinetoscope.comparison.matching import match
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
 from kinetoscope.findings.rank_view import RankView
@@ -51,11 +54,44 @@ def source_of_change(change: Change, base: Account, new: Account) -> str | None:
 
 
 def by_line(base: Account, new: Account) -> list[SumChange]:
-    """Busy µs per step by the line of the program; empty where neither recording knows lines."""
-    before, after = _lines(base), _lines(new)
-    if {*before, *after} == {NOWHERE}:
+    """Busy µs per step by the line of the program; empty where neither recording knows lines.
+
+    A line that an edit above it shifted is one line: ``train.py:43 → 45``.
+    """
+    lines = _lines(base), _lines(new)
+    if {*lines[0], *lines[1]} == {NOWHERE}:
         return []
+    pairs, _ = match(base.launches, new.launches)
+    shifted = _shifted((lines[0][pair.base], lines[1][pair.new]) for pair in pairs)
+    before, after = ([names.get(line, line) for line in of] for names, of in zip(shifted, lines, strict=True))
     return by(_lined(base, before), _lined(new, after), "line")
+
+
+def _shifted(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Lines of the base and of the new run that are one line, under another number: each is, in one file, the
+    line of most of the other's work. Both by their common name.
+
+    Args:
+        pairs: the lines of the same work.
+    """
+    common = Counter(
+        pair for pair in pairs if pair[0] != NOWHERE != pair[1] and _file(pair[0]) == _file(pair[1])
+    )
+    often = sorted(common, key=lambda pair: (-common[pair], pair[0] != pair[1], pair))
+    best: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for before, after in often:
+        best[0].setdefault(before, after)
+        best[1].setdefault(after, before)
+    names = {
+        (before, after): f"{before} → {after.removeprefix(_file(after)).removeprefix(':')}"
+        for before, after in best[0].items()
+        if best[1][after] == before != after
+    }
+    return {pair[0]: name for pair, name in names.items()}, {pair[1]: name for pair, name in names.items()}
+
+
+def _file(line: str) -> str:
+    return line.rpartition(":")[0]
 
 
 def _lined(account: Account, lines: list[str]) -> Account:

@@ -257,6 +257,26 @@ def test_time_outside_of_ops_is_of_the_program_s_functions_whatever_their_line()
     assert one.delta_us == pytest.approx(10)
 
 
+def lined(*ops: tuple[str, int, float]) -> LoadedRun:
+    """A step of ops, each called at a line of ``train.py`` and of so many µs."""
+    events = [step(1, 1000, STEP)]
+    for place, (op, line, us) in enumerate(ops):
+        at = 1010.0 + 20 * place
+        events += [host(f"train.py({line}): train", at, us + 2, "python_function"), host(op, at + 1, us)]
+    return LoadedRun((trace(*events),))
+
+
+def test_a_line_that_an_edit_above_it_shifted_is_one_line() -> None:
+    base = lined(("aten::mm", 20, 8), ("aten::sin", 21, 6), ("aten::cos", 22, 4))
+    new = lined(("aten::tril", 20, 5), ("aten::mm", 22, 9), ("aten::cos", 23, 4))
+    assert {row.name: (row.base_us, row.new_us) for row in difference([base], [new]).by["line"]} == {
+        "train.py:20": (0, 5),
+        "train.py:21": (6, 0),
+        "train.py:20 → 22": (8, 9),
+        "train.py:22 → 23": (4, 4),
+    }
+
+
 def test_functions_that_only_one_recording_knows_are_no_difference() -> None:
     found = compared(on_host(20, stacks=False), on_host(30))
     assert {name: change.delta_us for name, change in found.items()} == pytest.approx({"outside of ops": 10})
