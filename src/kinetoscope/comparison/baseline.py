@@ -29,7 +29,7 @@ from kinetoscope.comparison.gates import (
     parse,
     time_words,
 )
-from kinetoscope.comparison.places import line_of
+from kinetoscope.comparison.places import line_of, only_line_of
 from kinetoscope.comparison.programs import program
 from kinetoscope.comparison.step_change import (
     A_RUN,
@@ -435,4 +435,6 @@ def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgemen
     before = None if known is None else known.get(one.key, 0.0)
     trace = counted_rank(run)
     words = described(count, before, one, of_steps=trace is not None and len(trace.steps) > 0)
-    return msgspec.structs.replace(judgement, culprit=words, source=line_of(run, one))
+    # A baseline has no lines: of several that call it the one that calls it more often is not known.
+    line = line_of(run, one) if not before else only_line_of(run, count, one)
+    return msgspec.structs.replace(judgement, culprit=words, source=line)

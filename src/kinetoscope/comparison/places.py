@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
@@ -13,7 +12,7 @@ from kinetoscope.analysis.compiled.join import source_of
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, SumChange, by
 from kinetoscope.comparison.comparability import has_stacks
-from kinetoscope.comparison.contributors import Contributor
+from kinetoscope.comparison.contributors import Contributor, calls_of
 from kinetoscope.comparison.counts import counted_rank
 from kinetoscope.comparison.matching import match
 from kinetoscope.compilation.generated import module
@@ -37,17 +36,51 @@ def line_of(run: LoadedRun, one: Contributor) -> str | None:
     """``file.py:12`` of what adds to a count, where it is known."""
     if one.source is not None:
         return one.source
+    own = _counted(run)
+    return None if own is None else source(own, one.name, one.event)
+
+
+def only_line_of(run: LoadedRun, count: str, one: Contributor) -> str | None:
+    """``file.py:12`` of what adds to a count, where all of it is called at one line."""
+    lines = _lines_of(run, count, one)
+    return line_of(run, one) if len(lines) < 2 else None
+
+
+def line_that_grew(base: LoadedRun, new: LoadedRun, count: str, one: Contributor) -> str | None:
+    """``file.py:12`` at which what adds to a count is called more often than in the base, by most; the first
+    of its lines where none is known to."""
+    lines, sides = [_lines_of(run, count, one) for run in (base, new)], (account(base), account(new))
+    if not lines[1] or sides[0] is None or sides[1] is None:
+        return line_of(new, one)
+    names = _shifted(sides[0], sides[1], (_lines(sides[0]), _lines(sides[1])))
+    steps = [max(1, len(side.trace.steps)) for side in sides if side is not None]
+    before = {names[0].get(line, line): often / steps[0] for line, often in lines[0].items()}
+    more = {
+        line: often / steps[1] - before.get(names[1].get(line, line), 0.0) for line, often in lines[1].items()
+    }
+    return max(more, key=more.__getitem__)
+
+
+def _counted(run: LoadedRun) -> Account | None:
+    """The run's account, of the rank that is counted."""
     own, trace = account(run), counted_rank(run)
-    if own is None or trace is None:
-        return None
-    return source(own if own.trace is trace else replace(own, trace=trace), one.name, one.event)
+    return None if own is None or trace is None else replace(own, trace=trace)
+
+
+def _lines_of(run: LoadedRun, count: str, one: Contributor) -> Counter[str]:
+    """How often each line of the program calls what adds to a count, in all steps."""
+    if one.source is not None or (own := _counted(run)) is None:
+        return Counter()
+    lines = (source(own, one.name, call) for call in calls_of(run, count, one))
+    return Counter(line for line in lines if line is not None)
 
 
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:
     """The line of a change by the new run, or else by the base."""
     if change.source is not None:
         return change.source
-    for own, works, event in ((new, change.new, change.calls[1]), (base, change.base, change.calls[0])):
+    sides = [(new, change.new, change.calls[1]), (base, change.base, change.calls[0])]
+    for own, works, event in reversed(sides) if change.what == "less often" else sides:
         if line := source(own, works[0].name if works else "", event):
             return line
     return None
@@ -61,22 +94,23 @@ def by_line(base: Account, new: Account) -> list[SumChange]:
     lines = _lines(base), _lines(new)
     if {*lines[0], *lines[1]} == {NOWHERE}:
         return []
-    pairs, _ = match(base.launches, new.launches)
-    shifted = _shifted((lines[0][pair.base], lines[1][pair.new]) for pair in pairs)
+    shifted = _shifted(base, new, lines)
     before, after = ([names.get(line, line) for line in of] for names, of in zip(shifted, lines, strict=True))
     return by(_lined(base, before), _lined(new, after), "line")
 
 
-def _shifted(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
+def _shifted(
+    base: Account, new: Account, lines: tuple[list[str], list[str]]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Lines of the base and of the new run that are one line, under another number: each is, in one file, the
     line of most of the other's work. Both by their common name.
 
     Args:
-        pairs: the lines of the same work.
+        lines: of the accounts' launches.
     """
-    common = Counter(
-        pair for pair in pairs if pair[0] != NOWHERE != pair[1] and _file(pair[0]) == _file(pair[1])
-    )
+    pairs, _ = match(base.launches, new.launches)
+    both = ((lines[0][pair.base], lines[1][pair.new]) for pair in pairs)
+    common = Counter(pair for pair in both if NOWHERE not in pair and _file(pair[0]) == _file(pair[1]))
     often = sorted(common, key=lambda pair: (-common[pair], pair[0] != pair[1], pair))
     best: tuple[dict[str, str], dict[str, str]] = {}, {}
     for before, after in often:

@@ -47,6 +47,7 @@ OF_IDLE = {
 COMMIT = 10  # characters of a commit
 WHOLE_NUMBER = 0.05  # launches per step that are so near to one are as many in each step
 PAGE = 60  # rows of a table of a page
+FEW = 3  # changes that are shown where none takes much time
 SHOWN, SMALL = 8, 0.002  # changes that a page does not fold: so many, and all above this part of the step
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
 STEP = {**palette.VERDICTS, "same": "green", "cannot tell": "yellow"}
@@ -143,7 +144,7 @@ def next_step(found: document.Difference) -> str | None:
     """The command or recording that would settle it, where the times do not."""
     if found.lost:
         return "Record it again: what is shown below is of what is left"
-    if found.step is None or found.step.verdict != "cannot tell":
+    if found.step is None or found.step.verdict != "cannot tell" or found.comparability == "none":
         return None
     several = "more runs of each" if found.base.runs + found.new.runs > 2 else "five runs of each, in folders"
     return f"To tell: {several} (in turn), or kinetoscope compare"
@@ -327,6 +328,7 @@ def _changes(found: document.Difference, parts: int, whole: bool, most: int) -> 
     changes = [change for change in found.changes if change not in noise]
     least_us = SMALL * found.step.base_us if found.step and not whole else 0.0
     shown = [change for change in changes[:most] if abs(change.delta_us) >= least_us or change.parts]
+    shown = shown or changes[: min(FEW, most)]  # what ran otherwise is certain, however little time it takes
     smaller = [change for change in changes if change not in shown]
     yield Heading(*reason(found))
     base_us = found.step.base_us if found.step else 0.0

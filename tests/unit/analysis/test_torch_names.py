@@ -171,6 +171,8 @@ def test_frames_of_the_user(frame: str) -> None:
         "/usr/lib/python3.12/contextlib.py(12): inner",
         "/opt/python/lib/python3.11/asyncio/events.py(80): _run",
         "transformers/models/llama/modeling_llama.py(400): forward",
+        "numpy/lib/_twodim_base_impl.py(454): tril",
+        "PIL/Image.py(3): convert",
         "dataclasses.py(1239): replace",
         "logging/__init__.py(1477): debug",
         "nn.Module: Linear_0",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kinetoscope.comparison import baseline
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, by, changes, ranked
 from kinetoscope.comparison.comparability import surroundings
@@ -371,3 +372,35 @@ def test_a_failed_gate_names_what_is_counted() -> None:
     assert gates["launches"].culprit == "b, 0 → 2 per step, called by aten::sin"
     assert gates["syncs"].culprit == "aten::item, 0 → 1 per step"
     assert gates["ops"].culprit == "aten::sin, 0 → 2 per step"
+
+
+def test_what_is_called_more_often_is_named_at_the_line_that_calls_it_more_often() -> None:
+    """The first call is at a line that has not changed; the new ones are below it."""
+    base = lined(("aten::to", 10, 3), ("aten::mm", 11, 5))
+    new = lined(("aten::to", 10, 3), ("aten::mm", 11, 5), ("aten::to", 12, 3))
+    (more,) = (change for change in difference([base], [new]).changes if change.name == "aten::to")
+    assert (more.what, more.source) == ("more often", "train.py:12")
+    (less,) = (change for change in difference([new], [base]).changes if change.name == "aten::to")
+    assert (less.what, less.source) == ("less often", "train.py:12")
+    (gate,) = judged(difference([base], [new]), [parse("ops > 0")])
+    assert (gate.culprit, gate.source) == ("aten::to, 1 → 2 per step", "train.py:12")
+
+
+def test_a_culprit_s_line_is_the_one_that_grew_though_lines_shifted() -> None:
+    base = lined(("aten::mm", 10, 5), ("aten::to", 11, 3))
+    new = lined(("aten::to", 10, 3), ("aten::mm", 11, 5), ("aten::to", 12, 3))
+    (gate,) = judged(difference([base], [new]), [parse("ops > 0")])
+    assert gate.source == "train.py:10"
+
+
+def test_a_baseline_names_no_line_of_what_several_lines_call() -> None:
+    def culprit(*ops: tuple[str, int, float]) -> tuple[str, str | None]:
+        gate = next(
+            one for one in baseline.checked(lined(*ops), kept, [parse("ops > 0")]) if one.name == "ops"
+        )
+        return gate.culprit, gate.source
+
+    kept = baseline.of(lined(("aten::to", 10, 3)))
+    assert culprit(("aten::to", 10, 3), ("aten::to", 12, 3)) == ("aten::to, 1 → 2 per step", None)
+    assert culprit(("aten::to", 10, 3), ("aten::to", 10, 3)) == ("aten::to, 1 → 2 per step", "train.py:10")
+    assert culprit(("aten::to", 10, 3), ("aten::sin", 12, 3)) == ("aten::sin, 0 → 1 per step", "train.py:12")
