@@ -48,7 +48,7 @@ from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of intervals of the steps: their spread is what an interval needs
-KEPT_PARTS = 60  # of each count, the largest
+KEPT_PARTS = 200  # of each count, the largest
 IDLE = "idle: "  # before its causes, among the parts of a step
 MOST = 16 << 20  # bytes of the file: it is read in reviews
 # A step's time (µs) that a clock can show: from a picosecond to thirty years.

@@ -27,9 +27,10 @@ def source(account: Account, name: str, op: int | None) -> str | None:
     """``file.py:12`` of a generated kernel by its name, of anything else by the op that launched it."""
     if name in (generated := source_of(account.run)):
         return generated[name]
-    if op is None or not has_stacks(account.trace):
+    view = RankView(account.run, account.trace)
+    if op is None or (view.lines is None and not has_stacks(account.trace)):
         return None
-    return evidence.source(RankView(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
+    return evidence.source(view, pl.Series([op], dtype=pl.UInt32))
 
 
 def line_of(run: LoadedRun, one: Contributor) -> str | None:
@@ -102,8 +103,8 @@ def by_line(base: Account, new: Account) -> list[SumChange]:
 def _shifted(
     base: Account, new: Account, lines: tuple[list[str], list[str]]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Lines of the base and of the new run that are one line, under another number: each is, in one file, the
-    line of most of the other's work. Both by their common name.
+    """Lines of the base and of the new run that are one line, under another number: in one file, more than
+    half of the work of each is that of the other. Both by their common name.
 
     Args:
         lines: of the accounts' launches.
@@ -111,15 +112,11 @@ def _shifted(
     pairs, _ = match(base.launches, new.launches)
     both = ((lines[0][pair.base], lines[1][pair.new]) for pair in pairs)
     common = Counter(pair for pair in both if NOWHERE not in pair and _file(pair[0]) == _file(pair[1]))
-    often = sorted(common, key=lambda pair: (-common[pair], pair[0] != pair[1], pair))
-    best: tuple[dict[str, str], dict[str, str]] = {}, {}
-    for before, after in often:
-        best[0].setdefault(before, after)
-        best[1].setdefault(after, before)
+    every = tuple(map(Counter, lines))
     names = {
         (before, after): f"{before} → {after.removeprefix(_file(after)).removeprefix(':')}"
-        for before, after in best[0].items()
-        if best[1][after] == before != after
+        for (before, after), often in common.items()
+        if before != after and 2 * often > max(every[0][before], every[1][after])
     }
     return {pair[0]: name for pair, name in names.items()}, {pair[1]: name for pair, name in names.items()}
 

@@ -173,6 +173,7 @@ def test_frames_of_the_user(frame: str) -> None:
         "transformers/models/llama/modeling_llama.py(400): forward",
         "numpy/lib/_twodim_base_impl.py(454): tril",
         "PIL/Image.py(3): convert",
+        "/tmp/torchinductor_me/cp/ccp33gsdoh6id7lluk3qyhozzgrcfnwcmc.py(249): call",
         "dataclasses.py(1239): replace",
         "logging/__init__.py(1477): debug",
         "nn.Module: Linear_0",

@@ -20,7 +20,7 @@ from kinetoscope.comparison.gates import parse
 from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views.difference import did
-from traces import call, host, kernel, step, trace
+from traces import call, host, kernel, noted, step, trace
 
 STEP = 100.0
 
@@ -391,6 +391,27 @@ def test_a_culprit_s_line_is_the_one_that_grew_though_lines_shifted() -> None:
     new = lined(("aten::to", 10, 3), ("aten::mm", 11, 5), ("aten::to", 12, 3))
     (gate,) = judged(difference([base], [new]), [parse("ops > 0")])
     assert gate.source == "train.py:10"
+
+
+def test_lines_that_one_step_noted_name_what_changed_too() -> None:
+    """As recorded by default: without Python stacks, but with one step that notes lines."""
+
+    def of(*ops: tuple[str, str]) -> LoadedRun:
+        events = [host(op, 1010 + 10 * place, 5) for place, (op, _) in enumerate(ops)]
+        return LoadedRun((trace(step(1, 1000, STEP), *events),), lines={0: noted(*ops)})
+
+    base = of(("aten::mm", "train.py(3): step"), ("aten::add", "train.py(4): step"))
+    new = of(
+        ("aten::mm", "train.py(3): step"),
+        ("aten::add", "train.py(4): step"),
+        ("aten::sin", "train.py(5): step"),
+    )
+    found = difference([base], [new])
+    (added,) = (change for change in found.changes if change.name == "aten::sin")
+    assert added.source == "train.py:5"
+    assert [row.name for row in found.by["line"]] == ["train.py:5", "train.py:3", "train.py:4"]
+    (gate,) = judged(found, [parse("ops > 0")])
+    assert gate.source == "train.py:5"
 
 
 def test_a_baseline_names_no_line_of_what_several_lines_call() -> None:
