@@ -19,6 +19,7 @@ from kinetoscope.views.gates import gate_lines
 
 LONGEST = 300  # characters of an error
 AIM = 0.05  # how near an answer is worth a longer budget
+DAY = 86_400.0  # s
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
@@ -203,8 +204,11 @@ def what_would_tell(found: document.VersionsCompared) -> Iterable[str]:
     if len(changes) > 1 and (found.high - found.low) / 2 > AIM:
         pairs = max(FEWEST_PAIRS, (1.96 * statistics.stdev(changes) / AIM) ** 2)
         seconds = found.seconds / found.pairs * pairs
-        time = numbers.time(seconds * 1e6)
-        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {math.ceil(seconds)}"
+        if seconds > DAY:
+            yield f"runs differ so much that a day of them would not tell ± {numbers.percent(AIM)}"
+        else:
+            time = numbers.time(seconds * 1e6)
+            yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {math.ceil(seconds)}"
 
 
 def _runs(row: document.VersionRow) -> str:
