@@ -168,10 +168,9 @@ def versions(found: document.VersionsCompared, gates: Sequence[Judgement]) -> It
     pairs = f"{numbers.count(found.pairs, 'pair')} of runs in {numbers.time(found.seconds * 1e6)}"
     yield line(f"{pairs}; stopped: {found.stopped}", style="dim")
     if found.calibration is not None and found.pairs > 1:
-        spread = numbers.percent(found.calibration.spread)
-        yield line(
-            f"runs of the same version differ by ± {spread} (the middle 80 % of the base's)", style="dim"
-        )
+        spread = found.calibration.spread
+        much = f"± {numbers.percent(spread)}" if spread < 1 else "more than a run takes"
+        yield line(f"runs of the same version differ by {much} (the middle 80 % of the base's)", style="dim")
     yield from (Line((Text(words, "yellow"),), overflow="whole") for words in what_would_tell(found))
     yield from gate_lines(gates)
 
