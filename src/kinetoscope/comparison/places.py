@@ -41,10 +41,9 @@ def line_of(run: LoadedRun, one: Contributor) -> str | None:
     return None if own is None else source(own, one.name, one.event)
 
 
-def only_line_of(run: LoadedRun, count: str, one: Contributor) -> str | None:
-    """``file.py:12`` of what adds to a count, where all of it is called at one line."""
-    lines = _lines_of(run, count, one)
-    return line_of(run, one) if len(lines) < 2 else None
+def lines_of(run: LoadedRun, count: str, one: Contributor) -> list[str]:
+    """The lines ``file.py:12`` that call what adds to a count, those that call it most often first."""
+    return [line for line, _ in _lines_of(run, count, one).most_common()]
 
 
 def line_that_grew(base: LoadedRun, new: LoadedRun, count: str, one: Contributor) -> str | None:

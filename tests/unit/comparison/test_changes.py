@@ -414,7 +414,7 @@ def test_lines_that_one_step_noted_name_what_changed_too() -> None:
     assert gate.source == "train.py:5"
 
 
-def test_a_baseline_names_no_line_of_what_several_lines_call() -> None:
+def test_a_baseline_names_all_lines_of_what_several_lines_call() -> None:
     def culprit(*ops: tuple[str, int, float]) -> tuple[str, str | None]:
         gate = next(
             one for one in baseline.checked(lined(*ops), kept, [parse("ops > 0")]) if one.name == "ops"
@@ -422,6 +422,9 @@ def test_a_baseline_names_no_line_of_what_several_lines_call() -> None:
         return gate.culprit, gate.source
 
     kept = baseline.of(lined(("aten::to", 10, 3)))
-    assert culprit(("aten::to", 10, 3), ("aten::to", 12, 3)) == ("aten::to, 1 → 2 per step", None)
+    assert culprit(("aten::to", 10, 3), ("aten::to", 12, 3)) == (
+        "aten::to, 1 → 2 per step, called at train.py:10, train.py:12",
+        None,
+    )
     assert culprit(("aten::to", 10, 3), ("aten::to", 10, 3)) == ("aten::to, 1 → 2 per step", "train.py:10")
     assert culprit(("aten::to", 10, 3), ("aten::sin", 12, 3)) == ("aten::sin, 0 → 1 per step", "train.py:12")
