@@ -315,7 +315,8 @@ def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
     one = grown(before, contributors(new, judgement.name))
     if one is None:
         return judgement
-    culprit = described(judgement.name, before.get(one.key, 0.0), one)
+    of_steps = found.step is None or found.step.unit == "step"
+    culprit = described(judgement.name, before.get(one.key, 0.0), one, of_steps=of_steps)
     return replace(judgement, culprit=culprit, source=line_that_grew(base, new, judgement.name, one))
 
 

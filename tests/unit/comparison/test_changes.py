@@ -428,3 +428,11 @@ def test_a_baseline_names_all_lines_of_what_several_lines_call() -> None:
     )
     assert culprit(("aten::to", 10, 3), ("aten::to", 10, 3)) == ("aten::to, 1 → 2 per step", "train.py:10")
     assert culprit(("aten::to", 10, 3), ("aten::sin", 12, 3)) == ("aten::sin, 0 → 1 per step", "train.py:12")
+
+
+def test_what_grew_in_recordings_without_steps_is_of_all_that_was_recorded() -> None:
+    def of(*ops: str) -> LoadedRun:
+        return LoadedRun((trace(*(host(op, 1000 + 10 * at, 5) for at, op in enumerate(ops))),))
+
+    (gate,) = judged(difference([of("aten::mm")], [of("aten::mm", "aten::sin")]), [parse("ops > 0")])
+    assert gate.culprit == "aten::sin, 0 → 1 in all"
