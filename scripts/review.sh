@@ -16,7 +16,7 @@ read -ra options <<<"${OPTIONS:-}"
 
 tree=$(mktemp -d)/base
 git worktree add --quiet --detach "$tree" "$BASE"
-trap 'git worktree remove --force "$tree"' EXIT
+trap 'git worktree remove --force "$tree"; rmdir "$(dirname "$tree")"' EXIT
 below=$(git rev-parse --show-prefix)
 
 record() { # side, number

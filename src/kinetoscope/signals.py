@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -10,7 +11,13 @@ from typing import NoReturn
 
 @contextmanager
 def as_exceptions() -> Generator[None]:
-    """Leave the block as an exception does where a signal asks the process to end, and clean up thereby."""
+    """Leave the block as an exception does where a signal asks the process to end, and clean up thereby.
+
+    Threads other than the main one handle no signals: there the block is left as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def leave(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)

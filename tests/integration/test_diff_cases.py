@@ -40,7 +40,7 @@ FIRST = {
     "low-occupancy": ("kernel", "softplus"),
     "many-tiny-kernels": ("kernel", "→ multi_tensor_apply<Lerp"),
     "misaligned-shapes": ("kernel", "align1 → nvjet"),
-    "no-tensor-cores": ("kernel", "f32f32_f32f32"),
+    "no-tensor-cores": ("kernel", "xmma_gemm_f32_nn_256x128x8 → xmma_gemm_tf32_nn_128x256x32"),
     "optimizer-not-fused": ("kernel", "→ multi_tensor_apply<FusedAdam"),
     "overhead-bound": ("idle", "launch-bound"),
     "pageable-copy": ("kernel", "Pageable -> Device) → Memcpy HtoD (Pinned"),

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 import kinetoscope
+from kinetoscope import signals
 from kinetoscope.bench.autotune.configurations import Tuned
 from kinetoscope.bench.autotune.winners import Applied, Promise
 from kinetoscope.bench.autotune.worth import Copy, Worth
@@ -72,7 +73,8 @@ def ask(request: Request) -> BenchResult:
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         question, answer = Path(folder, "request.json"), Path(folder, "result.json")
         question.write_bytes(msgspec.json.encode(request))
-        status = subprocess.call(command(question, answer), env=environment())
+        with signals.as_exceptions():
+            status = subprocess.call(command(question, answer), env=environment())
         if not answer.exists():
             raise ProgramError(
                 f"the measuring process ended with status {status} and left no result",

@@ -29,7 +29,7 @@ from kinetoscope.comparison.gates import (
     parse,
     time_words,
 )
-from kinetoscope.comparison.places import line_of
+from kinetoscope.comparison.places import line_of, lines_of
 from kinetoscope.comparison.programs import program
 from kinetoscope.comparison.step_change import (
     A_RUN,
@@ -48,7 +48,8 @@ from kinetoscope.statistics.intervals import SECTIONS, Ratio
 
 SCHEMA = "kinetoscope.baseline/1"
 KEPT_STEPS = 2 * SECTIONS  # medians of intervals of the steps: their spread is what an interval needs
-KEPT_PARTS = 60  # of each count, the largest
+KEPT_PARTS = 200  # of each count, the largest
+SHOWN_LINES = 3
 IDLE = "idle: "  # before its causes, among the parts of a step
 MOST = 16 << 20  # bytes of the file: it is read in reviews
 # A step's time (µs) that a clock can show: from a picosecond to thirty years.
@@ -435,4 +436,12 @@ def _named(judgement: Judgement, baseline: Baseline, run: LoadedRun) -> Judgemen
     before = None if known is None else known.get(one.key, 0.0)
     trace = counted_rank(run)
     words = described(count, before, one, of_steps=trace is not None and len(trace.steps) > 0)
-    return msgspec.structs.replace(judgement, culprit=words, source=line_of(run, one))
+    # A baseline has no lines: of several that call it the one that calls it more often is not known.
+    lines = lines_of(run, count, one) if before else []
+    if len(lines) > 1:
+        more = (
+            f" and {numbers.count(len(lines) - SHOWN_LINES, 'line')} more" if len(lines) > SHOWN_LINES else ""
+        )
+        words += f", called at {', '.join(lines[:SHOWN_LINES])}{more}"
+    line = None if len(lines) > 1 else line_of(run, one)
+    return msgspec.structs.replace(judgement, culprit=words, source=line)

@@ -53,7 +53,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         source: ``file.py:12``, where it is known.
         parts: the changes that a log or a count explains, where this one stands for them.
         cause, who: why the device idled, and for what, of idle time.
-        calls: the first call before and now, as ``id`` of the table ``host_events``.
+        calls: the first call before and now, as ``id`` of the table ``host_events``; where some calls are
+            in one of them alone, the first of those.
     """
 
     kind: str
@@ -216,7 +217,11 @@ def _change(steps: Steps, group: _Changed) -> Change:
     work = [_work(steps, side, rows) for side, rows in enumerate(sides)]
     ops = chain(steps.values(1, "op_name", sides[1]), steps.values(0, "op_name", sides[0]))
     each = [of / count if count else 0.0 for of, count in zip(us, launches, strict=True)]
-    first = [steps.columns[side]["op"][rows[0]] if rows else None for side, rows in enumerate(sides)]
+    # Of work that is done more or less often, the calls that only one side has.
+    first = [
+        steps.columns[side]["op"][min(own or rows)] if own or rows else None
+        for side, (own, rows) in enumerate(zip(unpaired, sides, strict=True))
+    ]
     return Change(
         kind=KERNEL if steps.on_device else OP,
         what=_what(group.what, launches, busy + waiting),

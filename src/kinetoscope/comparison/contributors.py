@@ -93,6 +93,16 @@ def _of_steps(run: LoadedRun, count: str) -> Iterable[Contributor]:
             )
 
 
+def calls_of(run: LoadedRun, count: str, one: Contributor) -> list[int]:
+    """The calls that a part of a step's count is made of, in all steps: rows of ``host_events`` of the rank
+    that is counted."""
+    if (counted := counted_of_steps(run).get(count)) is None:
+        return []
+    events = counted.events.select(pl.col("name").cast(pl.String), "op").drop_nulls()
+    names = [name for name in events["name"].unique() if short_name(name) == one.name]
+    return events.filter(pl.col("name").is_in(names))["op"].to_list()
+
+
 def _owners(run: LoadedRun) -> Iterable[Contributor]:
     """The memory that was there at the peak by its owner, of the device and rank with the highest one."""
     known = max(histories(run).found, key=lambda one: one.history.requested, default=None)

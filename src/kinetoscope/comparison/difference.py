@@ -31,7 +31,7 @@ from kinetoscope.comparison.counts import COUNTED, Counts, counts
 from kinetoscope.comparison.findings import changed_findings
 from kinetoscope.comparison.gates import DEVICE_TIME, STEP_TIME, TIMES, Gate, Judgement, judge
 from kinetoscope.comparison.memory import MemoryChange, memory_change
-from kinetoscope.comparison.places import by_line, code_difference, line_of, source_of_change
+from kinetoscope.comparison.places import by_line, code_difference, line_that_grew, source_of_change
 from kinetoscope.comparison.programs import other_programs
 from kinetoscope.comparison.step_change import StepChange, device_change, step_change
 from kinetoscope.findings.model import Finding
@@ -315,15 +315,21 @@ def _with_culprit(found: RunDifference, judgement: Judgement) -> Judgement:
     one = grown(before, contributors(new, judgement.name))
     if one is None:
         return judgement
-    culprit = described(judgement.name, before.get(one.key, 0.0), one)
-    return replace(judgement, culprit=culprit, source=line_of(new, one))
+    of_steps = found.step is None or found.step.unit == "step"
+    culprit = described(judgement.name, before.get(one.key, 0.0), one, of_steps=of_steps)
+    return replace(judgement, culprit=culprit, source=line_that_grew(base, new, judgement.name, one))
 
 
 def _with_owner(memory: MemoryChange, judgement: Judgement) -> Judgement:
-    """The judgement of the peak with the owner whose memory grew most."""
-    most = max(memory.owners, key=lambda row: row.new_bytes - row.base_bytes)
-    sizes = f"{numbers.size(most.base_bytes)} → {numbers.size(most.new_bytes)}"
-    return replace(judgement, culprit=f"{most.owner} ({most.role}), {sizes}", source=most.line)
+    """The judgement of the peak with the owner whose memory grew most; where that has no line, as what is
+    older than the history, also with the one that has."""
+    rows = sorted(memory.owners, key=lambda row: row.base_bytes - row.new_bytes)
+    with_line = next((row for row in rows if row.line and row.new_bytes > row.base_bytes), rows[0])
+    named = (
+        f"{row.owner} ({row.role}), {numbers.size(row.base_bytes)} → {numbers.size(row.new_bytes)}"
+        for row in dict.fromkeys((rows[0], with_line))
+    )
+    return replace(judgement, culprit="; ".join(named), source=with_line.line)
 
 
 def _with_slower(found: RunDifference, judgement: Judgement) -> Judgement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from dataclasses import replace
 
 import polars as pl
@@ -11,8 +12,9 @@ from kinetoscope.analysis.compiled.join import source_of
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, SumChange, by
 from kinetoscope.comparison.comparability import has_stacks
-from kinetoscope.comparison.contributors import Contributor
+from kinetoscope.comparison.contributors import Contributor, calls_of
 from kinetoscope.comparison.counts import counted_rank
+from kinetoscope.comparison.matching import match
 from kinetoscope.compilation.generated import module
 from kinetoscope.findings import evidence
 from kinetoscope.findings.rank_view import RankView
@@ -25,37 +27,101 @@ def source(account: Account, name: str, op: int | None) -> str | None:
     """``file.py:12`` of a generated kernel by its name, of anything else by the op that launched it."""
     if name in (generated := source_of(account.run)):
         return generated[name]
-    if op is None or not has_stacks(account.trace):
+    view = RankView(account.run, account.trace)
+    if op is None or (view.lines is None and not has_stacks(account.trace)):
         return None
-    return evidence.source(RankView(account.run, account.trace), pl.Series([op], dtype=pl.UInt32))
+    return evidence.source(view, pl.Series([op], dtype=pl.UInt32))
 
 
 def line_of(run: LoadedRun, one: Contributor) -> str | None:
     """``file.py:12`` of what adds to a count, where it is known."""
     if one.source is not None:
         return one.source
+    own = _counted(run)
+    return None if own is None else source(own, one.name, one.event)
+
+
+def lines_of(run: LoadedRun, count: str, one: Contributor) -> list[str]:
+    """The lines ``file.py:12`` that call what adds to a count, those that call it most often first."""
+    return [line for line, _ in _lines_of(run, count, one).most_common()]
+
+
+def line_that_grew(base: LoadedRun, new: LoadedRun, count: str, one: Contributor) -> str | None:
+    """``file.py:12`` at which what adds to a count is called more often than in the base, by most; the first
+    of its lines where none is known to."""
+    lines, sides = [_lines_of(run, count, one) for run in (base, new)], (account(base), account(new))
+    if not lines[1] or sides[0] is None or sides[1] is None:
+        return line_of(new, one)
+    names = _shifted(sides[0], sides[1], (_lines(sides[0]), _lines(sides[1])))
+    steps = [max(1, len(side.trace.steps)) for side in sides if side is not None]
+    before = {names[0].get(line, line): often / steps[0] for line, often in lines[0].items()}
+    more = {
+        line: often / steps[1] - before.get(names[1].get(line, line), 0.0) for line, often in lines[1].items()
+    }
+    return max(more, key=more.__getitem__)
+
+
+def _counted(run: LoadedRun) -> Account | None:
+    """The run's account, of the rank that is counted."""
     own, trace = account(run), counted_rank(run)
-    if own is None or trace is None:
-        return None
-    return source(own if own.trace is trace else replace(own, trace=trace), one.name, one.event)
+    return None if own is None or trace is None else replace(own, trace=trace)
+
+
+def _lines_of(run: LoadedRun, count: str, one: Contributor) -> Counter[str]:
+    """How often each line of the program calls what adds to a count, in all steps."""
+    if one.source is not None or (own := _counted(run)) is None:
+        return Counter()
+    lines = (source(own, one.name, call) for call in calls_of(run, count, one))
+    return Counter(line for line in lines if line is not None)
 
 
 def source_of_change(change: Change, base: Account, new: Account) -> str | None:
     """The line of a change by the new run, or else by the base."""
     if change.source is not None:
         return change.source
-    for own, works, event in ((new, change.new, change.calls[1]), (base, change.base, change.calls[0])):
+    sides = [(new, change.new, change.calls[1]), (base, change.base, change.calls[0])]
+    for own, works, event in reversed(sides) if change.what == "less often" else sides:
         if line := source(own, works[0].name if works else "", event):
             return line
     return None
 
 
 def by_line(base: Account, new: Account) -> list[SumChange]:
-    """Busy µs per step by the line of the program; empty where neither recording knows lines."""
-    before, after = _lines(base), _lines(new)
-    if {*before, *after} == {NOWHERE}:
+    """Busy µs per step by the line of the program; empty where neither recording knows lines.
+
+    A line that an edit above it shifted is one line: ``train.py:43 → 45``.
+    """
+    lines = _lines(base), _lines(new)
+    if {*lines[0], *lines[1]} == {NOWHERE}:
         return []
+    shifted = _shifted(base, new, lines)
+    before, after = ([names.get(line, line) for line in of] for names, of in zip(shifted, lines, strict=True))
     return by(_lined(base, before), _lined(new, after), "line")
+
+
+def _shifted(
+    base: Account, new: Account, lines: tuple[list[str], list[str]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Lines of the base and of the new run that are one line, under another number: in one file, more than
+    half of the work of each is that of the other. Both by their common name.
+
+    Args:
+        lines: of the accounts' launches.
+    """
+    pairs, _ = match(base.launches, new.launches)
+    both = ((lines[0][pair.base], lines[1][pair.new]) for pair in pairs)
+    common = Counter(pair for pair in both if NOWHERE not in pair and _file(pair[0]) == _file(pair[1]))
+    every = tuple(map(Counter, lines))
+    names = {
+        (before, after): f"{before} → {after.removeprefix(_file(after)).removeprefix(':')}"
+        for (before, after), often in common.items()
+        if before != after and 2 * often > max(every[0][before], every[1][after])
+    }
+    return {pair[0]: name for pair, name in names.items()}, {pair[1]: name for pair, name in names.items()}
+
+
+def _file(line: str) -> str:
+    return line.rpartition(":")[0]
 
 
 def _lined(account: Account, lines: list[str]) -> Account:

@@ -47,6 +47,8 @@ OF_IDLE = {
 COMMIT = 10  # characters of a commit
 WHOLE_NUMBER = 0.05  # launches per step that are so near to one are as many in each step
 PAGE = 60  # rows of a table of a page
+TOGETHER = ("together", "of times or some steps alone together: it may be noise")  # smaller changes, noise
+FEW = 3  # changes that are shown where none takes much time
 SHOWN, SMALL = 8, 0.002  # changes that a page does not fold: so many, and all above this part of the step
 COMPARABLE = {"good": "green", "limited": "yellow", "none": "bold red"}
 STEP = {**palette.VERDICTS, "same": "green", "cannot tell": "yellow"}
@@ -143,7 +145,7 @@ def next_step(found: document.Difference) -> str | None:
     """The command or recording that would settle it, where the times do not."""
     if found.lost:
         return "Record it again: what is shown below is of what is left"
-    if found.step is None or found.step.verdict != "cannot tell":
+    if found.step is None or found.step.verdict != "cannot tell" or found.comparability == "none":
         return None
     several = "more runs of each" if found.base.runs + found.new.runs > 2 else "five runs of each, in folders"
     return f"To tell: {several} (in turn), or kinetoscope compare"
@@ -327,6 +329,7 @@ def _changes(found: document.Difference, parts: int, whole: bool, most: int) -> 
     changes = [change for change in found.changes if change not in noise]
     least_us = SMALL * found.step.base_us if found.step and not whole else 0.0
     shown = [change for change in changes[:most] if abs(change.delta_us) >= least_us or change.parts]
+    shown = shown or changes[: min(FEW, most)]  # what ran otherwise is certain, however little time it takes
     smaller = [change for change in changes if change not in shown]
     yield Heading(*reason(found))
     base_us = found.step.base_us if found.step else 0.0
@@ -339,9 +342,7 @@ def _changes(found: document.Difference, parts: int, whole: bool, most: int) -> 
     for left, what in ((smaller, "smaller change"), (noise, "change")):
         if left:
             together = numbers.signed(sum(change.delta_us for change in left))
-            words = (
-                "together" if left is not noise else "of times or some steps alone together: it may be noise"
-            )
+            words = TOGETHER[left is noise]
             rows.append((together, "", (Text(f"{numbers.count(len(left), what)} {words}", "dim"),)))
     columns = (
         Column("step", "number"),
@@ -365,22 +366,25 @@ def is_noise(found: document.Difference, change: document.Change) -> bool:
 
 
 def _foldable_changes(found: document.Difference, most: int) -> Iterable[Block]:
-    """All changes with their parts; those that hardly matter are folded."""
+    """All changes with their parts; those that hardly matter are folded, and those that may be noise."""
     least_us = SMALL * found.step.base_us if found.step else 0.0
-    matters = [
-        place < SHOWN or abs(change.delta_us) >= least_us for place, change in enumerate(found.changes)
-    ]
-    shown = [change for change, does in zip(found.changes, matters, strict=True) if does]
-    smaller = [change for change, does in zip(found.changes, matters, strict=True) if not does]
+    noise = [change for change in found.changes if is_noise(found, change)]
+    changes = [change for change in found.changes if change not in noise]
+    matters = [place < SHOWN or abs(change.delta_us) >= least_us for place, change in enumerate(changes)]
+    shown = [change for change, does in zip(changes, matters, strict=True) if does]
+    smaller = [change for change, does in zip(changes, matters, strict=True) if not does]
     yield Heading(*reason(found))
     if shown:
         yield _changes_with_parts(shown)
     for fact in _other_facts(found):
         yield line(f"{fact.name}  {fact.source or ''}", style="dim")
-    if smaller:
-        together = numbers.signed(sum(change.delta_us for change in smaller))
-        yield Heading(numbers.count(len(smaller), "smaller change"), f"together {together}", folded=True)
-        yield _changes_with_parts(smaller)
+    for left, what in ((smaller, "smaller change"), (noise, "change")):
+        if left:
+            together = numbers.signed(sum(change.delta_us for change in left))
+            yield Heading(
+                numbers.count(len(left), what), f"{TOGETHER[left is noise]}, {together}", folded=True
+            )
+            yield _changes_with_parts(left)
 
 
 def _changes_with_parts(changes: Iterable[document.Change]) -> Table:

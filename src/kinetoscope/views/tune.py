@@ -19,6 +19,7 @@ from kinetoscope.views.gates import gate_lines
 
 LONGEST = 300  # characters of an error
 AIM = 0.05  # how near an answer is worth a longer budget
+DAY = 86_400.0  # s
 GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s")
 
 
@@ -167,10 +168,9 @@ def versions(found: document.VersionsCompared, gates: Sequence[Judgement]) -> It
     pairs = f"{numbers.count(found.pairs, 'pair')} of runs in {numbers.time(found.seconds * 1e6)}"
     yield line(f"{pairs}; stopped: {found.stopped}", style="dim")
     if found.calibration is not None and found.pairs > 1:
-        spread = numbers.percent(found.calibration.spread)
-        yield line(
-            f"runs of the same version differ by ± {spread} (the middle 80 % of the base's)", style="dim"
-        )
+        spread = found.calibration.spread
+        much = f"± {numbers.percent(spread)}" if spread < 1 else "more than a run takes"
+        yield line(f"runs of the same version differ by {much} (the middle 80 % of the base's)", style="dim")
     yield from (Line((Text(words, "yellow"),), overflow="whole") for words in what_would_tell(found))
     yield from gate_lines(gates)
 
@@ -203,8 +203,11 @@ def what_would_tell(found: document.VersionsCompared) -> Iterable[str]:
     if len(changes) > 1 and (found.high - found.low) / 2 > AIM:
         pairs = max(FEWEST_PAIRS, (1.96 * statistics.stdev(changes) / AIM) ** 2)
         seconds = found.seconds / found.pairs * pairs
-        time = numbers.time(seconds * 1e6)
-        yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {math.ceil(seconds)}"
+        if seconds > DAY:
+            yield f"runs differ so much that a day of them would not tell ± {numbers.percent(AIM)}"
+        else:
+            time = numbers.time(seconds * 1e6)
+            yield f"for ± {numbers.percent(AIM)} it needs some {time}: --budget {math.ceil(seconds)}"
 
 
 def _runs(row: document.VersionRow) -> str:

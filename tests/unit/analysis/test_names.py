@@ -62,6 +62,11 @@ FOREACH = (
             "xmma_gemm_f32_tn_64x64x8",
         ),
         (
+            "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x256x32_warpgroupsize2x1x1_execute_segment_k_off"
+            "_kernel__5x_cublas",
+            "xmma_gemm_tf32_nn_128x256x32",
+        ),
+        (
             "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1_cga1x1x1_kernel0_0",
             "cudnn_sdpa_flash_bprop_f16_64x64x64",
         ),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
 
 from kinetoscope.bench.tune import program, settings
+from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
 
 torch = pytest.importorskip("torch")
@@ -139,3 +144,32 @@ def test_a_program_without_torch_has_no_steps(tmp_path: Path) -> None:
         setting=settings.Setting(as_written=True), folder=str(tmp_path), steps=10, seconds=3.0
     )
     assert program.run_trial(order, [str(script)], {}) == TrialResult()
+
+
+@pytest.mark.parametrize("limit_s", [None, 60.0])
+def test_a_signal_that_ends_us_ends_the_run_and_what_holds_its_files(
+    limit_s: float | None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(120)\n"
+    )
+    order = TrialRequest(
+        setting=Setting(as_written=True), folder=str(tmp_path), steps=4, seconds=60.0, limit_s=limit_s
+    )
+
+    def end() -> None:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        Thread(target=end, daemon=True).start()
+        with pytest.raises(SystemExit) as ended:
+            program.run_trial(order, ["train.py"], {}, tmp_path)
+        assert ended.value.code == 128 + signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+    finally:
+        signal.signal(signal.SIGTERM, before)

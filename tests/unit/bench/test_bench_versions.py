@@ -157,6 +157,14 @@ def test_no_budget_is_named_where_the_answer_is_known(repository: Path) -> None:
     with checked_out("git:main") as base:
         found = Machine(0.15).compare(base, budget_s=20)
     assert list(what_would_tell(msgspec.structs.replace(found, verdict="same"))) == []
+    wild = [
+        msgspec.structs.replace(side, runs_s=runs)
+        for side, runs in ((found.base, (1, 9)), (found.new, (9, 1)))
+    ]
+    (never,) = what_would_tell(
+        msgspec.structs.replace(found, load=None, base=wild[0], new=wild[1], pairs=2, seconds=1000.0)
+    )
+    assert never == "runs differ so much that a day of them would not tell ± 5.0 %"
 
 
 def test_the_same_is_said_within_the_precision(repository: Path) -> None:

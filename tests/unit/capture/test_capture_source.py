@@ -53,3 +53,10 @@ def test_no_more_is_kept_than_a_page_can_hold(tmp_path: Path, monkeypatch: pytes
     files = msgspec.json.decode((tmp_path / "program" / "rank0.json").read_bytes(), type=Program).files
     assert small in files
     assert large not in files
+
+
+def test_what_inductor_writes_is_not_the_program_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert source.is_own("/home/me/train.py")
+    assert not source.is_own("/tmp/torchinductor_me/cp/ccp33gsdoh6id7lluk3qyhozzgrcfnwcmc.py")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    assert not source.is_own(str(tmp_path / "cp" / "ccp33.py"))

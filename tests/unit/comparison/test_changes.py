@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kinetoscope.comparison import baseline
 from kinetoscope.comparison.account import Account, account
 from kinetoscope.comparison.changes import Change, by, changes, ranked
 from kinetoscope.comparison.comparability import surroundings
@@ -19,7 +20,7 @@ from kinetoscope.comparison.gates import parse
 from kinetoscope.recording.manifest import ClockSample, Environment, Manifest, RankRecord
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views.difference import did
-from traces import call, host, kernel, step, trace
+from traces import call, host, kernel, noted, step, trace
 
 STEP = 100.0
 
@@ -257,6 +258,26 @@ def test_time_outside_of_ops_is_of_the_program_s_functions_whatever_their_line()
     assert one.delta_us == pytest.approx(10)
 
 
+def lined(*ops: tuple[str, int, float]) -> LoadedRun:
+    """A step of ops, each called at a line of ``train.py`` and of so many µs."""
+    events = [step(1, 1000, STEP)]
+    for place, (op, line, us) in enumerate(ops):
+        at = 1010.0 + 20 * place
+        events += [host(f"train.py({line}): train", at, us + 2, "python_function"), host(op, at + 1, us)]
+    return LoadedRun((trace(*events),))
+
+
+def test_a_line_that_an_edit_above_it_shifted_is_one_line() -> None:
+    base = lined(("aten::mm", 20, 8), ("aten::sin", 21, 6), ("aten::cos", 22, 4))
+    new = lined(("aten::tril", 20, 5), ("aten::mm", 22, 9), ("aten::cos", 23, 4))
+    assert {row.name: (row.base_us, row.new_us) for row in difference([base], [new]).by["line"]} == {
+        "train.py:20": (0, 5),
+        "train.py:21": (6, 0),
+        "train.py:20 → 22": (8, 9),
+        "train.py:22 → 23": (4, 4),
+    }
+
+
 def test_functions_that_only_one_recording_knows_are_no_difference() -> None:
     found = compared(on_host(20, stacks=False), on_host(30))
     assert {name: change.delta_us for name, change in found.items()} == pytest.approx({"outside of ops": 10})
@@ -351,3 +372,67 @@ def test_a_failed_gate_names_what_is_counted() -> None:
     assert gates["launches"].culprit == "b, 0 → 2 per step, called by aten::sin"
     assert gates["syncs"].culprit == "aten::item, 0 → 1 per step"
     assert gates["ops"].culprit == "aten::sin, 0 → 2 per step"
+
+
+def test_what_is_called_more_often_is_named_at_the_line_that_calls_it_more_often() -> None:
+    """The first call is at a line that has not changed; the new ones are below it."""
+    base = lined(("aten::to", 10, 3), ("aten::mm", 11, 5))
+    new = lined(("aten::to", 10, 3), ("aten::mm", 11, 5), ("aten::to", 12, 3))
+    (more,) = (change for change in difference([base], [new]).changes if change.name == "aten::to")
+    assert (more.what, more.source) == ("more often", "train.py:12")
+    (less,) = (change for change in difference([new], [base]).changes if change.name == "aten::to")
+    assert (less.what, less.source) == ("less often", "train.py:12")
+    (gate,) = judged(difference([base], [new]), [parse("ops > 0")])
+    assert (gate.culprit, gate.source) == ("aten::to, 1 → 2 per step", "train.py:12")
+
+
+def test_a_culprit_s_line_is_the_one_that_grew_though_lines_shifted() -> None:
+    base = lined(("aten::mm", 10, 5), ("aten::to", 11, 3))
+    new = lined(("aten::to", 10, 3), ("aten::mm", 11, 5), ("aten::to", 12, 3))
+    (gate,) = judged(difference([base], [new]), [parse("ops > 0")])
+    assert gate.source == "train.py:10"
+
+
+def test_lines_that_one_step_noted_name_what_changed_too() -> None:
+    """As recorded by default: without Python stacks, but with one step that notes lines."""
+
+    def of(*ops: tuple[str, str]) -> LoadedRun:
+        events = [host(op, 1010 + 10 * place, 5) for place, (op, _) in enumerate(ops)]
+        return LoadedRun((trace(step(1, 1000, STEP), *events),), lines={0: noted(*ops)})
+
+    base = of(("aten::mm", "train.py(3): step"), ("aten::add", "train.py(4): step"))
+    new = of(
+        ("aten::mm", "train.py(3): step"),
+        ("aten::add", "train.py(4): step"),
+        ("aten::sin", "train.py(5): step"),
+    )
+    found = difference([base], [new])
+    (added,) = (change for change in found.changes if change.name == "aten::sin")
+    assert added.source == "train.py:5"
+    assert [row.name for row in found.by["line"]] == ["train.py:5", "train.py:3", "train.py:4"]
+    (gate,) = judged(found, [parse("ops > 0")])
+    assert gate.source == "train.py:5"
+
+
+def test_a_baseline_names_all_lines_of_what_several_lines_call() -> None:
+    def culprit(*ops: tuple[str, int, float]) -> tuple[str, str | None]:
+        gate = next(
+            one for one in baseline.checked(lined(*ops), kept, [parse("ops > 0")]) if one.name == "ops"
+        )
+        return gate.culprit, gate.source
+
+    kept = baseline.of(lined(("aten::to", 10, 3)))
+    assert culprit(("aten::to", 10, 3), ("aten::to", 12, 3)) == (
+        "aten::to, 1 → 2 per step, called at train.py:10, train.py:12",
+        None,
+    )
+    assert culprit(("aten::to", 10, 3), ("aten::to", 10, 3)) == ("aten::to, 1 → 2 per step", "train.py:10")
+    assert culprit(("aten::to", 10, 3), ("aten::sin", 12, 3)) == ("aten::sin, 0 → 1 per step", "train.py:12")
+
+
+def test_what_grew_in_recordings_without_steps_is_of_all_that_was_recorded() -> None:
+    def of(*ops: str) -> LoadedRun:
+        return LoadedRun((trace(*(host(op, 1000 + 10 * at, 5) for at, op in enumerate(ops))),))
+
+    (gate,) = judged(difference([of("aten::mm")], [of("aten::mm", "aten::sin")]), [parse("ops > 0")])
+    assert gate.culprit == "aten::sin, 0 → 1 in all"

@@ -82,3 +82,15 @@ def test_memory_from_before_the_history_is_a_culprit_by_its_name(
     assert main(["check", train, "--against", str(kept), "--update"]) == 0
     assert main(["check", leak, "--against", str(kept)]) == 1
     assert "\n        allocated before the history, 0 B → 96.5 MB in all" in capsys.readouterr().out
+
+
+def test_a_leak_older_than_the_history_is_named_with_the_line_that_goes_on(
+    capsys: pytest.CaptureFixture[str],
+):
+    paths = [str(HOME / f"{name}.pickle.gz") for name in ("train", "leak")]
+    assert main(["diff", *paths, "--fail-on", "peak_memory > 2%", "--json"]) == 1
+    (gate,) = json.loads(capsys.readouterr().out)["gates"]
+    assert gate["source"] == "memory.py:91"
+    assert gate["culprit"] == (
+        "allocated before the history (before), 0 B → 96.5 MB; step (before), 0 B → 25.2 MB"
+    )

@@ -184,12 +184,32 @@ def test_the_page_folds_changes_that_hardly_matter() -> None:
         document.changes[-1], name="hardly", delta_us=1e-4 * document.step.base_us, parts=[]
     )
     large = msgspec.structs.replace(small, name="much", delta_us=0.5 * document.step.base_us)
-    blocks = view.page(msgspec.structs.replace(document, changes=[*[small] * 10, large, small]))["below"]
+    known = msgspec.structs.replace(document.step, verdict="slower")
+    changed = msgspec.structs.replace(document, step=known, changes=[*[small] * 10, large, small])
+    blocks = view.page(changed)["below"]
     shown, folded = (str(block) for block in blocks if isinstance(block, Table) and "hardly" in str(block))
     assert any(isinstance(block, Heading) and block.folded for block in blocks)
     assert shown.count("'hardly'") == view.SHOWN
     assert shown.count("'much'") == 1
     assert folded.count("'hardly'") == 3
+
+
+def test_the_page_folds_times_that_may_be_noise() -> None:
+    step = found().step
+    assert step is not None
+    unknown = msgspec.structs.replace(step, verdict="cannot tell")
+    document = msgspec.structs.replace(found(), step=unknown, device_time=None)
+    noise = [change for change in document.changes if view.is_noise(document, change)]
+    blocks = view.page(document)["below"]
+    (place,) = (
+        place
+        for place, block in enumerate(blocks)
+        if isinstance(block, Heading) and block.folded and "it may be noise" in str(block)
+    )
+    shown, folded = str(blocks[:place]), str(blocks[place + 1])
+    assert noise
+    assert all(change.name in folded for change in noise)
+    assert any(change.name in shown for change in document.changes if change not in noise)
 
 
 def test_a_comment_names_the_largest_parts() -> None:

@@ -121,3 +121,25 @@ def test_nothing_is_called_faster_or_slower_of_two_that_are_not_comparable() -> 
         assert ": of two that are not comparable (" in view.headline(apart)
         assert view.reason(apart)[0] == "What differs"
         assert comment(apart).startswith("### ⚪ ")
+
+
+def of_host(*ops: tuple[str, float], marked: bool = True) -> LoadedRun:
+    """A step of 100 µs with ops, each of so many µs."""
+    events = [step(1, 1000, 100)] if marked else []
+    events += [host(op, 1010.0 + 20 * place, us) for place, (op, us) in enumerate(ops)]
+    return LoadedRun((trace(*events),))
+
+
+def test_what_ran_otherwise_is_shown_however_little_time_it_takes() -> None:
+    """An op of 0.1 µs in a step of 100 µs, and nothing else."""
+    sides = [of_host(("aten::mm", 50))], [of_host(("aten::mm", 50), ("aten::to", 0.1))]
+    found = build(difference(*sides), (["base"], ["new"]), (1, 1))
+    assert "aten::to" in comment(found)
+    assert "smaller change" not in comment(found)
+
+
+def test_more_runs_are_no_advice_where_the_two_cannot_be_compared() -> None:
+    sides = [of_host(("aten::mm", 50))], [of_host(("aten::mm", 50), marked=False)]
+    found = build(difference(*sides), (["base"], ["new"]), (1, 1))
+    assert found.comparability == "none"
+    assert view.next_step(found) is None

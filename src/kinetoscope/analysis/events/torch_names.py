@@ -94,6 +94,7 @@ STANDARD_FRAME = rf"^({'|'.join(sorted(sys.stdlib_module_names))})(/\S+)?\.py\("
 # the folders of sys.path off, site-packages among them: what is well known is known by its name.
 LIBRARY_FRAME = (
     r"^<|^nn\.Module: |(^|/)(torch|torchvision|torchaudio|transformers|triton|kinetoscope/capture)/"
+    r"|(^|/)(numpy|scipy|pandas|sklearn|PIL|tqdm)/|(^|/)torchinductor_[^/]*/"
     r"|(site|dist)-packages/|^/usr/lib|/lib/python3[^/]*/"
     rf"|{STANDARD_FRAME}"
 )

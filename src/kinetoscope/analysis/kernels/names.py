@@ -32,7 +32,8 @@ _GRAMMARS = tuple(
     (re.compile(pattern), short)
     for pattern, short in (
         (
-            r"sm\d+_xmma_([a-z]+)_.*?(bf16|f16|tf32|f32|f64|i8|e4m3|e5m2)(?=_|[a-z]).*?"
+            # Products in TF32 are of tensors in float32, which the name has first.
+            r"sm\d+_xmma_([a-z]+)_(?:.*?(?=tf32)|.*?)(bf16|f16|tf32|f32|f64|i8|e4m3|e5m2)(?=_|[a-z]).*?"
             r"_(nhwckrsc_n(?:hwc|chw)|[nt]{2})(?=_).*?tilesize([\dx]+).*",
             r"xmma_\1_\2_\3_\4",
         ),

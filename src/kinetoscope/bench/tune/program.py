@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope import signals
 from kinetoscope.bench.measure.device import import_torch
 from kinetoscope.bench.request import environment
 from kinetoscope.bench.torch_names import Tensor
@@ -52,21 +53,23 @@ def run_trial(
 def _call(
     command: Sequence[str], variables: Mapping[str, str], folder: Path | None, limit_s: float | None
 ) -> int:
-    """The exit status of a command; with a limit all that it started is ended with it."""
-    process = subprocess.Popen(
-        command, env=variables, cwd=folder, stdout=sys.stderr, start_new_session=limit_s is not None
-    )
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired as late:
-        raise OutOfTimeError(f"a run took longer than {late.timeout:.1f} s") from None
-    finally:
-        if limit_s is not None and hasattr(os, "killpg"):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-        elif process.poll() is None:
-            process.kill()
-        process.wait()
+    """The exit status of a command; with a limit all that it started is ended with it, and the command itself
+    when we are."""
+    with signals.as_exceptions():
+        process = subprocess.Popen(
+            command, env=variables, cwd=folder, stdout=sys.stderr, start_new_session=limit_s is not None
+        )
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired as late:
+            raise OutOfTimeError(f"a run took longer than {late.timeout:.1f} s") from None
+        finally:
+            if limit_s is not None and hasattr(os, "killpg"):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            elif process.poll() is None:
+                process.kill()
+            process.wait()
 
 
 def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:

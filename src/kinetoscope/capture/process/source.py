@@ -64,8 +64,14 @@ def _compiled(log: Path | None) -> Iterator[str]:
 
 
 def is_own(path: str) -> bool:
-    """Whether a file is of the program: of no installed library, nor Python's own, nor ours."""
-    return not (is_foreign(path) or _is_installed(path))
+    """Whether a file is of the program: of no installed library, nor Python's own, nor ours, nor written by
+    Inductor."""
+    return not (is_foreign(path) or _is_installed(path) or _is_generated(path))
+
+
+def _is_generated(path: str) -> bool:
+    cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    return f"{os.sep}torchinductor_" in path or (bool(cache) and path.startswith(f"{cache}{os.sep}"))
 
 
 def _is_installed(path: str) -> bool:
