@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,30 @@ if TYPE_CHECKING:
 
 # Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
 # of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
-# Read when Polars is loaded.
 ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:300,muzzy_decay_ms:0")
+# Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
+ONE_THREAD = ("POLARS_MAX_THREADS", "1")
+SMALL = 2 << 20  # bytes of inputs; packed they are 60,000 events
+
+
+def settle(inputs: Sequence[str]) -> None:
+    """Set what Polars reads when it is loaded, where the user has not."""
+    os.environ.setdefault(*ALLOCATOR)
+    if _are_small(inputs):
+        os.environ.setdefault(*ONE_THREAD)
+
+
+def _are_small(inputs: Sequence[str]) -> bool:
+    left = SMALL
+    for file in chain.from_iterable(_files(Path(text)) for text in inputs):
+        left -= file.stat().st_size if file.exists() else left + 1  # what is not here may be large
+        if left < 0:
+            return False
+    return True
+
+
+def _files(path: Path) -> Iterator[Path]:
+    return filter(Path.is_file, path.rglob("*")) if path.is_dir() else iter([path])
 
 
 def are_many(inputs: Sequence[str]) -> bool:
@@ -47,7 +70,7 @@ def compared(
     Raises:
         InputError: nothing of it can be read.
     """
-    os.environ.setdefault(*ALLOCATOR)
+    settle(inputs)
     from kinetoscope.analysis.collectives.logs import hangs
     from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.document.collect.ranks import listing
