@@ -313,7 +313,7 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
 
 
 def _signatures(table: pl.DataFrame) -> pl.Series:
-    """What each is, the same on both of its ends: few texts, of many rows."""
+    """The text that is the same on both ends of each: few texts, of many rows."""
     few = table.select("signature", "rank").unique()
     like = pl.col("signature").str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
     like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
