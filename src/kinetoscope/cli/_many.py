@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:300,muzzy_decay_ms:0")
 # Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
-SMALL = 2 << 20  # bytes of inputs; packed they are 60,000 events
+SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
 
 
 def settle(inputs: Sequence[str]) -> None:
@@ -33,19 +32,15 @@ def settle(inputs: Sequence[str]) -> None:
 
 
 def _are_small(inputs: Sequence[str]) -> bool:
-    left = SMALL
-    try:
-        for file in chain.from_iterable(_files(Path(text)) for text in inputs):
-            left -= file.stat().st_size
-            if left < 0:
-                return False
-    except OSError:  # it is elsewhere, or who reads it says what is wrong
+    from kinetoscope.errors import InputError
+    from kinetoscope.sources.paths import find, is_remote
+
+    if any(map(is_remote, inputs)):
         return False
-    return True
-
-
-def _files(path: Path) -> Iterator[Path]:
-    return filter(Path.is_file, path.rglob("*")) if path.is_dir() else iter([path])
+    try:
+        return 0 < sum(os.path.getsize(trace.url) for trace in find(inputs).traces) <= SMALL
+    except (OSError, InputError):  # who reads it says what is wrong
+        return False
 
 
 def are_many(inputs: Sequence[str]) -> bool:
