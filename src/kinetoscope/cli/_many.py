@@ -18,8 +18,29 @@ if TYPE_CHECKING:
 
 # Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
 # of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
-# Read when Polars is loaded.
 ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:300,muzzy_decay_ms:0")
+# Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
+ONE_THREAD = ("POLARS_MAX_THREADS", "1")
+SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
+
+
+def settle(inputs: Sequence[str]) -> None:
+    """Set what Polars reads when it is loaded, where the user has not."""
+    os.environ.setdefault(*ALLOCATOR)
+    if _are_small(inputs):
+        os.environ.setdefault(*ONE_THREAD)
+
+
+def _are_small(inputs: Sequence[str]) -> bool:
+    from kinetoscope.errors import InputError
+    from kinetoscope.sources.paths import find, is_remote
+
+    if any(map(is_remote, inputs)):
+        return False
+    try:
+        return 0 < sum(os.path.getsize(trace.url) for trace in find(inputs).traces) <= SMALL
+    except (OSError, InputError):  # who reads it says what is wrong
+        return False
 
 
 def are_many(inputs: Sequence[str]) -> bool:
@@ -47,7 +68,7 @@ def compared(
     Raises:
         InputError: nothing of it can be read.
     """
-    os.environ.setdefault(*ALLOCATOR)
+    settle(inputs)
     from kinetoscope.analysis.collectives.logs import hangs
     from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.document.collect.ranks import listing

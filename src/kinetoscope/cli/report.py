@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import glob
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,7 +119,7 @@ def _compared(arguments: argparse.Namespace) -> None:
 
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:
-    os.environ.setdefault(*_many.ALLOCATOR)
+    _many.settle(inputs)
     from kinetoscope.progress import Reader, answered
 
     def find(read: Reader) -> Report:

@@ -38,6 +38,8 @@ FAULTY = [
         fault=Fault("sync", (0,), 5823.846093253917),
         seed=441192,
     ),
+    # Its device has nothing to do during a gather since its host is late, not since it needs the result.
+    replace(FSDP, data=2, noise=0.03, moves=2.1, fault=Fault("host", (0,), 19.0), seed=707618),
 ]
 HEALTHY = [
     replace(DDP, seed=7, stalls=900.0, **SMALL),
@@ -46,7 +48,7 @@ HEALTHY = [
 
 
 # A stall and a slow kernel are named in ``test_rank_sets`` and ``test_overlap_sets`` too.
-ALWAYS = [job for job in FAULTY if job.fault.what in ("device", "link", "sync")]
+ALWAYS = [job for job in FAULTY if job.fault.what in ("device", "link", "sync", "host")]
 
 
 @cache

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -51,13 +52,17 @@ class Clock(NamedTuple):
         return Clock(self.ahead_ns - other.ahead(self.at_ns), self.drift - other.drift, self.at_ns)
 
 
+# All of a filtered or sorted table is copied: these columns are asked for.
+_ALIGNED = ["group", "rank", "semantics", "signature", "sequence", "step", "start_ns", "end_ns"]
+
+
 def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
     """Each rank's clock against the first rank's; those that no group and no host leads to are left out.
 
     Args:
         table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
     """
-    usable = table.filter(~pl.col("before"))
+    usable = table.select(_ALIGNED).filter(~table["before"])
     together, sent = (usable.filter(pl.col("semantics") == one) for one in (TOGETHER, PAIR))
     # Without collectives that end at one instant, those count that end nearly so.
     sequences = _sequences(usable if together.is_empty() else together)
@@ -119,8 +124,10 @@ def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
     found: dict[str, dict[int, Ends]] = {}
     like = pl.col("signature") + pl.col("sequence")
     listed = table.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
-    for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows():
-        found.setdefault(group, {})[rank] = list(zip(steps, like, ends, strict=True))
+    # One text for all ranks; of a few ranks at a time there is another one for each collective.
+    for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows(buffer_size=8):
+        texts = map(intern, steps), map(intern, like)
+        found.setdefault(group, {})[rank] = list(zip(*texts, ends, strict=True))
     return sorted(found.values(), key=len, reverse=True)
 
 
@@ -268,13 +275,13 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
     # From the first of all on, so that means of times are exact to the nanosecond.
     began = table["start_ns"].min() or 0
     times = pl.col("start_ns", "end_ns")
-    like = pl.col("signature").str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
-    like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
-    table = table.with_row_index("row").with_columns(times - began, like)
+    table = table.with_row_index("row").with_columns(times - began, _signatures(table))
     found = clocks(table, hosts)
     table = _met(table, found)
     pairs: dict[int, list[tuple[int, int]]] = {}
-    met = table.filter(pl.col("instance").is_not_null() & (pl.col("semantics") == TOGETHER))
+    met = table.select("rank", "instance", "end_ns", "clock_ns").filter(
+        table["instance"].is_not_null() & (table["semantics"] == TOGETHER)
+    )
     common = (pl.col("end_ns") - pl.col("clock_ns")).median().over("instance")
     for rank, at, ahead in met.select("rank", "end_ns", ahead=pl.col("end_ns") - common).iter_rows():
         pairs.setdefault(rank, []).append((at, round(ahead)))
@@ -303,6 +310,17 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
         found,
         {rank: fits[rank][1] if rank in fits else None for rank in found},
     )
+
+
+def _signatures(table: pl.DataFrame) -> pl.Series:
+    """The text that is the same on both ends of each: few texts, of many rows."""
+    few = table.select("signature", "rank").unique()
+    like = pl.col("signature").str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
+    rows = table.select("signature", "rank")
+    return rows.join(
+        few.with_columns(like=like), on=rows.columns, how="left", nulls_equal=True, maintain_order="left"
+    )["like"].alias("signature")
 
 
 def _alone(table: pl.DataFrame) -> Paired:

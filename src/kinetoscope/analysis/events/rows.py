@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 
 import polars as pl
@@ -11,19 +11,20 @@ import polars as pl
 # When an event has ended, exclusive: the column that events do not have.
 END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
 
-# The codes of a column, the distinct ones, their texts, and those that fit a pattern, found once a table:
+# The codes of a column, the code of each distinct text, and which texts fit a pattern, found once a table:
 # dozens of patterns are tried on a trace's names, some of them a dozen times. Tables are distinguished by
 # identity, and forgotten when they go.
-_KNOWN: dict[tuple[int, str], tuple[pl.Series, pl.Series, pl.Series, dict[str, list[int]]]] = {}
+_KNOWN: dict[tuple[int, str], tuple[pl.Series, dict[str, int], dict[str, list[str]]]] = {}
 FEW = 4  # values: each is compared with all rows, which takes less than looking all rows up
 
 
 def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
     """Whether each text of a Categorical column contains the regular expression; false of null."""
-    codes, values, texts, found = _known(table, column)
+    codes, texts, found = _known(table, column)
     if pattern not in found:
-        found[pattern] = values.filter(texts.str.contains(pattern)).to_list()
-    wanted = found[pattern]
+        names = pl.Series([*texts], dtype=pl.String)
+        found[pattern] = names.filter(names.str.contains(pattern)).to_list()
+    wanted = [texts[text] for text in found[pattern]]
     if not wanted:
         return constant(False, len(codes), pl.Boolean)
     fits = (
@@ -44,10 +45,19 @@ def constant(value: float | bool | None, count: int, dtype: type[pl.DataType]) -
     return pl.Series([value], dtype=dtype).new_from_index(0, count)
 
 
-def _known(table: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series, pl.Series, dict[str, list[int]]]:
+def _known(table: pl.DataFrame, column: str) -> tuple[pl.Series, dict[str, int], dict[str, list[str]]]:
     key = id(table), column
     if key not in _KNOWN:
-        values = table[column].unique()
-        _KNOWN[key] = table[column].to_physical(), values.to_physical(), values.cast(pl.String), {}
+        values = table[column].unique().drop_nulls()
+        codes = values.to_physical().to_list()
+        texts = dict(sorted(zip(values.cast(pl.String).to_list(), codes, strict=True)))
+        _KNOWN[key] = table[column].to_physical(), texts, _fitting(tuple(texts))
         weakref.finalize(table, _KNOWN.pop, key, None)
     return _KNOWN[key]
+
+
+@lru_cache(maxsize=16)
+def _fitting(texts: tuple[str, ...]) -> dict[str, list[str]]:
+    """Which of these texts fit each pattern that was tried so far: the names of one program's ranks are the
+    same."""
+    return {}

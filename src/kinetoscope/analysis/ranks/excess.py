@@ -257,19 +257,24 @@ def _stages(table: pl.DataFrame) -> pl.DataFrame:
 
 def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
     """Add ``usual_own_ns``: what a rank did of its own before each collective, had it taken no longer than
-    usual in that step."""
+    usual in that step; and ``host_late_ns``: what of the
+    difference is its host's."""
     stays = [pl.col(f"{cause}_longer").clip(0) / pl.col(cause).clip(1) for cause in CAUSES]
     shares = found.steps.select(
         *STEP,
         *(stay.clip(0, 1).alias(f"{cause} too long") for stay, cause in zip(stays, CAUSES, strict=True)),
     )
-    longer = pl.sum_horizontal(
-        pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0)
+    longer = {
+        cause: pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0)
         for cause, columns in CAUSES.items()
-    )
+    }
+    by_host = (each for cause, each in longer.items() if cause not in ON_DEVICE)
     return (
         table.join(shares, on=STEP, how="left", maintain_order="left")
-        .with_columns(usual_own_ns=(pl.col("own_ns") - longer).clip(0))
+        .with_columns(
+            usual_own_ns=(pl.col("own_ns") - pl.sum_horizontal(longer.values())).clip(0),
+            host_late_ns=pl.sum_horizontal(by_host),
+        )
         .drop(f"{cause} too long" for cause in CAUSES)
     )
 

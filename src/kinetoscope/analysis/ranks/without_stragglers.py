@@ -221,7 +221,7 @@ def _left(collectives: _Collectives, remedy: PutRight) -> list[float]:
 _REPLAYED = ["rank", "instance", "step", "semantics", "start_ns", "end_ns", "clock_ns", "transfer_ns",
              "waiting_ns", "sender"]  # fmt: skip
 _KNOWN = [*_REPLAYED, "device", "id", "stream", "waits_for", "is_bound", "own_ns", "usual_own_ns",
-          "blocked_ns", "overlapping_ns", *ON_DEVICE]  # fmt: skip
+          "host_late_ns", "blocked_ns", "overlapping_ns", *ON_DEVICE]  # fmt: skip
 
 
 def _collectives(table: pl.DataFrame) -> _Collectives:
@@ -313,12 +313,28 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
         return pl.col(at) + (pl.col(since) - pl.col("since")) / faster
 
+    # A device whose host is late has nothing to do during a collective that others compute during: it has not
+    # been given that work yet. Put right, its rank comes to it, and needs it, where the others do.
+    is_like, late = pl.col("semantics") != PAIR, pl.col("host_late_ns").fill_null(0).sum().over(segment)
+    table = table.with_columns(
+        late=pl.when(is_like).then(late).otherwise(0),
+        least=pl.col("ready_since").quantile(0.5, "lower").over("instance"),
+        most=pl.col("needed_since").quantile(0.5, "higher").over("instance"),
+    ).with_columns(
+        usual_ready_since=pl.max_horizontal(
+            pl.min_horizontal("ready_since", "least"), pl.col("ready_since") - pl.col("late")
+        ),
+        usual_needed_since=pl.min_horizontal(
+            pl.max_horizontal("needed_since", "most"), pl.col("needed_since") + pl.col("late")
+        ),
+    )
+
     recorded, same = pl.col("faster").clip(1e-9), pl.lit(1.0)
     return table.with_columns(
         ready=position("ready_since", "own_at", recorded),
         needed=position("needed_since", "own_at", recorded),
-        usual_ready=position("ready_since", "usual_own_at", same),
-        usual_needed=position("needed_since", "usual_own_at", same),
+        usual_ready=position("usual_ready_since", "usual_own_at", same),
+        usual_needed=position("usual_needed_since", "usual_own_at", same),
     ).select(*_REPLAYED, "ready", "needed", "usual_ready", "usual_needed", "row", "before_row", "other_row")
 
 

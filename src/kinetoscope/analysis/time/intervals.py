@@ -8,7 +8,7 @@ columns are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -24,11 +24,13 @@ def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
         rows = rows.filter(covers)
     if len(rows) < 2:
         return rows
-    reached = _within(pl.col("end_ns").cum_max(), keys)
-    rows = rows.sort(*keys, "start_ns").with_columns(end_ns=reached)
-    gap = pl.col("start_ns") > _within(pl.col("end_ns").shift(1), keys)
+    apart = [key for key in keys if rows[key].n_unique() > 1]
+    if apart or not rows["start_ns"].is_sorted():
+        rows = rows.sort(*apart, "start_ns")
+    reached = pl.col("end_ns").cum_max()
+    gap = pl.col("start_ns") > _within(reached.shift(1), apart)
     ends = pl.col("begins").shift(-1, fill_value=True)
-    return rows.with_columns(begins=gap.fill_null(True)).select(
+    return rows.with_columns(end_ns=_within(reached, apart), begins=gap.fill_null(True)).select(
         pl.col(*keys, "start_ns").filter("begins"), pl.col("end_ns").filter(ends)
     )
 
@@ -36,12 +38,12 @@ def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 def intersect(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that both tables cover."""
     fewer, more = sorted((left, right), key=len)
-    return _overlay(fewer, _touching(more, fewer), by, (pl.col("left") > 0) & (pl.col("right") > 0))
+    return _overlay(fewer, _touching(more, fewer) if len(more) > SHORT else more, by, LEFT + RIGHT)
 
 
 def subtract(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Every instant that ``left`` covers and ``right`` does not."""
-    return _overlay(left, right, by, (pl.col("left") > 0) & (pl.col("right") == 0))
+    return _overlay(left, right, by, LEFT)
 
 
 def length(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
@@ -116,22 +118,25 @@ def beginning_in(events: pl.DataFrame, marks: pl.DataFrame, by: Sequence[str] = 
     return found.filter(pl.col("start_ns") < pl.col("until_ns")).drop("from_ns", "until_ns")
 
 
-def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], keep: pl.Expr) -> pl.DataFrame:
-    """Sweep over the bounds of both merged tables, keeping the intervals whose cover satisfies ``keep``."""
+SHORT = 1_000  # rows that are sorted sooner than those that touch others are found
+LEFT, RIGHT = 1, 2  # what covers an instant, added up
+
+
+def _overlay(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str], cover: int) -> pl.DataFrame:
+    """Sweep over the bounds of both merged tables, keeping what exactly this covers.
+
+    Where a key ends nothing covers it any more, so the next one's sum begins at 0 by itself.
+    """
     keys = list(by)
     if left.is_empty():  # the usual case of communication on one device, and the sweep over the other is long
         return union(left, by)
-    running = [_within(pl.col(side).cum_sum(), keys) for side in ("left", "right")]
+    steps = [*_steps(union(left, by), keys, LEFT), *_steps(union(right, by), keys, RIGHT)]
     return (
-        pl.concat([_steps(union(left, by), keys, 1, 0), _steps(union(right, by), keys, 0, 1)])
-        .group_by(*keys, "at")
-        .agg(pl.col("left").sum(), pl.col("right").sum())
-        .sort(*keys, "at")
-        .with_columns(*running)
-        .with_columns(end_ns=_within(pl.col("at").shift(-1), keys))
-        .filter(keep)
-        .select(*keys, pl.col("at").alias("start_ns"), "end_ns")
-        .collect()
+        pl.concat(steps)
+        .sort(*keys, "start_ns")
+        .with_columns(pl.col("cover").cum_sum(), end_ns=pl.col("start_ns").shift(-1))
+        .filter(pl.col("cover") == cover, pl.col("end_ns") > pl.col("start_ns"))
+        .select(*keys, *BOUNDS)
     )
 
 
@@ -143,19 +148,10 @@ def _touching(table: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     return table.filter(starts < table["end_ns"])
 
 
-def _steps(merged: pl.DataFrame, keys: list[str], left: int, right: int) -> pl.LazyFrame:
-    """Each interval as two bounds: cover rises by one at its start and falls by one at its end."""
-    return pl.concat(
-        [
-            merged.lazy().select(
-                *keys,
-                at=pl.col(bound),
-                left=pl.lit(sign * left, pl.Int32),
-                right=pl.lit(sign * right, pl.Int32),
-            )
-            for bound, sign in (("start_ns", 1), ("end_ns", -1))
-        ]
-    )
+def _steps(merged: pl.DataFrame, keys: list[str], side: int) -> Iterator[pl.DataFrame]:
+    """Each interval as two bounds: cover rises at its start and falls at its end."""
+    for bound, step in zip(BOUNDS, (side, -side), strict=True):
+        yield merged.select(*keys, start_ns=pl.col(bound), cover=pl.lit(step, pl.Int32))
 
 
 def _within(column: pl.Expr, keys: list[str]) -> pl.Expr:
