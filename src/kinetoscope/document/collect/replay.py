@@ -79,7 +79,7 @@ def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[d
         document.PathRow(
             text=f"rank {part.rank}: {part.text}" if elsewhere else part.text,
             us=part.us,
-            events=[events[part.rank, part.table][row] for row in part.ids],
+            events=events[part.rank, part.table].gather(part.ids).to_list() if part.ids else [],
             count=part.count,
             lines=_lines(called[part.rank], *part.nexts) if part.nexts else None,
         )
@@ -94,6 +94,8 @@ def _lines(called: pl.Series, rows: list[int], times: list[float]) -> list[docum
         called: by host event, the line to name before it.
         rows: the ops that followed; ``times``, the µs before each.
     """
+    if called.null_count() == len(called):
+        return []
     spent = defaultdict[str, float](float)
     for line, us in zip(called.gather(rows).to_list(), times, strict=True):
         if line is not None:
