@@ -187,7 +187,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     tails = work.group_by("device").agg(
         start_ns=pl.col("reached").max(),
         end_ns=pl.lit(bounds.end_ns, pl.Int64),
-        before=pl.col("next").sort_by("end_ns").last(),
+        before=pl.col("next").filter(pl.col("end_ns") == pl.col("reached").max()).last(),
         arrived=pl.lit(TAIL, ARRIVED),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.
