@@ -132,7 +132,7 @@ def _on_the_host(view: RankView) -> str | None:
 
 def _vary(view: RankView) -> bool:
     """Whether kernels' grids differ from step to step."""
-    kernels = view.work.filter(view.work["kind"] == "kernel")
+    kernels = view.work.select("name", "grid", "step").filter(view.work["kind"] == "kernel")
     times = kernels.group_by("name", "grid", "step").len("times").group_by("name", "grid")
     counts = times.agg(same=(pl.len() == view.steps) & (pl.n_unique("times") == 1), launches=pl.sum("times"))
     return whole(counts.filter(~pl.col("same"))["launches"].sum()) > A_TENTH * len(kernels)

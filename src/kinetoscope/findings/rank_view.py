@@ -35,6 +35,8 @@ UNUSED = [
     "rank", "context", "lane", "external_id", "graph", "graph_node",
     "blocks_per_sm", "warps_per_sm", "occupancy_percent",
 ]  # fmt: skip
+# Columns of ``host_events`` that rules ask for of the calls of threads: these are many.
+CALLED = ["id", "event", "category", "name", "lane", "start_ns", "duration_ns"]
 FAILED = "out of memory"
 USABLE = 0.9  # of a device's memory: the rest is the driver's, the libraries', and holes
 
@@ -156,7 +158,7 @@ class RankView:
         """The sum of a column of nanoseconds as microseconds per step."""
         lengths = events[column].drop_nulls()
         # Fractions are summed exactly: Polars adds them in the order of the pieces that its threads made.
-        return self.us(math.fsum(lengths) if lengths.dtype.is_float() else float(lengths.sum()))
+        return self.us(math.fsum(lengths.to_list()) if lengths.dtype.is_float() else float(lengths.sum()))
 
     # The device: its work and its idle time.
 
@@ -300,13 +302,13 @@ class RankView:
     @cached_property
     def called(self) -> pl.DataFrame:
         """The ops and calls of the runtime that no other one is around, of the threads that launch, by
-        ``lane`` and start: rows of ``host_events`` with ``end_ns``."""
+        ``lane`` and start: the columns ``CALLED`` of ``host_events``, with ``end_ns``."""
         host = self.trace.host_events
         own = host.select("id", "lane", "start_ns", END)
         own = self.inside(
             own.filter(is_op(self.trace) & host["lane"].is_in(launching_lanes(self.trace).implode()))
         )
-        return host[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
+        return host.select(CALLED)[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
 
     @cached_property
     def compiler_events(self) -> pl.DataFrame:

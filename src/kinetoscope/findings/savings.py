@@ -164,9 +164,10 @@ def heaviest(
     what each saves; one kernel of many, off the critical path, is left out."""
     top = events.group_by(*by, maintain_order=True).agg(pl.col("saved_ns").sum().alias("together_ns"))
     top = top.sort("together_ns", descending=True, maintain_order=True).head(SHOWN_GROUPS)
-    kept = events.join(top, on=list(by), maintain_order="left")
-    kept = kept.sort("together_ns", descending=True, maintain_order=True)
-    for group in kept.partition_by(*by, maintain_order=True) if len(kept) else ():
+    numbered = top.select(*by).with_row_index("group")
+    rows = events.select(*by).with_row_index("row").join(numbered, on=list(by), maintain_order="left")
+    for number in range(len(top)):
+        group = events[rows["row"].filter(rows["group"] == number)]
         saving = device(view, group, basis)
         if severity(saving) not in (None, "info"):
             yield group, saving

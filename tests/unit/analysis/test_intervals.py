@@ -99,6 +99,15 @@ def test_without_keys_everything_is_one_set() -> None:
     assert intervals.covered_until(intervals.union(frame), asked).to_list() == [16, 8]
 
 
+def test_a_key_with_one_value_keeps_nothing_apart() -> None:
+    table = pl.DataFrame({"rank": [0, 0], "device": [1, 2], "start_ns": [5, 0], "end_ns": [9, 6]})
+    assert intervals.apart(table, ["rank", "device"]) == ["device"]
+    one = table.with_columns(device=pl.lit(1))
+    assert intervals.union(one, ["rank", "device"]).rows() == [(0, 1, 0, 9)]
+    unknown = table.with_columns(device=pl.Series([1, None]))
+    assert intervals.apart(unknown, ["device"]) == ["device"]
+
+
 @pytest.mark.parametrize("function", [intervals.intersect, intervals.subtract])
 def test_operations_on_no_intervals_give_none(function: object) -> None:
     assert function(table([]), table([(0, 0, 5)]), ["device"]).is_empty()  # type: ignore[operator]

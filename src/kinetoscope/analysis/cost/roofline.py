@@ -55,10 +55,11 @@ def costed(trace: Trace) -> pl.DataFrame:
     work = trace.device_events.select("id", "duration_ns", "op", "launch").drop_nulls("op")
     # An op that was captured into a graph is called anew by each replay, whose one launch does all its work.
     captured = matching(host, "category", "^captured_").gather(work["op"])
-    work = work.with_columns(replay=pl.when(captured).then("launch"))
+    if captured.any():
+        work = work.with_columns(replay=pl.when(captured).then("launch"))
     of_longest = pl.col("duration_ns").arg_max()
     calls = (
-        work.group_by("op", "replay")
+        work.group_by(["op", "replay"] if captured.any() else "op")
         .agg(pl.col("id").get(of_longest), time_ns=pl.col("duration_ns").sum())
         .filter(pl.col("time_ns") > 0)
     )

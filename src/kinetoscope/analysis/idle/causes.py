@@ -105,7 +105,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
         the profiler's own overhead, which stops every thread.
         ``unexplained``: a silence with no event, or only a step's annotation, around it.
     """
-    host = trace.host_events.select("id", "category", "name", "lane", "parent", "start_ns", END)
+    host = trace.host_events.select("id", "name", "lane", "start_ns", END)
     lanes = launching_lanes(trace)
     overhead = host.filter(matching(trace.host_events, "category", "^overhead$"))
     host = host.filter(pl.col("lane").is_in(lanes.implode()))
@@ -162,7 +162,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
             .filter(silence),
         ]
     ).with_row_index("quiet")
-    opened = _around(host, quiet.select("quiet", "event"))
+    opened = _around(trace.host_events, quiet.select("quiet", "event"))
     ends = opened.join(quiet.drop("event"), on="quiet").filter(
         pl.col("until").is_between("start_ns", "end_ns", "left")
     )
@@ -196,9 +196,10 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """For each row's ``event``, itself (``level`` 0) and all around it, with when each ends (``until``)."""
-    tree = host.select("parent", event="id", until="end_ns")
+    tree = host.select("parent", END.alias("until"))
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
-    while len(rows := rows.drop_nulls("event").join(tree, on="event")):
+    while len(rows := rows.drop_nulls("event")):
+        rows = rows.hstack(tree[rows["event"]])
         found.append(rows.drop("parent").with_columns(level=pl.lit(len(found) - 1, pl.Int32)))
         rows = rows.select(found[0].columns[0], event="parent")
     return pl.concat(found)

@@ -9,7 +9,7 @@ from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.time.intervals import overlay
+from kinetoscope.analysis.time.intervals import apart, overlay, within
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -136,18 +136,20 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     """One row per gap: ``gap``, ``device``, its bounds, the work ``before`` and ``next``, how it ``arrived``,
     the ``op`` and ``lane`` that launched it, when that call ``returned``, and ``elsewhere``, the lane that
     had launched last when the gap began."""
-    within, host, device = window(trace), trace.host_events, trace.device_events
+    bounds, host, device = window(trace), trace.host_events, trace.device_events
+    keys = apart(device, ["device"])
     work = device.select(
         "device",
         pl.col("id").alias("next"),
         "start_ns",
         END,
         launched=host["start_ns"].gather(device["launch"]),
-    ).with_columns(reached=pl.col("end_ns").cum_max().over("device"))
+    ).with_columns(reached=within(pl.col("end_ns").cum_max(), keys))
     arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
     work = work.with_columns(
-        dry_ns=pl.col("reached").shift(1).over("device"), before=latest.over("device").shift(1).over("device")
+        dry_ns=within(pl.col("reached").shift(1), keys),
+        before=within(within(latest, keys).shift(1), keys),
     )
     first_launched = work.drop_nulls("launched").group_by("device").agg(first_launched=pl.col("next").min())
     ended = work.filter((pl.col("start_ns") > pl.col("dry_ns")).fill_null(True)).join(
@@ -172,7 +174,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     )
     ended = ended.select(
         "device",
-        pl.col("dry_ns").fill_null(within.start_ns).alias("start_ns"),
+        pl.col("dry_ns").fill_null(bounds.start_ns).alias("start_ns"),
         pl.col("start_ns").alias("end_ns"),
         "before",
         "next",
@@ -184,8 +186,8 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     )
     tails = work.group_by("device").agg(
         start_ns=pl.col("reached").max(),
-        end_ns=pl.lit(within.end_ns, pl.Int64),
-        before=pl.col("next").sort_by("end_ns").last(),
+        end_ns=pl.lit(bounds.end_ns, pl.Int64),
+        before=pl.col("next").filter(pl.col("end_ns") == pl.col("reached").max()).last(),
         arrived=pl.lit(TAIL, ARRIVED),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.
@@ -199,8 +201,8 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     return (
         pl.concat([ended, stuck, tails], how="diagonal")
         .with_columns(
-            pl.col("start_ns").clip(lower_bound=within.start_ns),
-            pl.col("end_ns").clip(upper_bound=within.end_ns),
+            pl.col("start_ns").clip(lower_bound=bounds.start_ns),
+            pl.col("end_ns").clip(upper_bound=bounds.end_ns),
         )
         .filter(pl.col("end_ns") > pl.col("start_ns"))
         .sort("start_ns")

@@ -6,6 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time.intervals import apart, within
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -61,10 +62,13 @@ def launches(trace: Trace) -> pl.DataFrame:
         host_ns=host["duration_ns"].gather(answered["launch"]),
     ).sort("start_ns")
     table = table.with_columns(latency_ns=pl.col("first_start_ns") - pl.col("start_ns"))
-    over = pl.int_range(pl.len(), dtype=pl.UInt32).over("device")
+    keys = apart(table, ["device"])
+    over = within(pl.int_range(pl.len(), dtype=pl.UInt32), keys)
     ended = table.select("device", start_ns="last_end_ns").sort("start_ns")
     ended = ended.with_columns(ended=over + 1)
-    table = table.with_columns(made=over).join_asof(ended, on="start_ns", by="device", check_sortedness=False)
+    table = table.with_columns(made=over).join_asof(
+        ended, on="start_ns", by=keys or None, check_sortedness=False
+    )
     depth = (pl.col("made") + 1 - pl.col("ended").fill_null(0)).cast(pl.UInt32)
     return table.with_columns(depth=depth).select(typed(LAUNCHES))
 

@@ -106,11 +106,10 @@ def work(trace: Trace) -> pl.DataFrame:
         pl.lit(trace.rank, pl.Int32).alias("rank"), END, category=categories(trace)
     ).with_columns(
         part=pl.when(kind != "kernel")
-        .then(pl.lit("copy"))
-        .when(category.cast(pl.String) == taxonomy.COMMUNICATION)
-        .then(pl.lit("communication"))
-        .otherwise(pl.lit("compute"))
-        .cast(PART)
+        .then(pl.lit("copy", PART))
+        .when(category == taxonomy.COMMUNICATION)
+        .then(pl.lit("communication", PART))
+        .otherwise(pl.lit("compute", PART))
     )
 
 

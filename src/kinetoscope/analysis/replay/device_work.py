@@ -14,6 +14,7 @@ from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.idle.launches import arrival_ns
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time.intervals import apart, within
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
 
@@ -41,8 +42,9 @@ def launched(trace: Trace) -> pl.DataFrame:
     table = table.sort("device", "stream", "start_ns", maintain_order=True).with_columns(
         stream=pl.struct("device", "stream").rle_id()
     )
-    end = END.cum_max().over("stream")
-    reach = pl.col("end_ns").shift(1).over("stream")
+    keys = apart(table, ["stream"])
+    end = within(END.cum_max(), keys)
+    reach = within(pl.col("end_ns").shift(1), keys)
     return (
         table.with_columns(
             _points(trace, table),

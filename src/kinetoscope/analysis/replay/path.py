@@ -252,18 +252,13 @@ def path_parts(
 
 def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
     """Device parts: kernels by the op that launched them, pauses, launches under way."""
-    work = state.work.with_row_index("row")
+    work = state.work.select("rank", "id", "work_ns")
     spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in (WORK, ARRIVING, TRANSFER)]
     table = pl.DataFrame(
         spans, schema={"sort": pl.String, "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64}, orient="row"
     ).with_row_index("piece")
-    rows = (
-        table.with_columns(row=pl.int_ranges("row", "after"))
-        .explode("row")
-        .with_columns(pl.col("row").cast(work.schema["row"]))
-        .join(work, on="row", how="left", maintain_order="left")
-        .filter(pl.col("rank") == trace.rank)
-    )
+    rows = table.with_columns(row=pl.int_ranges("row", "after")).explode("row")
+    rows = rows.hstack(work[rows["row"].cast(pl.UInt32)]).filter(pl.col("rank") == trace.rank)
     name = _names(trace).gather(rows["id"])
     rows = rows.with_columns(text=name)
     worked = rows.filter(pl.col("sort") == WORK)

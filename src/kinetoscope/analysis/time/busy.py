@@ -27,9 +27,9 @@ def unanswered_launches(trace: Trace) -> pl.DataFrame:
     host, device = trace.host_events, trace.device_events
     # Queries, allocations, waits and host callbacks have correlation ids as well.
     is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()
-    calls = host.select("id", "lane").filter(is_call)
-    answered = device.select(pl.col("launch").alias("id"), "device").drop_nulls("id").unique("id")
-    calls = calls.join(answered, on="id", how="left", maintain_order="left")
+    answered = device.select("launch", "device").drop_nulls("launch")
+    of_call = constant(None, len(host), pl.Int32).scatter(answered["launch"], answered["device"])
+    calls = host.select("id", "lane", device=of_call).filter(is_call)
     if not calls["device"].null_count():
         return host.clear().with_columns(calls["device"].clear(), rank=pl.lit(trace.rank, pl.Int32))
     elsewhere = device["device"].min() if len(device) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import polars as pl
 
@@ -71,15 +72,23 @@ def _replay(run: LoadedRun, found: StepReplay, joint_saving_us: float | None) ->
 
 
 def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:
-    tables = {part.table for part in path}
-    events = {(trace.rank, name): trace.table(name)["event"] for trace in run.traces for name in tables}
+    traces = {trace.rank: trace for trace in run.traces}
+    shown: dict[tuple[int, str], list[int]] = {}
+    for part in path:
+        shown.setdefault((part.rank, part.table), []).extend(part.ids)
+    events = {
+        (rank, name): iter(
+            traces[rank].table(name)["event"].gather(pl.Series(ids, dtype=pl.UInt32)).to_list()
+        )
+        for (rank, name), ids in shown.items()
+    }
     called = {rank: _called(run, rank) for rank in {part.rank for part in path if part.nexts}}
     elsewhere = any(part.rank != found.rank for part in path)
     return [
         document.PathRow(
             text=f"rank {part.rank}: {part.text}" if elsewhere else part.text,
             us=part.us,
-            events=[events[part.rank, part.table][row] for row in part.ids],
+            events=list(islice(events[part.rank, part.table], len(part.ids))),
             count=part.count,
             lines=_lines(called[part.rank], *part.nexts) if part.nexts else None,
         )
@@ -94,6 +103,8 @@ def _lines(called: pl.Series, rows: list[int], times: list[float]) -> list[docum
         called: by host event, the line to name before it.
         rows: the ops that followed; ``times``, the µs before each.
     """
+    if called.null_count() == len(called):
+        return []
     spent = defaultdict[str, float](float)
     for line, us in zip(called.gather(rows).to_list(), times, strict=True):
         if line is not None:

@@ -71,6 +71,8 @@ def made(view: RankView) -> pl.DataFrame:
     """The copies (rows of ``view.work``) of what was made on the CPU directly before, with the op that made
     it (``maker``, row of ``host_events``)."""
     copies = view.kernels(r"HtoD.*Pageable").drop_nulls("launch")
+    if copies.is_empty():
+        return copies.with_columns(maker=pl.lit(None, pl.UInt32))
     calls = view.called.filter(~matching(view.called, "name", VIEWS))
     rate = (
         pl.when(matching(calls, "name", DRAWS)).then(DRAWN).when(matching(calls, "name", FILLS)).then(FILLED)

@@ -29,20 +29,23 @@ LEAVES = (
     r"(^|/)(sklearn|numpy|scipy|pandas|PIL|cv2|jiwer|evaluate|nltk|sacrebleu|rouge_score|tensorboard|wandb|mlflow"
     r"|tqdm|json|csv|pickle|logging|re|copy|random|statistics|string)(/\S+)?\.py\(\d+\): "
 )
+FRAME = "python_function"
 WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
+    if view.work.is_empty() or not matching(host, "category", f"^({FRAME})$").any():
+        return
     events = host.select(
         "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
     )
     frames, working = (
         view.inside(events.filter(matching(host, "category", f"^({category})$")))
-        for category in ("python_function", WORKING)
+        for category in (FRAME, WORKING)
     )
     collected = events.filter(matching(host, "name", GARBAGE_COLLECTION))  # a rule of its own
-    if frames.is_empty() or view.work.is_empty():
+    if frames.is_empty():
         return
     names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
     texts = names["name"].cast(pl.String)

@@ -171,8 +171,8 @@ def _calls(view: RankView) -> pl.DataFrame:
     one that a program ``asks`` for, and ``launches`` anything else; the ``bytes`` that it reads; the number
     (``work``) and time (``work_ns``) of what it launches."""
     host = view.trace.host_events
-    work = view.work.drop_nulls("launch")
-    work = work.with_columns(read=matching(work, "name", "^Memcpy DtoH"))
+    reads = matching(view.work, "name", "^Memcpy DtoH").alias("read")
+    work = view.work.select("launch", "duration_ns", "bytes", reads).drop_nulls("launch")
     called = view.called if work["read"].any() else host.clear().with_columns(END)  # nothing read, no loop
     calls = called.select("id", "lane", "start_ns", "end_ns", asks=matching(called, "name", ASKS))
     each = work.select(

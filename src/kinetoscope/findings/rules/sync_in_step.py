@@ -83,6 +83,7 @@ CALLS = {
 # `torch._is_all_true` is what torch.distributions asks of its constraints, and hardly anything else.
 VALIDATED = r"^aten::_is_all_true$"
 ALL = rf"{VALIDATED}|^aten::all$"
+NONZERO = "^aten::is_nonzero$"
 COMPARES = (
     rf"{ALL}|^aten::(eq|ne|ge|gt|le|lt|isfinite|isnan|remainder|reshape|view|__and__|__or__"
     r"|(bitwise|logical)_(and|or|not))$"
@@ -139,9 +140,10 @@ def _plain(callers: pl.Series) -> pl.Series:
 def checks(view: RankView) -> pl.DataFrame:
     """The ops (rows of ``host_events``) of checks whether all values of a tensor pass; ``check`` numbers the
     checks, and ``validated`` says that it is one of torch.distributions."""
-    ops = view.called.filter(matching(view.called, "category", "(?i)^(cpu_op|operator)$"))
+    ops, is_op = view.called, matching(view.called, "category", "(?i)^(cpu_op|operator)$")
+    ops = ops.filter(is_op) if matching(ops, "name", NONZERO).any() else ops.clear()
     part, asks = matching(ops, "name", COMPARES), matching(ops, "name", ALL)
-    ends = matching(ops, "name", "^aten::is_nonzero$") & asks.shift(1, fill_value=False)
+    ends = matching(ops, "name", NONZERO) & asks.shift(1, fill_value=False)
     validated = matching(ops, "name", VALIDATED).shift(1)
     ops = ops.with_columns(
         check=ends.cast(pl.UInt32).cum_sum(reverse=True), run=(~(part | ends)).cum_sum(), ends=ends

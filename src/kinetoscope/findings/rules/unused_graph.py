@@ -29,6 +29,7 @@ from kinetoscope.analysis.events.rows import END
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 
+COLUMNS = ["id", "event", "lane", "start_ns", "duration_ns", "sequence"]
 NODES = 10  # per step: fewer are a metric's
 WORTH = 0.05  # of the device's work
 # Of the host's time for an op that launches: its node, and what that saves. An op that takes longer computes.
@@ -40,7 +41,8 @@ def find(view: RankView) -> Findings:
     is_unused = unused(view.trace)
     if not is_unused.any():
         return
-    ops = intervals.outermost(view.inside(host.filter(is_unused)).with_columns(END), ["lane"])
+    ops = view.inside(host.select(*COLUMNS, END).filter(is_unused))
+    ops = intervals.outermost(ops, ["lane"])
     nodes = ops["sequence"].n_unique()
     work = view.work.filter(nearest(host, is_unused).gather(view.work["launch"]).is_not_null())
     if nodes < NODES * view.steps or view.us_of(work) < WORTH * view.busy_us:
