@@ -133,8 +133,10 @@ def _cores(view: RankView) -> int:
 
 
 def _measured_share(view: RankView, calls: pl.DataFrame, us: float) -> float:
-    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace."""
-    recorded = view.us_of(calls) * view.replay.pace
+    """The part of the loader's recorded calls that makes ``us`` of the program's own step."""
+    replayed = view.replay
+    own = view.own_step_us / replayed.step_us if replayed.step_us > 0 else 1.0
+    recorded = view.us_of(calls) * replayed.pace * own
     return min(1.0, us / recorded) if recorded > 0 else 1.0
 
 
