@@ -647,7 +647,8 @@ class Done(Phase):
         self.context.provisional.end()
         self.context.ledgers.remove()
         if self.context.detector.leader is not None:
-            self.context.measured.passed = self.context.detector.index + 1
+            measured = self.context.measured
+            measured.passed = self.context.detector.index + 1 - measured.evaluations
         self.context.saved()
 
     def cut_short(self, why: str) -> Phase:

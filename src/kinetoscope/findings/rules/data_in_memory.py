@@ -61,7 +61,7 @@ def find(view: RankView) -> Findings:
     longest = pl.concat([gathers, picks]).sort("duration_ns", descending=True)
     names = longest["name"].cast(pl.String).unique(maintain_order=True).head(2)
     how = "samples one by one" if len(picks) else "rows"
-    ops = f"{view.per_step(len(longest)):.0f} ops: {', '.join(names)}"
+    ops = f"{view.per_step(len(longest)):,.0f} ops: {', '.join(names)}"
     yield Finding(
         title=f"The CPU takes {how} out of tensors in its memory ({ops}) for "
         f"{numbers.time(us)} per {view.unit}, and sends {numbers.size(size)}",

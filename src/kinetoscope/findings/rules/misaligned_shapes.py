@@ -41,7 +41,7 @@ def find(view: RankView) -> Findings:
     shapes = dims.drop_nulls().unique(maintain_order=True)
     shown = short_name(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else "")
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} products per {view.unit} have sizes that are not multiples "
+        title=f"{view.per_step(len(kernels)):,.0f} products per {view.unit} have sizes that are not multiples "
         "of 8",
         affected_us=view.us_of(kernels),
         saving=savings.device(view, kernels, BASIS, saved=saved),
