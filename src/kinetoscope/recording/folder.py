@@ -108,7 +108,7 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot make the folder: {error.strerror or error}", where=str(out)) from error
-        if any(out.iterdir()) and not _cleared(out):
+        if any(out.iterdir()) and (host or not _cleared(out)):
             raise UsageError(
                 "the folder is not empty, and a recording never overwrites anything",
                 where=str(out),

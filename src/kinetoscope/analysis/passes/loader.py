@@ -30,8 +30,8 @@ class Loader(NamedTuple):
         workers: processes that make batches, 1 at least.
         step_us: the step as it runs.
         handover_us: what taking over a batch that is ready costs.
-        waiting_us: waiting because none is ready: the mean, or what the step is longer by than without, typical
-            of a round of the workers, where that is less.
+        waiting_us: waiting because none is ready: the mean, or what the step is longer by than without,
+            typical of a round of the workers, where that is less.
         compute_us: the step if the loader did not bind: shorter by what it waits, at most.
     """
 
