@@ -48,6 +48,8 @@ OnModel = Callable[[bool], None]
 
 GENERATION = "transformers.generation.utils"
 INDUCTOR = "torch/_inductor/"
+# Optimizers that are none of torch's classes.
+FASTAI, OF_FASTAI = "fastai.optimizer", "optimizer of fastai"
 LOADER = "torch.utils.data.dataloader"
 # An optimizer that has been made is waited for so long from the first call of a module that it may train.
 OPTIMIZER_PATIENCE_S = 10.0
@@ -168,6 +170,7 @@ class Sources:
         self.widen()
         self.imports.when_imported(LOADER, self._watch_loaders)
         self._watch_optimizers()
+        self.imports.when_imported(FASTAI, self._watch_fastai)
         self.imports.when_imported(GENERATION, self._watch_requests)
         if compiled:
             self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
@@ -224,7 +227,8 @@ class Sources:
         counts = "optimizer" if kind == "iteration" else kind
         own = self.removers if counts == "optimizer" else self.watches
         # Where Dynamo compiles, what is left is taken out, as before.
-        self.remove(*{*self.watches, *self.removers, "loop"} - {counts, "compilations"})
+        kept = {counts, "compilations", OF_FASTAI if counts == "optimizer" else ""}
+        self.remove(*{*self.watches, *self.removers, "loop"} - kept)
         if counts not in own:
             self.remove()
         elif counts == "module" or counts == "request":
@@ -344,6 +348,12 @@ class Sources:
         self.step_ended = step_ended
         self.removers["optimizer"] = lambda: self._hook_optimizers(False)
         self._hook_optimizers(True)
+
+    def _watch_fastai(self) -> None:
+        owner = getattr(sys.modules[FASTAI], "Optimizer", None)
+        if self.kind is None and isinstance(owner, type):
+            self.watches[OF_FASTAI] = ReturnWatch(owner, "step", lambda one: self.step_ended(one, (), {}))
+            self.watches[OF_FASTAI].install()
 
     def _hook_optimizers(self, on: bool) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
