@@ -161,3 +161,19 @@ def test_taking_over_a_batch_that_is_ready_calls_for_no_workers() -> None:
 def test_taking_over_a_batch_behind_device_work_saves_nothing() -> None:
     loop = Loop(workers=2, batch_us=lambda _: 100, handover_us=15, kernel_us=600)
     assert not list(find(view_of(loop)))
+
+
+def test_a_loader_without_workers_saves_no_more_than_the_program_waits_for_it() -> None:
+    """The recorded steps waited for more batches than the timed ones, and did less else."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [step(i, 1000 * i, 1000) for i in range(3)]
+    events += [
+        host(loader, start + at, 300, "user_annotation") for start in (0, 1000, 2000) for at in (0, 400)
+    ]
+    before = TimedSteps(step_s=(4e-3,) * 20, data_s=(5e-4,) * 20)
+    record = RankRecord(rank=0, steps=StepTimings(before=before, loader_workers=0))
+    manifest = Manifest(ranks=(record,), environment=Environment(cpu_count=1000))
+    (view,) = views(LoadedRun((trace(*events, host("aten::mm", 710, 200)),), manifest))
+    (one,) = find(view)
+    assert "waits 500 µs" in one.title
+    assert one.saving.us == pytest.approx(499.5, rel=0.01)

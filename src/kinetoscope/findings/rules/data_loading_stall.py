@@ -134,11 +134,12 @@ def _cores(view: RankView) -> int:
 
 
 def _measured_share(view: RankView, calls: pl.DataFrame, us: float) -> float:
-    """The part of the loader's recorded calls that makes ``us`` of the program's own step."""
-    replayed = view.replay
-    own = view.own_step_us / replayed.step_us if replayed.step_us > 0 else 1.0
-    recorded = view.us_of(calls) * replayed.pace * own
-    return min(1.0, us / recorded) if recorded > 0 else 1.0
+    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace, and saves no more
+    than that: the recorded steps may have waited for more batches, or been shorter."""
+    recorded = view.us_of(calls) * view.replay.pace
+    share = min(1.0, us / recorded) if recorded > 0 else 1.0
+    saved_us = view.would_save(without_host(calls, share))
+    return share * us / saved_us if saved_us > us else share
 
 
 def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
