@@ -237,13 +237,16 @@ class Sources:
             if module is not None and id(module) == key:
                 self._bound(counts, type(module), name, self._counted)
         elif counts == "range":
-            self.watches[counts].seen = lambda range_: self._counted_as(range_.name)
+            self.watches[counts].seen = self._range_counted
         elif counts != "optimizer":
             self.remove()
 
     def _counted(self, module: Any) -> None:
         if module is self.module:
             self._counted_as(id(module))
+
+    def _range_counted(self, range_: Any) -> None:
+        self._counted_as(str(range_.name))
 
     def _counted_as(self, key: Hashable) -> None:
         if self.unwatched is not None:
