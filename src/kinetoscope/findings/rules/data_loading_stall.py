@@ -134,8 +134,8 @@ def _cores(view: RankView) -> int:
 
 
 def _measured_share(view: RankView, calls: pl.DataFrame, us: float) -> float:
-    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace and saves no more:
-    the recorded steps may have waited for more batches, or been shorter."""
+    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace, and no more: the
+    recorded steps may have waited for more batches, or been shorter."""
     recorded = view.us_of(calls) * view.replay.pace
     share = min(1.0, us / recorded) if recorded > 0 else 1.0
     saved_us = view.would_save(without_host(calls, share))
