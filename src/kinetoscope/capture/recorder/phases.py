@@ -638,7 +638,7 @@ class Standby(Phase):
 
 
 class Done(Phase):
-    """Nothing of ours is left in the program."""
+    """Nothing of ours is left in the program but what counts its steps."""
 
     name = "done"
     last = True
