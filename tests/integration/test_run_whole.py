@@ -231,3 +231,79 @@ def test_steps_that_get_longer_are_counted_and_said(programs: Programs):
     assert found.about_steps == 300
     assert found.later_steps == run.steps["steps_after"] > 150
     assert "The program did not keep that pace" in sentence(report(run))
+
+
+CALLED = """
+import time, torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+with torch.no_grad():
+    for request in range(900):
+        net(torch.ones(1, 8))
+        time.sleep(0.001 if request < 600 else 0.005)
+"""
+ACTING_AND_TRAINING = """
+import time, torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+optimizer = torch.optim.Adam(net.parameters())
+for iteration in range(50):
+    with torch.no_grad():
+        for step in range(16):
+            net(torch.ones(1, 8))
+            time.sleep(0.001)
+    for epoch in range(4):
+        net(torch.ones(1, 8)).sum().backward()
+        optimizer.step()
+    time.sleep(0.05 if iteration > 30 else 0.0)
+"""
+EVALUATED = """
+import time, torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(300):
+    if step % 10 == 0:
+        net.eval()
+        with torch.no_grad():
+            for batch in range(5):
+                net(torch.ones(1, 8))
+        net.train()
+    net(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    time.sleep(0.002)
+"""
+RANGES = """
+import time, torch
+for tile in range(500):
+    with torch.profiler.record_function("tile"):
+        torch.ones(8) + 1
+        time.sleep(0.002)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "steps"), [(CALLED, 900), (ACTING_AND_TRAINING, 50), (EVALUATED, 300), (RANGES, 500)]
+)
+def test_steps_of_each_kind_are_counted_to_the_end(programs: Programs, program: str, steps: int):
+    run = programs.record(str(programs.write(program)))
+    found = report(run).whole_run
+    assert found is not None
+    assert (found.about_steps, found.least_steps) == (steps, None)
+    assert found.later_steps is not None
+    assert f"({steps:,} steps, " in sentence(report(run))
+
+
+WAITING = """
+import time, torch
+for measurement in range(800):
+    (torch.ones(8) * 2).sum().item()
+    time.sleep(0.004 if measurement < 500 else 0.001)
+"""
+
+
+def test_no_number_is_given_of_steps_that_cannot_be_counted(programs: Programs):
+    """Calls that wait come in many places: only those that were seen are steps for certain."""
+    run = programs.record(str(programs.write(WAITING)))
+    found = report(run).whole_run
+    assert found is not None
+    assert found.later_steps is None
+    assert found.least_steps == run.steps["passed"] <= 800
+    assert f"(at least {found.least_steps:,} steps, " in sentence(report(run))

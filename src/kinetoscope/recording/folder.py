@@ -28,6 +28,8 @@ HOME = "recordings"
 HOSTS = ".hosts"  # stands in a folder of recordings, one a host
 AGREED = ".agreed"
 RANKS = "ranks"
+# All that the recording of a program has that failed before it called an op.
+EMPTY = {manifests.FILE, trust.FILE, RANKS, "program", "trace", "whole_run"}
 # Room on the disk for what says how the program ended; given back where there is no other, or at the end.
 RESERVE = ".reserve"
 RESERVED_BYTES = 1 << 16
@@ -36,6 +38,9 @@ IDLE_PHASES = ("", "watching", "done")
 LONGEST_PHASE = 100
 # Signals of a fault in the process itself.
 FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+# A trace without work is its head and the names of processes: some 1.5 kB.
+LARGEST_EMPTY = 32_000  # bytes
+WORK = (b'"cpu_op"', b'"kernel"', b'"user_annotation"', b'"gpu_memcpy"')
 # Traces by what follows the rank, best first: the recording's, the program's own, and one half written.
 TRACES = (".json", ".program.json", ".part.json", ".part.json.tmp")
 
@@ -56,14 +61,43 @@ def _plain(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.")
 
 
+def has_work(recording: Path, rank: RankRecord) -> bool:
+    """Whether a rank recorded an op or device work, or anything else than a trace of its own."""
+    if rank.trace is None or rank.compile_log or rank.memory or rank.oom:
+        return True
+    trace = recording / rank.trace
+    try:
+        return trace.stat().st_size > LARGEST_EMPTY or any(word in trace.read_bytes() for word in WORK)
+    except OSError:
+        return True
+
+
+def _cleared(out: Path) -> bool:
+    """Remove a recording that ended and holds nothing; whether there was one and nothing else."""
+    try:
+        ended = manifests.read(out)
+        own = {path.name for path in out.iterdir()} <= EMPTY
+        if not own or ended.exit == "running" or any(has_work(out, rank) for rank in ended.ranks):
+            return False
+        import shutil  # not in every recorded process, for this
+
+        for path in out.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except (InputError, OSError):
+        return False
+    return True
+
+
 def create(program: str, out: Path | None, *, now: datetime | None = None, host: str = "") -> Path:
     """A new, empty folder for a recording of ``program``: ``out``, or ``recordings/<program>-<time>`` here.
+
+    A recording in ``out`` that ended and holds nothing, of a program that failed early, makes room.
 
     Args:
         host: of several that may share a disk this one: its folder is ``out``/HOST, or …-<time>-HOST.
 
     Raises:
-        UsageError: ``out`` exists and is not an empty folder, or cannot be made.
+        UsageError: ``out`` is a folder with something in it, or cannot be made.
         OSError: no temporary folder can be made either, where the working directory takes none.
     """
     if out is not None and host:
@@ -74,7 +108,7 @@ def create(program: str, out: Path | None, *, now: datetime | None = None, host:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot make the folder: {error.strerror or error}", where=str(out)) from error
-        if any(out.iterdir()):
+        if any(out.iterdir()) and (host or not _cleared(out)):
             raise UsageError(
                 "the folder is not empty, and a recording never overwrites anything",
                 where=str(out),

@@ -53,8 +53,12 @@ def _pace(found: WholeRunRow) -> str:
 
 def _steps(found: WholeRunRow) -> str:
     timed = f"{found.timed_steps:,} timed, " if found.timed_steps else ""
-    about = "" if found.later_steps is not None else "about "
-    return f"{about}{numbers.count(found.about_steps or 0, 'step')}, {timed}{found.recorded_steps:,} recorded"
+    counted, known = found.about_steps or 0, ""
+    if found.least_steps:  # the time of later ones may be many times as long
+        counted, known = found.least_steps, "at least "
+    elif found.later_steps is None:
+        known = "about "
+    return f"{known}{numbers.count(counted, 'step')}, {timed}{found.recorded_steps:,} recorded"
 
 
 def _rest(found: WholeRunRow) -> Iterable[str]:

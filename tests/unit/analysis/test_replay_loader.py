@@ -110,6 +110,18 @@ def test_a_wait_of_like_length_in_steps_that_became_slower_is_taking_over() -> N
     assert second.compute_us == pytest.approx(800)
 
 
+def test_a_faster_loader_saves_no_more_than_what_is_waited_for_it() -> None:
+    """Steps that found their batch ready are the fast ones where the machine is busy with other work."""
+    steps = [(40e-3, 0.0), (130e-3, 60e-3), (110e-3, 30e-3), (120e-3, 25e-3)] * 5
+    step_s, data_s = zip(*steps, strict=True)
+    ready_s = tuple(1e-6 if data == 0.0 else 0.0 for data in data_s)
+    timed_steps = TimedSteps(step_s=step_s, data_s=data_s, ready_s=ready_s)
+    found = loader(StepTimings(before=timed_steps, loader_workers=1), 115e3, None)
+    assert found is not None
+    assert found.binds
+    assert found.step_us - found.compute_us == pytest.approx(found.waiting_us)
+
+
 @pytest.mark.parametrize("wait_s", [5e-5, 3e-4])
 def test_steps_that_say_which_batches_were_ready_are_believed(wait_s: float) -> None:
     """However short or long their waits are."""

@@ -37,6 +37,27 @@ def test_nothing_is_ever_overwritten(tmp_path: Path):
     assert folders.create("train", tmp_path / "new") == tmp_path / "new"
 
 
+def test_a_recording_that_ended_and_holds_nothing_makes_room(tmp_path: Path):
+    out = tmp_path / "rec"
+    (folders.create("train.py", out) / "trace").mkdir()
+    (out / "trace" / "rank0.json").write_text("{}")
+    empty = RankRecord(rank=0, trace="trace/rank0.json")
+    manifests.write(out, Manifest(ranks=(empty,), exit="running"))
+    with pytest.raises(UsageError, match="not empty"):
+        folders.create("train.py", out)
+    manifests.write(out, Manifest(ranks=(empty,), exit="exception: FileNotFoundError"))
+    (out / "notes.txt").write_text("the user's own")
+    with pytest.raises(UsageError, match="not empty"):
+        folders.create("train.py", out)
+    (out / "notes.txt").unlink()
+    assert list(folders.create("train.py", out).iterdir()) == []
+    (out / "trace").mkdir()
+    (out / "trace" / "rank0.json").write_text('{"traceEvents": [{"cat": "cpu_op"}]}')
+    manifests.write(out, Manifest(ranks=(empty,), exit="exit 0"))
+    with pytest.raises(UsageError, match="not empty"):
+        folders.create("train.py", out)
+
+
 def test_a_name_cannot_leave_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert folders.create("../../etc/x", None, now=NOW).parent == tmp_path / "recordings"

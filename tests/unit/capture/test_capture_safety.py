@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -443,3 +444,35 @@ def test_torch_s_own_code_is_not_disturbed_while_it_captures_or_compiles() -> No
     exec(code, names)
     assert is_delicate(names["frame"])
     assert not is_delicate(sys._getframe())
+
+
+def test_an_optimizer_of_fastai_s_ends_steps_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is none of torch's classes, and calls none of their hooks."""
+
+    class Optimizer:
+        param_groups = ()
+
+        def step(self, closure: None = None) -> None:
+            assert closure is None
+
+    module = ModuleType("fastai.optimizer")
+    vars(module)["Optimizer"] = Optimizer
+    monkeypatch.setitem(sys.modules, "fastai.optimizer", module)
+    ticks = list[str]()
+    sources = Sources(lambda signal, key, name: ticks.append(signal), ImportWatch())
+    sources.install()
+    try:
+        optimizer = Optimizer()
+        optimizer.step()
+        assert ticks == ["optimizer"]
+        leader = ("optimizer", id(optimizer))
+        sources.only_count(leader)
+        for _ in range(5):
+            optimizer.step()
+        assert ticks == ["optimizer"]
+        assert sources.ticks_counted(leader) == 5
+    finally:
+        sources.remove()
+    assert "step" in vars(Optimizer)
+    optimizer.step()
+    assert sources.ticks_counted(leader) is None

@@ -36,6 +36,30 @@ def test_on_a_cpu_workers_take_turns_with_the_step(cores: int, workers: int, sav
     assert promised == ([] if saved_us is None else [pytest.approx(saved_us)])
 
 
+@pytest.mark.parametrize(("between_us", "picks"), [(1.0, True), (9.0, False)])
+def test_samples_that_are_picked_one_by_one_out_of_tensors_call_for_one_index(
+    between_us: float, picks: bool
+) -> None:
+    """Where Python does little but call the ops that pick; workers would do the same, and send the batch."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events, length = [step(i, 2000 * i, 2000) for i in range(3)], 100 * (1 + between_us) + 20
+    for start in (0, 2000, 4000):
+        events.append(host(loader, start, length, "user_annotation"))
+        events += [host("aten::select", start + (1 + between_us) * i, 1) for i in range(100)]
+        events.append(host("aten::stack", start + length - 20, 18))
+        events.append(host("aten::mm", start + length + 10, 400))
+    before = TimedSteps(step_s=(2e-3,) * 20, data_s=(length / 1e6,) * 20)
+    record = RankRecord(rank=0, steps=StepTimings(before=before, loader_workers=0))
+    (view,) = views(
+        LoadedRun((trace(*events),), Manifest(ranks=(record,), environment=Environment(cpu_count=2)))
+    )
+    (one,) = find(view)
+    assert ("one index" in one.advice) == picks
+    assert ("BatchSampler" in (one.snippet or "")) == picks
+    # What is copied into the batch is copied still; with workers, it is half on two cores.
+    assert one.saving.us == pytest.approx(length - 18 if picks else length / 2, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("cores", "advice"),
     [(4, "no cores for more"), (5, "nor would 5, as many as there are cores"), (16, "try 7,")],
@@ -137,3 +161,19 @@ def test_taking_over_a_batch_that_is_ready_calls_for_no_workers() -> None:
 def test_taking_over_a_batch_behind_device_work_saves_nothing() -> None:
     loop = Loop(workers=2, batch_us=lambda _: 100, handover_us=15, kernel_us=600)
     assert not list(find(view_of(loop)))
+
+
+def test_a_loader_without_workers_saves_no_more_than_the_program_waits_for_it() -> None:
+    """The recorded steps waited for more batches than the timed ones, and did less else."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [step(i, 1000 * i, 1000) for i in range(3)]
+    events += [
+        host(loader, start + at, 300, "user_annotation") for start in (0, 1000, 2000) for at in (0, 400)
+    ]
+    before = TimedSteps(step_s=(4e-3,) * 20, data_s=(5e-4,) * 20)
+    record = RankRecord(rank=0, steps=StepTimings(before=before, loader_workers=0))
+    manifest = Manifest(ranks=(record,), environment=Environment(cpu_count=1000))
+    (view,) = views(LoadedRun((trace(*events, host("aten::mm", 710, 200)),), manifest))
+    (one,) = find(view)
+    assert "waits 500 µs" in one.title
+    assert one.saving.us == pytest.approx(499.5, rel=0.01)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kinetoscope.analysis.passes.unprofiled import WAITS_FOR_DATA, rounds, timed_steps
 from kinetoscope.recording.manifest import StepTimings, TimedSteps
-from kinetoscope.statistics.distribution import median, quantile
+from kinetoscope.statistics.distribution import mean, median, quantile
 
 # Where it is not known which batches were ready: taking one over costs each step about the same, a few per
 # cent of it, unless proven more.
@@ -30,8 +30,9 @@ class Loader(NamedTuple):
         workers: processes that make batches, 1 at least.
         step_us: the step as it runs.
         handover_us: what taking over a batch that is ready costs.
-        waiting_us: waiting because none is ready, the typical mean of a round of the workers.
-        compute_us: the step if the loader did not bind.
+        waiting_us: waiting because none is ready: the mean, or what the step is longer by than without,
+            typical of a round of the workers, where that is less.
+        compute_us: the step if the loader did not bind: shorter by what it waits, at most.
     """
 
     workers: int
@@ -68,11 +69,15 @@ def loader(timings: StepTimings, step_us: float, busy_us: float | None) -> Loade
         return None
     handover = _handover(timed, timings.recorded)
     beyond = [max(0.0, seconds - handover) for seconds in timed.data_s]
-    waiting_us = 1e6 * median(rounds(beyond, workers))
+    own = [seconds - late for seconds, late in zip(timed.step_s, beyond, strict=True)]
+    # Rare long waits are in the mean alone, and a machine that is busy now and then in the difference alone.
+    longer_us = max(0.0, step_us - 1e6 * median(rounds(own, workers)))
+    waiting_us = min(1e6 * mean(beyond), longer_us)
     found = Loader(workers, step_us, 1e6 * handover, waiting_us, step_us)
     if not found.binds:
         return found
-    compute_us = _compute_us(timed, handover, step_us - waiting_us)
+    # Steps that found their batch ready may be the fast ones of a busy machine: that is not the loader's.
+    compute_us = max(step_us - waiting_us, _compute_us(timed, handover))
     return found._replace(compute_us=min(step_us, max(compute_us, busy_us or 0.0)))
 
 
@@ -88,11 +93,11 @@ def _handover(timed: TimedSteps, recorded: TimedSteps | None) -> float:
     return usual if small or _waits_as_long_when_slower(timed, recorded) else 0.0
 
 
-def _compute_us(timed: TimedSteps, handover: float, otherwise_us: float) -> float:
-    """The median of the steps that found their batch ready; of too few, ``otherwise_us``."""
+def _compute_us(timed: TimedSteps, handover: float) -> float:
+    """The median of the steps that found their batch ready; 0 of too few."""
     longest = handover + READY * median(timed.step_s)
     ready = [step for step, data in zip(timed.step_s, timed.data_s, strict=True) if data <= longest]
-    return 1e6 * median(ready) if len(ready) >= FEWEST_READY else otherwise_us
+    return 1e6 * median(ready) if len(ready) >= FEWEST_READY else 0.0
 
 
 def _waits_as_long_when_slower(timed: TimedSteps, recorded: TimedSteps | None) -> bool:

@@ -86,6 +86,7 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
         steps_share_after_setup: the same of what is left without importing, compiling and setup.
         about_steps: how many steps that is: counted where ``later_steps`` are known; else about so many, by
             their time; null where that is not known.
+        least_steps: so many were seen, where ``later_steps`` are not known; null: not known either.
         timed_steps, recorded_steps: of those.
         timed_step_us: of the timed steps, the mean.
         later_steps: steps once nothing was timed or recorded any more; null where they were not counted.
@@ -105,6 +106,7 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
     steps_share: float
     steps_share_after_setup: float
     about_steps: int | None
+    least_steps: int | None = None
     timed_steps: int
     recorded_steps: int
     timed_step_us: float | None = None
@@ -168,6 +170,7 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         steps_share=steps_s / total_s,
         steps_share_after_setup=min(1.0, steps_s / (total_s - setup_s)) if total_s > setup_s else 1.0,
         about_steps=_about_steps(timings, found.steps, step_s) if step_s else None,
+        least_steps=timings.passed if later is None else None,
         timed_steps=sum(timed.counts) if timed else 0,
         recorded_steps=len(timings.profiled_s),
         timed_step_us=timed.mean_us if timed else None,

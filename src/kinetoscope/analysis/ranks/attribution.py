@@ -65,7 +65,7 @@ def kernel_cause(
     each = pl.col("duration_ns") / pl.col("launches").clip(1)
     more = ((pl.col("launches") - pl.col("usual_launches")) * each).sum()
     if float(both.select(more).item()) >= excess / 2:
-        return MORE_WORK, f"{launches:.0f} kernels more"
+        return MORE_WORK, f"{launches:,.0f} kernels more"
     shared = both.filter(pl.col("usual_ns") > SHARED * base)
     slower = shared.filter(pl.col("duration_ns") >= pl.col("usual_ns") * (1 + excess / base / 2))
     part = float(slower["usual_ns"].sum()) / max(1.0, float(shared["usual_ns"].sum()))

@@ -30,10 +30,6 @@ from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
-# A trace without work is its head and the names of processes: some 1.5 kB.
-LARGEST_EMPTY = 32_000  # bytes
-WORK = (b'"cpu_op"', b'"kernel"', b'"user_annotation"', b'"gpu_memcpy"')
-
 
 @dataclass(frozen=True)
 class ProgramCommand:
@@ -277,7 +273,7 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         for note in manifest.notes or (unseen,):
             say(note)
         return
-    if not any(_has_work(recording, rank) for rank in manifest.ranks):
+    if not any(folders.has_work(recording, rank) for rank in manifest.ranks):
         say("the program ended before it called an op of torch: there is nothing to report")
         if any(rank.spawned for rank in manifest.ranks):
             how = "start them with torchrun, or put `with kinetoscope.profile():` around what they run"
@@ -301,17 +297,6 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say(f"of all hosts together, once they have ended: kinetoscope report {shown(together)}")
     elif outcome.host:
         say("other hosts record steps of their own: with one --out on a disk that all share they agree")
-
-
-def _has_work(recording: Path, rank: RankRecord) -> bool:
-    """Whether a rank recorded an op or device work, or anything else than a trace of its own."""
-    if rank.trace is None or rank.compile_log or rank.memory or rank.oom:
-        return True
-    trace = recording / rank.trace
-    try:
-        return trace.stat().st_size > LARGEST_EMPTY or any(word in trace.read_bytes() for word in WORK)
-    except OSError:
-        return True
 
 
 def _steps(record: RankRecord) -> str:

@@ -230,10 +230,23 @@ class ProcessRecording:
             self.when_saved()
         if self.recorder.done:
             self.ledgers.close()
-            self.sources.remove()
+            leader = self.recorder.detector.leader
+            if leader is None:
+                self.sources.remove()
+            else:
+                self.sources.only_count(leader)
             self.device.captures.remove()
         if not self.ended:
             self._report("running")
+
+    def _count_later_steps(self) -> None:
+        detector = self.recorder.detector
+        leader = detector.leader
+        if leader is not None and (ticks := self.sources.ticks_counted(leader)) is not None:
+            steps = ticks // detector.ticks_of_a_step
+            # Of an iteration that had begun, its optimizers' steps come later.
+            running = leader[0] == "iteration"
+            self.recorder.measured.steps_after = max(0, steps - running)
 
     def forked(self) -> bool:
         """This process is a fork of the recorded one, and is none to record."""
@@ -279,7 +292,7 @@ class ProcessRecording:
         except Exception as error:
             note = f"the trace could not be written: {type(error).__name__}: {error}"
             self.recorder.measured.notes.append(note)
-        self.recorder.measured.steps_after = self.sources.steps_unwatched(self.recorder.detector.leader)
+        self._count_later_steps()
         self._take_out()
         try:
             if self.inputs is not None:

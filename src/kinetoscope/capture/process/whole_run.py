@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from types import CodeType, FrameType
 
-from kinetoscope.capture import torch_private
+from kinetoscope.capture import cells, torch_private
 from kinetoscope.capture.options import Options
 from kinetoscope.recording.whole_run import (
     MOST_NODES,
@@ -87,7 +87,7 @@ class Places:
             if folder
         )
         self.standard = tuple({paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep})
-        self.files: dict[str, tuple[bool, str, frozenset[str] | None]] = {}
+        self.files: dict[str, tuple[bool, str, frozenset[str] | None, str]] = {}
         self.lines: dict[tuple[str, str, int, int], int] = {}
 
     def path(self, codes: list[tuple[CodeType, int]]) -> list[Key]:
@@ -100,7 +100,7 @@ class Places:
         does = ""
         imports = 0
         for code, at in reversed(codes):
-            kept, does_here, functions = self._of_file(code.co_filename)
+            kept, does_here, functions, shown = self._of_file(code.co_filename)
             if kept:
                 if does:
                     keys.append(("", does, 0))
@@ -110,7 +110,7 @@ class Places:
                     does = ""
                 name = getattr(code, "co_qualname", code.co_name)
                 keys += [
-                    (code.co_filename, name, code.co_firstlineno),
+                    (shown, name, code.co_firstlineno),
                     ("", "", self._line(code, at)),
                 ]
             elif (
@@ -125,13 +125,14 @@ class Places:
             keys.append(("", does, 0))
         return keys
 
-    def _of_file(self, file: str) -> tuple[bool, str, frozenset[str] | None]:
-        """Whether frames of a file are kept; if not, what is done in them, and in which functions."""
+    def _of_file(self, file: str) -> tuple[bool, str, frozenset[str] | None, str]:
+        """Whether frames of a file are kept; if not, what is done in them, and in which functions; and what
+        the file is called."""
         found = self.files.get(file)
         if found is None:
             if len(self.files) >= MOST_CACHED:
                 self.files.clear()
-            found = self.files[file] = self._classified(file)
+            found = self.files[file] = (*self._classified(file), cells.named(file))
         return found
 
     def _classified(self, file: str) -> tuple[bool, str, frozenset[str] | None]:

@@ -88,6 +88,7 @@ class MeasuredSteps:
         slowed: something of the profiler is in the process where the first steps are timed.
         paused_s: seconds in which the program stood still for us.
         passed, steps_after: see :class:`StepTimings`.
+        evaluations: of the model, each of which had the number of a step.
     """
 
     before: Timing
@@ -101,6 +102,7 @@ class MeasuredSteps:
     first_step: int | None = None
     passed: int | None = None
     steps_after: int | None = None
+    evaluations: int = 0
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
     timed: int = TIMED

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from kinetoscope.capture import torch_private
+from kinetoscope.capture import cells, torch_private
 from kinetoscope.capture.process import source
 from kinetoscope.capture.recorder.profiler import KinetoSession, MarkedStep
 
@@ -223,4 +223,4 @@ def _shown(file: str) -> str:
     for folder in (os.getcwd(), *sys.path):
         if folder and file.startswith(folder + os.sep):
             return file[len(folder) + 1 :]
-    return file
+    return cells.named(file)

@@ -638,7 +638,7 @@ class Standby(Phase):
 
 
 class Done(Phase):
-    """Nothing of ours is left in the program."""
+    """Nothing of ours is left in the program but what counts its steps."""
 
     name = "done"
     last = True
@@ -647,7 +647,8 @@ class Done(Phase):
         self.context.provisional.end()
         self.context.ledgers.remove()
         if self.context.detector.leader is not None:
-            self.context.measured.passed = self.context.detector.index + 1
+            measured = self.context.measured
+            measured.passed = self.context.detector.index + 1 - measured.evaluations
         self.context.saved()
 
     def cut_short(self, why: str) -> Phase:

@@ -252,6 +252,7 @@ class Recorder:
 
     def _evaluated(self) -> None:
         self.detector.index += 1  # it had the number of a step
+        self.measured.evaluations += 1
         self.phase.evaluated()
 
     def _listening(self) -> bool:
@@ -361,7 +362,7 @@ class Recorder:
             measured.most_recorded = most
         if source[0] == "optimizer":
             self.optimizer = source
-        self.evaluation = Evaluation()
+        self.evaluation, measured.evaluations = Evaluation(), 0
         self.name = measured.step_name = name
         measured.found_by, measured.levels = source[0], found
         measured.warmup_s.clear()

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import kinetoscope
+from kinetoscope.capture import cells
 from kinetoscope.capture.steps.loops import Loop, Position, Site, loops_around
 
 LONGEST_ROUND = 16
@@ -77,7 +78,7 @@ class ProgramStack(CallStack):
         if frame is None:
             return ""
         code: Any = frame.f_code
-        where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        where = f"{os.path.basename(cells.named(code.co_filename))}:{frame.f_lineno}"
         name = getattr(code, "co_qualname", code.co_name)
         return f"at {where}" if name == "<module>" else f"under {name} ({where})"
 

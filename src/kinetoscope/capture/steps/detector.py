@@ -291,8 +291,9 @@ class StepDetector:
                 fed=signal == "fed acting module",
                 between=lambda: bool(self.around) and self.around[-1].holds(stack.site()),
             ):
-                self.leader, self.index, self._passing = ITERATION, 0, 0
-                return Boundary(ITERATION, "leads", 1)
+                # The two that were similar came before.
+                self.leader, self.index, self._passing = ITERATION, 2, 0
+                return Boundary(ITERATION, "leads", 3)
         elif signal == "optimizer":
             self.iterations.stepped(source)
             since = next((at for at, turn in enumerate(reversed(self.turns)) if turn == source), 0)
@@ -393,6 +394,14 @@ class StepDetector:
         """Whether the places of the leader's calls are still looked at."""
         called = self.leader is not None and self.leader[0] in CALLED
         return called and self.rounds and self.wanted is None and not self.fixed and self.loop.looking
+
+    @property
+    def ticks_of_a_step(self) -> int:
+        """How often what leads ticks in a step of several calls; of an iteration, its optimizers' steps."""
+        if self.leader == ITERATION:
+            return self.iterations.found.updates if self.iterations.found else 1
+        calls = self.loop.round.calls if self.loop.round else 1
+        return calls * self.outer.calls if self.passes_lead else calls
 
     def count(self, source: Source) -> int:
         """How often a source has ticked."""

@@ -13,6 +13,8 @@ from types import CodeType
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from kinetoscope.capture import cells
+
 # An instruction of a function that runs: the identity of its code, and the instruction's offset in it.
 Position = tuple[int, int]
 # The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
@@ -64,7 +66,7 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
     for depth, (code, at) in enumerate(stack):
         inner = stack[depth + 1][0] if depth + 1 < len(stack) else None
         calls = "" if inner is None else getattr(inner, "co_qualname", inner.co_name)
-        file = os.path.basename(code.co_filename)
+        file = os.path.basename(cells.named(code.co_filename))
         found += [
             Loop(site, id(code), first, last, f"{file}:{line}", calls)
             for first, last, line in _loops_of(code)

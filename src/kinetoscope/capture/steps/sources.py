@@ -48,6 +48,8 @@ OnModel = Callable[[bool], None]
 
 GENERATION = "transformers.generation.utils"
 INDUCTOR = "torch/_inductor/"
+# Optimizers that are none of torch's classes.
+FASTAI, OF_FASTAI = "fastai.optimizer", "optimizer of fastai"
 LOADER = "torch.utils.data.dataloader"
 # An optimizer that has been made is waited for so long from the first call of a module that it may train.
 OPTIMIZER_PATIENCE_S = 10.0
@@ -142,7 +144,8 @@ class Sources:
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
-        self.unwatched: Counter[int] | None = None  # optimizers' steps since nothing is watched any more
+        # Since steps are only counted, how often each optimizer stepped and each other source ticked.
+        self.unwatched: Counter[Hashable] | None = None
         # Dynamo's module, our stand-in for a function of its own, and that function.
         self.compiled_call: tuple[Any, Any, Any] | None = None
 
@@ -167,6 +170,7 @@ class Sources:
         self.widen()
         self.imports.when_imported(LOADER, self._watch_loaders)
         self._watch_optimizers()
+        self.imports.when_imported(FASTAI, self._watch_fastai)
         self.imports.when_imported(GENERATION, self._watch_requests)
         if compiled:
             self.imports.when_imported(torch_private.EVAL_FRAME, self._watch_compiled)
@@ -212,20 +216,56 @@ class Sources:
                 self.watches.pop(kind).remove()
             if kind in self.removers and not (kind == "compilations" and getattr(self.in_hook, "now", False)):
                 self.removers.pop(kind)()
-        if not kinds and self.optimizer_hook is not None:  # it had to stay: it counts, and does nothing else
+        if not kinds and self.optimizer_hook is not None:  # it had to stay, and does nothing
             self.unwatched = Counter()
             self._hook_optimizers(False)
 
-    def steps_unwatched(self, leader: Source | None) -> int | None:
-        """The leader's steps since nothing is watched any more; None where they are not counted.
+    def only_count(self, leader: Source) -> None:
+        """Stop watching all but what counts the leader's ticks to the program's end."""
+        kind, key = leader
+        self.unwatched = Counter()
+        counts = "optimizer" if kind == "iteration" else kind
+        own = self.removers if counts == "optimizer" else self.watches
+        # Where Dynamo compiles, what is left is taken out, as before.
+        kept = {counts, "compilations", OF_FASTAI if counts == "optimizer" else ""}
+        self.remove(*{*self.watches, *self.removers, "loop"} - kept)
+        if counts not in own:
+            self.remove()
+        elif counts == "module" or counts == "request":
+            module, name = self.module, "generate" if counts == "request" else "__call__"
+            self.remove(counts)
+            if module is not None and id(module) == key:
+                self._bound(counts, type(module), name, self._counted)
+        elif counts == "range":
+            self.watches[counts].seen = self._range_counted
+        elif counts != "optimizer":
+            self.remove()
 
-        Where its is the only optimizer of a step, another that steps now carries its steps on.
+    def _counted(self, module: Any) -> None:
+        if module is self.module:
+            self._counted_as(id(module))
+
+    def _range_counted(self, range_: Any) -> None:
+        self._counted_as(str(range_.name))
+
+    def _counted_as(self, key: Hashable) -> None:
+        if self.unwatched is not None:
+            self.unwatched[key] += 1
+
+    def ticks_counted(self, leader: Source) -> int | None:
+        """The leader's ticks since nothing else is watched; None where they are not counted.
+
+        Where its is the only optimizer of a step, another that steps now carries its steps on. Iterations
+        have the steps of all optimizers.
         """
-        counted = self.unwatched if self.optimizer_hook is not None else None
-        if counted is None or leader is None or leader[0] != "optimizer":
+        kind, key = leader
+        counted = self.unwatched
+        if counted is None or (kind not in self.watches and self.optimizer_hook is None):
             return None
-        alone = len(self.updates.of_a_step(leader)) == 1
-        return sum(count for key, count in counted.items() if alone or key == leader[1])
+        if kind in ("optimizer", "iteration"):
+            alone = kind == "iteration" or len(self.updates.of_a_step(leader)) == 1
+            return sum(count for one, count in counted.items() if alone or one == key)
+        return counted[key]
 
     def follow(
         self,
@@ -294,7 +334,7 @@ class Sources:
 
         def step_ended(optimizer: Any, args: Any, kwargs: Any) -> None:
             if self.unwatched is not None:
-                self.unwatched[id(optimizer)] += 1
+                self._counted_as(id(optimizer))
                 return
             self.updated = True
             if self.kind == "iteration":
@@ -311,6 +351,12 @@ class Sources:
         self.step_ended = step_ended
         self.removers["optimizer"] = lambda: self._hook_optimizers(False)
         self._hook_optimizers(True)
+
+    def _watch_fastai(self) -> None:
+        owner = getattr(sys.modules[FASTAI], "Optimizer", None)
+        if self.kind is None and isinstance(owner, type):
+            self.watches[OF_FASTAI] = ReturnWatch(owner, "step", lambda one: self.step_ended(one, (), {}))
+            self.watches[OF_FASTAI].install()
 
     def _hook_optimizers(self, on: bool) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook

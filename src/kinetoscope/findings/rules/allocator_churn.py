@@ -44,7 +44,7 @@ def find(view: RankView) -> Findings:
     line = next((time.line for time in emptied if time.line), None)
     longest = calls.sort("duration_ns", descending=True).head(8)
     yield Finding(
-        title=f"{view.per_step(len(calls)):.0f} driver allocations and frees per {view.unit} leave the "
+        title=f"{view.per_step(len(calls)):,.0f} driver allocations and frees per {view.unit} leave the "
         "device idle" + (", with empty_cache() in the loop" if emptied else ""),
         affected_us=us,
         saving=savings.of(

@@ -79,7 +79,7 @@ def _slow(view: RankView) -> Findings:
             view,
             slow,
             saving,
-            title=f"{view.per_step(len(slow)):.0f} calls of {worst['op_name']} per {view.unit} go to a "
+            title=f"{view.per_step(len(slow)):,.0f} calls of {worst['op_name']} per {view.unit} go to a "
             f"library kernel at {worst['share']:.0%} of the device's bandwidth, and no template was tried",
             shown=f"{short_name(worst['name'])}, inputs {worst['shapes']}",
             advice=ADVICE,
@@ -105,7 +105,7 @@ def _followed(view: RankView) -> Findings:
         return
     longest = following.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(following)):.0f} pointwise kernels per {view.unit} follow a library "
+        title=f"{view.per_step(len(following)):,.0f} pointwise kernels per {view.unit} follow a library "
         "product: max-autotune may fold them in",
         affected_us=us,
         saving=Saving(0.0, "not known until it is measured; at most the pointwise kernels' time", True, 0.0),

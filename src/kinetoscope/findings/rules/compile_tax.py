@@ -46,8 +46,8 @@ def find(view: RankView) -> Findings:
     each, launched = small.select(pl.median("duration_ns"), pl.mean("launches")).row(0)
     names = small["name"].cast(pl.String).unique(maintain_order=True).head(2).to_list()
     yield Finding(
-        title=f"Compiled code is entered {view.per_step(len(small)):.0f} times per {view.unit} for "
-        f"{launched:.0f} launches each, at {numbers.time(each / 1000 + lookup / 1000)} of host time",
+        title=f"Compiled code is entered {view.per_step(len(small)):,.0f} times per {view.unit} for "
+        f"{launched:,.0f} launches each, at {numbers.time(each / 1000 + lookup / 1000)} of host time",
         saving=savings.host(view, saved, "host time of the entries beyond 10 µs a launch"),
         evidence=[evidence.of(view, f"entries of {', '.join(names)}", small)],
         advice="Compile what calls these functions, so that one entry does all of it.",

@@ -51,7 +51,7 @@ def find(view: RankView) -> Findings:
         forward = attribution(view.trace)["forward_op"].gather(longest["id"])
         yield Finding(
             subject=maker,
-            title=f"{view.per_step(len(group)):.0f} copies, casts and layout changes per {view.unit} inside "
+            title=f"{view.per_step(len(group)):,.0f} copies, casts and layout changes per {view.unit} inside "
             f"{maker}",
             affected_us=us,
             saving=saving,

@@ -59,4 +59,4 @@ def _saving(view: RankView) -> Saving:
     launches = len(compiled(view.trace)) / max(1, len(regions(view.trace)))
     if launches > FEW:
         return saving
-    return savings.not_predicted(saving, f"a graph costs about what {launches:.0f} launches an entry do")
+    return savings.not_predicted(saving, f"a graph costs about what {launches:,.0f} launches an entry do")

@@ -25,15 +25,12 @@ Source
 """
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.idle.causes import CALL
+from kinetoscope.findings.loaders import COLUMNS, GATHERS, picks
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 
-GATHERS = r"^aten::(stack|index|index_select|take|gather|cat)$"
-PICKS = rf"{GATHERS}|^aten::(select|unbind|unsqueeze|narrow|slice)$"
 LARGE = 1 << 20  # bytes sent per step
-MADE_OF = 0.6  # of the loader's time: then Python takes the rest to call them
 
 
 def find(view: RankView) -> Findings:
@@ -42,7 +39,8 @@ def find(view: RankView) -> Findings:
     if size < LARGE:
         return
     gathers = _gathers(view)
-    loading, picks = _loading(view)
+    loading, picked = picks(view)
+    picked = picked.filter(matching(picked, "name", "^aten::select$"))
     taken = pl.concat([gathers, loading]).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     us = view.us(intervals.total(intervals.union(taken)))
     if us < MEDIUM * view.step_us:
@@ -58,10 +56,10 @@ def find(view: RankView) -> Findings:
     saving = savings.of(view, change, "gathering on the CPU, and the copies to the device")
     if saving.share < MEDIUM:
         return
-    longest = pl.concat([gathers, picks]).sort("duration_ns", descending=True)
+    longest = pl.concat([gathers, picked]).sort("duration_ns", descending=True)
     names = longest["name"].cast(pl.String).unique(maintain_order=True).head(2)
-    how = "samples one by one" if len(picks) else "rows"
-    ops = f"{view.per_step(len(longest)):.0f} ops: {', '.join(names)}"
+    how = "samples one by one" if len(picked) else "rows"
+    ops = f"{view.per_step(len(longest)):,.0f} ops: {', '.join(names)}"
     yield Finding(
         title=f"The CPU takes {how} out of tensors in its memory ({ops}) for "
         f"{numbers.time(us)} per {view.unit}, and sends {numbers.size(size)}",
@@ -76,9 +74,6 @@ def find(view: RankView) -> Findings:
     )
 
 
-COLUMNS = ["id", "name", "lane", "start_ns", "duration_ns"]
-
-
 def _gathers(view: RankView) -> pl.DataFrame:
     """The ops that gather on the CPU: they call no runtime."""
     host, calls = view.trace.host_events, view.called
@@ -86,18 +81,6 @@ def _gathers(view: RankView) -> pl.DataFrame:
     within = nearest(host, host["id"].is_in(calls["id"].implode()))
     touching = within.filter(matching(host, "category", CALL)).drop_nulls()
     return calls.filter(~pl.col("id").is_in(touching.implode())).select(COLUMNS)
-
-
-def _loading(view: RankView) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The calls of a loader without workers that consist of picking samples, and what they pick."""
-    host = view.trace.host_events
-    calls = view.inside(view.host(f"{DATA_LOADER}.*SingleProcess"))
-    ops = view.called.filter(matching(view.called, "name", PICKS))
-    within = nearest(host, host["id"].is_in(calls["id"].implode())).gather(ops["id"])
-    ops = ops.with_columns(within.alias("within")).drop_nulls("within")
-    if view.us_of(ops) < MADE_OF * view.us_of(calls):
-        return calls.clear().select(COLUMNS), calls.clear().select(COLUMNS)
-    return calls.select(COLUMNS), ops.filter(matching(ops, "name", "^aten::select$")).select(COLUMNS)
 
 
 def _as_timed(view: RankView) -> float:

@@ -19,10 +19,11 @@ How it decides
     shorter than the nth part of one batch and the rest of the step together. Where not even as many workers
     as there are cores would keep up, batches have to become cheaper too. How much cheaper they can be is
     not known: what is promised is the middle between the saving of workers alone and all of the waiting.
-    Without workers, loading is host time like any other, less what is hidden behind device work; in a
-    program without a device, the nth part of it remains on n cores. If no steps were timed without the
-    profiler, it is idle time of the cause ``data-loading``, and in a recording without device work the time
-    in ``__next__`` itself.
+    Without workers, a loader that does little but pick samples out of tensors takes whole batches with one
+    index; all but the copying into the batch is saved then. Otherwise loading is host time like any other,
+    less what is hidden behind device work; in a program without a device, the nth part of it remains on n
+    cores. If no steps were timed without the profiler, it is idle time of the cause ``data-loading``, and in
+    a recording without device work the time in ``__next__`` itself.
 
 What to do
     As many workers as suffice (``num_workers``), ``persistent_workers=True``, ``pin_memory``, which unpacks
@@ -38,7 +39,7 @@ import math
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, data_differs
 from kinetoscope.analysis.passes.loader import Loader
-from kinetoscope.findings.loaders import with_workers
+from kinetoscope.findings.loaders import GATHERS, picks, with_workers
 from kinetoscope.findings.rule import *
 
 ENOUGH = 8  # workers to try where their number is not known
@@ -133,19 +134,29 @@ def _cores(view: RankView) -> int:
 
 
 def _measured_share(view: RankView, calls: pl.DataFrame, us: float) -> float:
-    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace."""
+    """The part of the loader's recorded calls that makes ``us`` a step at the replay's pace, and no more: the
+    recorded steps may have waited for more batches, or been shorter."""
     recorded = view.us_of(calls) * view.replay.pace
-    return min(1.0, us / recorded) if recorded > 0 else 1.0
+    share = min(1.0, us / recorded) if recorded > 0 else 1.0
+    saved_us = view.would_save(without_host(calls, share))
+    return share * us / saved_us if saved_us > us else share
 
 
 def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
     """The time in the loader as measured in the program's own steps: it has no workers, or how many is not
     known."""
     workers = view.record.steps.loader_workers if view.record else None
-    basis = "time in the loader, measured in steps without the profiler: with enough workers it is gone"
+    picking, picked = picks(view)
+    basis = "time in the loader, measured in steps without the profiler: "
     cores = _cores(view)
     kept = 1.0
-    if cores and own.busy_us is None:
+    if len(picking):
+        copied = matching(picked, "name", GATHERS)
+        kept = 1 - view.us_of(picked.filter(copied)) / view.us_of(picking)
+        basis += "with one index a batch it is gone, but for the copying into the batch"
+    else:
+        basis += "with enough workers it is gone"
+    if cores and own.busy_us is None and picking.is_empty():
         kept = 1 - 1 / cores
         basis += f", but for what they take of the {numbers.count(cores, 'core')} that the step computes on"
     if workers == 0 and len(calls):
@@ -161,13 +172,21 @@ def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataF
     enough = min(enough, cores) if cores else enough
     yield Finding(
         title=f"The step waits {numbers.time(data_us)} for data ({min(data_us / own.step_us, 1.0):.0%} of it)"
-        + (": the loader has no workers" if workers == 0 else ""),
+        + (_PICKS if len(picking) else ": the loader has no workers" if workers == 0 else ""),
         saving=saving,
         evidence=[evidence.of(view, _shown(own, data_us), calls if len(calls) else view.trace.steps)],
-        advice=_advice(workers, enough) + _pinned(view),
-        snippet=with_workers(view, max(enough, workers or 1)),
+        advice=(_AT_ONCE if len(picking) else _advice(workers, enough)) + _pinned(view),
+        snippet=_BATCHES if len(picking) else with_workers(view, max(enough, workers or 1)),
         source=evidence.source(view, calls["id"]),
     )
+
+
+_PICKS = ": the loader picks samples one by one out of tensors"
+_AT_ONCE = "Take each batch with one index: workers would pick one by one as well, and send it on."
+_BATCHES = (
+    "sampler = BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)\n"
+    "DataLoader(dataset, sampler=sampler, batch_size=None)"
+)
 
 
 def _recorded(view: RankView, calls: pl.DataFrame) -> Finding:

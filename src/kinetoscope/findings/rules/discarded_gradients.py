@@ -62,8 +62,8 @@ def find(view: RankView) -> Findings:
         behind, saving = before, other
     number = int((counted["others"] * counted["passes"]).sum())
     yield Finding(
-        title=f"{view.per_step(number):.0f} of {view.per_step(len(gradients)):.0f} gradients per {view.unit} "
-        "are of weights that the optimizer's step after them does not change",
+        title=f"{view.per_step(number):,.0f} of {view.per_step(len(gradients)):,.0f} gradients per "
+        f"{view.unit} are of weights that the optimizer's step after them does not change",
         affected_us=view.us_of(_products(view, behind)),
         saving=saving,
         evidence=[evidence.of(view, "the longest of their nodes", behind.sort("duration_ns").tail(8))],

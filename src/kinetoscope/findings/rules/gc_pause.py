@@ -37,7 +37,7 @@ def find(view: RankView) -> Findings:
     longest = pauses.sort("duration_ns", descending=True)
     yield Finding(
         title=f"Python's garbage collector stops the {view.unit} "
-        f"({view.per_step(len(pauses)):.0f} collections)",
+        f"({view.per_step(len(pauses)):,.0f} collections)",
         affected_us=us,
         saving=savings.host(view, pauses, "the collections' time"),
         evidence=[evidence.of(view, f"{len(pauses)} collections", longest)],

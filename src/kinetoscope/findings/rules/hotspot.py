@@ -44,7 +44,7 @@ def find(view: RankView) -> Findings:
     if half.share < LOW:
         return
     yield Finding(
-        title=f"{short_name(name)} is {share:.0%} of device time ({view.per_step(len(hot)):.0f} launches a "
+        title=f"{short_name(name)} is {share:.0%} of device time ({view.per_step(len(hot)):,.0f} launches a "
         f"{view.unit}): twice as fast, the {view.unit} would be {half.share:.0%} shorter",
         saving=savings.nothing("a what-if: by how much the kernel can get faster is not known"),
         at_least="info",

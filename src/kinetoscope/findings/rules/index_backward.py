@@ -46,9 +46,9 @@ def find(view: RankView) -> Findings:
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
     forward = attribution(view.trace)["forward_op"].gather(longest["id"])
     yield Finding(
-        title=f"Indexing in a loop ({view.per_step(nodes):.0f} selections per {view.unit}) makes "
-        f"autograd fill and add {view.per_step(len(wasted)):.0f} full-size tensors "
-        f"({view.per_step(additions):.0f} additions)",
+        title=f"Indexing in a loop ({view.per_step(nodes):,.0f} selections per {view.unit}) makes "
+        f"autograd fill and add {view.per_step(len(wasted)):,.0f} full-size tensors "
+        f"({view.per_step(additions):,.0f} additions)",
         affected_us=us,
         saving=savings.both(
             view, freed, savings.host(view, loop, "host time of the nodes but one a tensor", share)

@@ -43,7 +43,7 @@ def find(view: RankView) -> Findings:
     remedy = fewer_launches(view)
     longest = late.sort("idle_ns", descending=True).head(4)
     yield Finding(
-        title=f"{times:.0f} times per {view.unit} the device is idle because the host has not launched the "
+        title=f"{times:,.0f} times per {view.unit} the device is idle because the host has not launched the "
         "next kernel yet",
         saving=saving,
         evidence=evidence.of_gaps(view, longest),

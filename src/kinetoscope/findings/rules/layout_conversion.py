@@ -53,7 +53,7 @@ def find(view: RankView) -> Findings:
     if matching(view.trace.host_events, "name", SECOND_BACKWARD).any():
         saving = savings.not_predicted(saving, "the backward pass of a backward pass keeps no layout")
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} layout conversions per {view.unit} around convolutions",
+        title=f"{view.per_step(len(kernels)):,.0f} layout conversions per {view.unit} around convolutions",
         affected_us=us,
         saving=saving,
         at_least="info",

@@ -64,7 +64,7 @@ def find(view: RankView) -> Findings:
             view,
             slow,
             saving,
-            title=f"{worst['op_name']} ({calls:.0f} calls per {view.unit}) computes at {speed:.0f} TFLOP/s, "
+            title=f"{worst['op_name']} ({calls:,.0f} calls per {view.unit}) computes at {speed:.0f} TFLOP/s, "
             f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
             shown=f"inputs {worst['shapes']}",
             advice=remedy.advice,

@@ -54,7 +54,7 @@ def find(view: RankView) -> Findings:
     kernels, typical = ops.select(pl.sum("calls"), pl.median("median_ns")).row(0)
     yield Finding(
         title=f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}: "
-        f"{view.per_step(kernels):.0f} kernels per {view.unit} of {numbers.time(typical / 1000)}",
+        f"{view.per_step(kernels):,.0f} kernels per {view.unit} of {numbers.time(typical / 1000)}",
         saving=savings.host(
             view, in_a_row(calls, APART_NS), "these calls' host time, were they one for each op"
         ),

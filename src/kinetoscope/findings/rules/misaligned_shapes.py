@@ -41,8 +41,8 @@ def find(view: RankView) -> Findings:
     shapes = dims.drop_nulls().unique(maintain_order=True)
     shown = short_name(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else "")
     yield Finding(
-        title=f"{view.per_step(len(kernels)):.0f} products per {view.unit} have sizes that are not multiples "
-        "of 8",
+        title=f"{view.per_step(len(kernels)):,.0f} products per {view.unit} have sizes that are not "
+        "multiples of 8",
         affected_us=view.us_of(kernels),
         saving=savings.device(view, kernels, BASIS, saved=saved),
         evidence=[evidence.of(view, shown, longest)],

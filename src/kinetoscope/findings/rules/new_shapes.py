@@ -81,7 +81,7 @@ def _tries(view: RankView, calls: pl.DataFrame, waits: pl.Series) -> Finding:
     return Finding(
         subject="tries",
         title=f"{view.per_step(len(calls)):.2g} calls of {names} per {view.unit} try their algorithms, with "
-        f"{view.per_step(len(work)):.0f} kernels: {numbers.time(view.us_of(calls))}",
+        f"{view.per_step(len(work)):,.0f} kernels: {numbers.time(view.us_of(calls))}",
         saving=saving,
         evidence=[evidence.of(view, "the longest calls", longest)],
         advice="Switch torch.backends.cudnn.benchmark off while sizes vary: it tries all algorithms for each "

@@ -75,7 +75,7 @@ def find(view: RankView) -> Findings:
         return
     yield Finding(
         subject="TF32",
-        title=f"{view.per_step(len(kernels)):.0f} float32 products per {view.unit} use no tensor cores",
+        title=f"{view.per_step(len(kernels)):,.0f} float32 products per {view.unit} use no tensor cores",
         affected_us=view.us_of(kernels),
         saving=rounded,
         evidence=[evidence.of(view, short_name(str(kernels["name"][0])), kernels)],

@@ -43,7 +43,7 @@ def find(view: RankView) -> Findings:
     fused = name in WITH_FUSED
     waited = savings.idle(view, view.idle_during(calls), "the device's idle time during Optimizer.step")
     yield Finding(
-        title=f"The optimizer launches {view.per_step(len(kernels)):.0f} kernels per {view.unit}: it is not "
+        title=f"The optimizer launches {view.per_step(len(kernels)):,.0f} kernels per {view.unit}: it is not "
         "fused",
         saving=savings.both(view, freed, waited),
         evidence=[evidence.of(view, "Optimizer.step", calls)],

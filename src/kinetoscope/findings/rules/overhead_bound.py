@@ -50,7 +50,7 @@ def find(view: RankView) -> Findings:
     kernels = view.work.filter(pl.col("kind") == "kernel")
     kernels, what = (kernels, "kernels") if len(kernels) else (view.work, "copies and memsets")
     others = view.per_step(len(view.work) - len(kernels))
-    and_others = f" and {others:.0f} copies and memsets" if round(others) else ""
+    and_others = f" and {others:,.0f} copies and memsets" if round(others) else ""
     typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
     busy, share = numbers.time(view.working_us), numbers.percent(view.working_share)
     but = "" if share == numbers.percent(view.busy_share) else ", without its waiting for other ranks"
@@ -63,7 +63,7 @@ def find(view: RankView) -> Findings:
     remedy = fewer_launches(view)
     yield Finding(
         title=f"The device is busy {share} of the {view.unit}{but}: launching "
-        f"{view.per_step(len(kernels)):.0f} {what} of {numbers.time(typical)} each{and_others} takes longer "
+        f"{view.per_step(len(kernels)):,.0f} {what} of {numbers.time(typical)} each{and_others} takes longer "
         "than running them",
         saving=saving,
         evidence=[evidence.of(view, shown, kernels), *evidence.of_gaps(view, longest)],

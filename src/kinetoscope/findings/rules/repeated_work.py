@@ -64,7 +64,7 @@ def find(view: RankView) -> Findings:
     freed = savings.device(view, passes, "the forward pass", "duration_ns")
     saving = savings.both(view, freed, savings.host(view, called, "its calls"))
     yield Finding(
-        title=f"A forward pass of {view.per_step(ops):.0f} products gets no gradient in each {view.unit}",
+        title=f"A forward pass of {view.per_step(ops):,.0f} products gets no gradient in each {view.unit}",
         affected_us=view.us_of(passes),
         saving=savings.not_predicted(saving, "no trace shows whether its inputs come again"),
         at_least="medium",

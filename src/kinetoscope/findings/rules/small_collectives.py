@@ -59,7 +59,7 @@ def find(view: RankView) -> Findings:
     saving = replace(saving, together={view.rank: fewer | issued})
     message, each = small.select(pl.median("message", "duration_ns")).row(0)
     yield Finding(
-        title=f"{view.per_step(len(small)):.0f} collectives per {view.unit} of {message / 1024:.0f} KiB, "
+        title=f"{view.per_step(len(small)):,.0f} collectives per {view.unit} of {message / 1024:,.0f} KiB, "
         f"{numbers.time(each / 1000)} each",
         saving=saving,
         evidence=[evidence.of(view, "small collectives", small)],

@@ -188,4 +188,4 @@ def _checks(view: RankView, ops: pl.DataFrame) -> Findings:
 
 
 def _often(times: float) -> str:
-    return "once" if round(times) == 1 else f"{times:.0f} times" if times >= 1 else f"{times:.2g} times"
+    return "once" if round(times) == 1 else f"{times:,.0f} times" if times >= 1 else f"{times:.2g} times"

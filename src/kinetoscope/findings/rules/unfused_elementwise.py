@@ -40,8 +40,8 @@ def find(view: RankView) -> Findings:
     longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
-        title=f"{view.per_step(len(per_chain)):.0f} eager elementwise chains per {view.unit} "
-        f"({view.per_step(len(chains)):.0f} kernels) could be fused",
+        title=f"{view.per_step(len(per_chain)):,.0f} eager elementwise chains per {view.unit} "
+        f"({view.per_step(len(chains)):,.0f} kernels) could be fused",
         affected_us=view.us_of(chains),
         saving=savings.fused(view, chains, "each chain in the time of its longest kernel"),
         evidence=[evidence.of(view, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
