@@ -151,6 +151,15 @@ def test_options_reach_the_profiler(programs: Programs):
     assert any(e.get("name") == "[memory]" for e in events)
 
 
+def test_stacks_are_of_steps_that_have_settled(programs: Programs):
+    """Of the first, in which a program imports and compiles, they took two minutes and 5 GB."""
+    run = programs.record("--stacks", str(programs.write(TRAIN + "train(3)")))
+    assert not any(e.get("cat") == "python_function" for e in run.events())
+    assert any("without Python's stacks: --whole has them" in note for note in run.steps["notes"])
+    run = programs.record("--stacks", "--whole", str(programs.write(TRAIN + "train(3)")))
+    assert any(e.get("cat") == "python_function" for e in run.events())
+
+
 @pytest.mark.slow  # test_run_api records a whole block
 def test_whole_records_from_the_first_op_to_the_last(programs: Programs):
     run = programs.record("--whole", str(programs.write(TRAIN + "train(12)")))

@@ -226,7 +226,7 @@ def _ending(source: BinaryIO) -> bytes:
 # light: what the device does, and the runtime calls that give it its work.
 # lines: the host's ops, and the lines of the program that call them.
 # capture: how a graph is captured, with shapes and lines.
-SessionKind = Literal["full", "light", "lines", "capture"]
+SessionKind = Literal["full", "first", "light", "lines", "capture"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
@@ -487,8 +487,10 @@ class TorchDevice:
             from kinetoscope.capture.recorder.lines import CaptureSession, LinedSession
 
             of, lined = CaptureSession if of_capture else LinedSession, False
-        # Python's stacks are taken where a program's own profile function would be.
-        stacks = (options.stacks or lined) and not of_capture and sys.getprofile() is None
+        # Python's stacks are taken where a program's own profile function would be. Of first steps, in which
+        # modules are imported and compiled, they would take minutes to end, and gigabytes.
+        wanted = (options.stacks and kind != "first") or lined
+        stacks = wanted and not of_capture and sys.getprofile() is None
         return (of or KinetoSession)(
             None if of_capture else self.memory,
             stacks=stacks,

@@ -99,7 +99,7 @@ class Provisional:
         self.steps = 0
 
     def start(self) -> None:
-        session = self.device.session(kind="full", any_thread=True)
+        session = self.device.session(kind="full" if self.whole else "first", any_thread=True)
         session.prepare()
         session.start()
         self.session, self.began = session, True
@@ -162,19 +162,23 @@ class Provisional:
             self.steps += 1
 
 
-def notes(*, cold: bool, steps: int, whole: bool, why: str | None = None) -> list[str]:
+def notes(*, cold: bool, steps: int, whole: bool, stacks: bool = False, why: str | None = None) -> list[str]:
     """Remarks that a user must know on a provisional recording that became the recording.
 
     Args:
         cold: it was ended after the first steps, which a better recording was to follow.
         steps: how many boundaries its source ticked at.
         whole: everything was to be recorded.
+        stacks: Python's stacks were to be recorded.
         why: the reason for which it was ended, if the program did not end first.
     """
+    unstacked = ["the first steps are recorded without Python's stacks: --whole has them"]
+    unstacked = unstacked if stacks and not whole else []
     if cold and steps >= 2:
         return [
             "no steps were recorded once their time had settled: "
-            "this recording holds its first steps, cold start and all"
+            "this recording holds its first steps, cold start and all",
+            *unstacked,
         ]
     ended = [] if why is None else [f"only the program's beginning is recorded, until {why}"]
     if not whole and steps < 2:
@@ -184,7 +188,7 @@ def notes(*, cold: bool, steps: int, whole: bool, why: str | None = None) -> lis
             "no steps were found (no optimizer, module, compiled function or named range was called "
             f"repeatedly): the program's {much} was recorded; kinetoscope.profile's step() marks them",
         )
-    return ended
+    return [*ended, *unstacked]
 
 
 LIMIT_S = 60.0

@@ -492,7 +492,13 @@ class Recorder:
         # The detector forgets the ticks of a source that led and leads no more; those recorded are marked.
         steps = max(self.detector.count(source), provisional.steps) if source is not None else 0
         steps += source is not None and source[0] == "request"  # one is a step, which the program's end ends
-        said = notes(cold=provisional.cut, steps=steps, whole=self.options.whole, why=provisional.why)
+        said = notes(
+            cold=provisional.cut,
+            steps=steps,
+            whole=self.options.whole,
+            stacks=self.options.stacks,
+            why=provisional.why,
+        )
         return msgspec.structs.replace(
             timings,
             cold=True,
