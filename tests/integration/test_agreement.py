@@ -90,11 +90,11 @@ def test_counts_of_check_and_history_are_those_of_the_steps(loaded: LoadedRun, r
 def test_the_title_and_the_launches_below_it_add_up(report: Report) -> None:
     titles = [row.title for row in report.findings if row.rule == "overhead-bound"]
     for title in titles:
-        said = re.search(r"launching (\d+) \w.*? each(?: and (\d+) copies)?", title)
+        said = re.search(r"launching ([\d,]+) \w.*? each(?: and ([\d,]+) copies)?", title)
         assert said is not None
-        kernels, others = said.groups()
+        kernels, others = (int((number or "0").replace(",", "")) for number in said.groups())
         launched = sum(row.launches * row.work_per_launch for row in report.launching)
-        assert int(kernels) + int(others or 0) == pytest.approx(launched / max(1, len(report.steps)), abs=1)
+        assert kernels + others == pytest.approx(launched / max(1, len(report.steps)), abs=1)
 
 
 def test_one_step_has_one_time(loaded: LoadedRun, report: Report) -> None:

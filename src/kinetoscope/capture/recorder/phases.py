@@ -422,8 +422,9 @@ class RecordSteps(Phase):
     def _foreseen(self) -> str:
         """The cost of the recording, by that of the first steps' recording."""
         paused_s = self.context.measured.paused_s
-        alike = self.full and not self.context.options.stacks  # first steps are recorded without
-        known = alike and self.context.provisional.written and paused_s >= 0.05
+        if self.context.options.stacks:  # of which the first steps' recording has none
+            return ""
+        known = self.full and self.context.provisional.written and paused_s >= 0.05
         return f"; this will pause the program for about {paused_s:.1f} s" if known else ""
 
     def boundary(self, boundary: Boundary) -> Phase:
