@@ -305,3 +305,51 @@ def train():
         times.append(time.perf_counter() - began)
 train()
 """
+
+# A normalizing flow whose layers read whether they are initialised (rosinality/glow-pytorch), on a device that
+# is still cold: the first pass alone reads longer than a second.
+FLAGS = """
+class ActNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(4))
+        self.register_buffer("initialized", torch.tensor(0))
+    def forward(self, x):
+        time.sleep(0.05 if self.initialized.item() == 0 else 0.002)
+        self.initialized.fill_(1)
+        return x * self.scale
+class Glow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.flows = nn.ModuleList(ActNorm() for _ in range(48))
+    def forward(self, x):
+        for flow in self.flows:
+            x = flow(x)
+        return x
+model = Glow()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(40):
+    began = time.perf_counter()
+    loss = model(torch.randn(2, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    times.append(time.perf_counter() - began)
+"""
+
+# An optimizer reads the number of its steps for each parameter, on the CPU; the first step takes long.
+COLD = """
+model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
+optimizer = torch.optim.AdamW(model.parameters())
+data = torch.randn(1000, 4)
+for step in range(40):
+    began = time.perf_counter()
+    starts = torch.randint(0, 990, (4,))
+    batch = torch.stack([data[s] for s in starts.tolist()])
+    time.sleep(0.01 if step else 1.2)
+    loss = model(batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    times.append(time.perf_counter() - began)
+"""

@@ -558,6 +558,8 @@ EXPECTED: dict[str, Expected] = {
     "td3": _steps(loops.TD3, "Adam"),
     "towers": Expected(loops.TOWERS, "optimizer", r"one AdamW.step\(\)", ("Optimizer.step#AdamW.step", 2)),
     "truncated": _steps(loops.TRUNCATED, "SGD"),
+    "flags": _steps(loops.FLAGS, "Adam"),
+    "cold": _steps(loops.COLD, "AdamW"),
 }
 
 

@@ -201,6 +201,13 @@ def batch_codes() -> frozenset[CodeType]:
     return frozenset(fetch.__code__ for fetch in fetches if fetch is not None)
 
 
+def optimizer_codes() -> frozenset[CodeType]:
+    """The code of the function that is on the stack while an optimizer steps."""
+    from torch.optim import Optimizer
+
+    return frozenset((Optimizer.profile_hook_step(lambda: None).__code__,))
+
+
 # Looked up on a module's class in every call of it: also through a bound `__call__` that was kept, or
 # compiled, where `__call__` itself is looked up once and never again.
 MODULE_CALL = "_call_impl"

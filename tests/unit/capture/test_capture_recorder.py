@@ -356,11 +356,21 @@ def test_compiling_and_slow_first_steps_are_waited_out():
 def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
     program = Program()
     for index in range(60):
-        program.step(2.0**index)
+        program.step(1e-3 * 1.3**index)
     timings = program.recorder.timings()
     assert len(timings.profiled_s) == 3
     assert len(timings.warmup_s) == PATIENCE
     assert not timings.settled
+
+
+def test_a_program_of_few_steps_that_take_seconds_is_recorded():
+    program = Program()
+    for index in range(13):
+        program.step((2.0, 2.9, 2.4)[index % 3])
+    timings = program.recorder.timings()
+    assert not timings.settled
+    assert len(timings.unprofiled_s) == 3
+    assert len(timings.profiled_s) == 2
 
 
 def test_warmup_and_steps_are_what_the_user_says():

@@ -60,7 +60,8 @@ def test_bursts_are_calm_where_their_rounds_are():
 
 
 def test_short_steps_are_recorded_more_often():
-    assert [recorded_steps(times(s, 0.0), Prefetch()) for s in (1.0, 0.002, 0.00001, 0.0)] == [
+    assert [recorded_steps(times(s, 0.0), Prefetch()) for s in (2.5, 1.0, 0.002, 0.00001, 0.0)] == [
+        2,
         3,
         5,
         10,

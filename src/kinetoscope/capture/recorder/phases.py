@@ -23,6 +23,7 @@ from kinetoscope.capture.steps.timing import (
     StepTimes,
     Timing,
     calm,
+    long_enough,
     patience_spent,
     recorded_steps,
     recovered,
@@ -195,7 +196,7 @@ class Settle(Phase):
         if len(self.waited) < prefetch.batches and not patience_spent(passed, self.waited.seconds):
             return False
         measured.settled = calm(self.waited, prefetch)
-        return measured.settled or passed >= PATIENCE
+        return measured.settled or passed >= PATIENCE or long_enough(len(self.waited), self.waited.seconds)
 
     def _undecided(self) -> bool:
         """Whether longer steps than these may still show, and are worth waiting for."""

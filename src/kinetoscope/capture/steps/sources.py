@@ -51,7 +51,8 @@ INDUCTOR = "torch/_inductor/"
 # Optimizers that are none of torch's classes.
 FASTAI, OF_FASTAI = "fastai.optimizer", "optimizer of fastai"
 LOADER = "torch.utils.data.dataloader"
-# An optimizer that has been made is waited for so long from the first call of a module that it may train.
+# An optimizer that has been made is waited for so long from the first call of a module that it may train, and
+# so long the end of a call in which the program waits for the device.
 OPTIMIZER_PATIENCE_S = 10.0
 
 # Calls that wait are no steps in the first second of them, in which a surer source may tick; before anything
@@ -131,6 +132,7 @@ class Sources:
         self.replays = 0  # of graphs, whoever asks for them
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
+        self.within_step: frozenset[Any] = frozenset()  # what runs while a part of a step does
         self.prefilled = False  # the running request has called its model
         self.awaiting_since = 0.0  # when a module was called first whose optimizer had been made
         self.updated = True  # an optimizer has stepped since a module was called without gradients
@@ -163,6 +165,7 @@ class Sources:
             left.install()
             return
         self.calling = torch_private.module_call_codes() | torch_private.batch_codes()
+        self.within_step = self.calling | torch_private.optimizer_codes()
         for graph in torch_private.graph_classes():
             self._bound(f"graph of {graph.__name__}", graph, "replay", self._graph_replayed)
         self.switch = torch_private.dynamo_switch()
@@ -518,14 +521,21 @@ class Sources:
             if self.kind is None:
                 self.waits_looked_at = self.waits_looked_at + 1 if int(now) == self.second else 0
                 self.second = int(now)
-            early = self.kind is None and now - self.waits_since < WAITS_PATIENCE_S
             often = self.kind is None and self.waits_looked_at > WAITS_LOOKED_AT
             if self.wanted in (None, "loop") and not often:
+                early = self.kind is None and self._too_early(now - self.waits_since)
                 self.tick("early loop" if early else "loop", 0, "calls that wait for the device")
         except Exception:  # the program's own call is not ours to break
             pass
         finally:
             self.switch(prior)
+
+    def _too_early(self, since_s: float) -> bool:
+        """Whether a surer source may tick yet, so long after the first call that waited: soon, or once the
+        model's call or the optimizer's step is over in which the program waits."""
+        if since_s < WAITS_PATIENCE_S:
+            return True
+        return since_s < OPTIMIZER_PATIENCE_S and _surrounded(inspect.currentframe(), self.within_step)
 
     def _other_called(self, module: Any) -> None:
         if module is self.before and not _surrounded(inspect.currentframe(), self.calling):

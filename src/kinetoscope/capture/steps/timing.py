@@ -126,8 +126,10 @@ class Stopwatch:
         return Moment(self._clock(), self._waited(), self._mark() if self._marking else None)
 
 
-# After so many step times we stop waiting and say that the step time never settled.
+# After so many step times we stop waiting and say that the step time never settled; of steps that take
+# seconds, after a few that last so long: a program may have no more than a dozen of them.
 PATIENCE = 8
+PATIENCE_LEAST, PATIENCE_S = 3, 4.0
 # A loader's queue is longer than that: so many steps, or seconds, may pass until it has drained.
 QUEUE_PATIENCE, QUEUE_PATIENCE_S = 64, 5.0
 # A loop waits for its loader where this share of its time, or more, is such waiting.
@@ -164,6 +166,11 @@ def calm(times: Sequence[StepTime], prefetch: Prefetch) -> bool:
     return settled([sum(step.seconds for step in one) for one in reversed(rounds)])
 
 
+def long_enough(steps: int, seconds: float) -> bool:
+    """Whether so many steps, which nothing compiled in and took so long, are all that is waited for."""
+    return steps >= PATIENCE or (steps >= PATIENCE_LEAST and seconds >= PATIENCE_S)
+
+
 def patience_spent(steps: int, seconds: float) -> bool:
     """Whether steps have been let pass for as long as a loader's queue is given to drain."""
     return steps >= QUEUE_PATIENCE or seconds >= QUEUE_PATIENCE_S
@@ -194,7 +201,8 @@ def recovered(times: Sequence[StepTime], waited_s: float | None, prefetch: Prefe
 
     A pause can only fill the loader's queue, where it has one: waiting longer is none of its signs.
     """
-    if not (calm(times, prefetch) or len(times) >= PATIENCE):
+    seconds = sum(step.seconds for step in times)
+    if not (calm(times, prefetch) or len(times) >= PATIENCE or seconds >= PATIENCE_S):
         return False
     latest = times[-whole_rounds(4, prefetch) :]
     return (waited_s is None or not prefetch.batches) or (
@@ -210,10 +218,11 @@ def whole_rounds(steps: int, prefetch: Prefetch) -> int:
 
 
 def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
-    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; of a loop
-    that waits for its loader, whole rounds of the workers."""
+    """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; 2 of those
+    that take seconds; of a loop that waits for its loader, whole rounds of the workers."""
     step_s = median(step.seconds for step in before) if before else math.inf
-    steps = max(3, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
+    least = 2 if 1.0 < step_s < math.inf else 3
+    steps = max(least, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
     return steps if waiting(before) is None else whole_rounds(steps, prefetch)
 
 
