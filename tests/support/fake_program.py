@@ -117,7 +117,7 @@ class Program:
     def __init__(
         self, options: Options | None = None, device: FakeDevice | None = None, **arguments: object
     ) -> None:
-        self.now, self.compiled, self.finished = 100.0, 0, 0
+        self.now, self.compiled, self.finished, self.made = 100.0, 0, 0, 0
         self.device, self.ledgers = device or FakeDevice(), FakeLedgers()
         self.recorder = Recorder(
             options or Options(lines=False),
@@ -138,6 +138,7 @@ class Program:
         self, seconds: float = 1.0, kind: str = "optimizer", key: int = 1, compiles: bool = False
     ) -> None:
         self.now += seconds
+        self.made += kind == "optimizer"
         self.compiled += compiles
         self.recorder.tick(kind, key, "AdamW")
 
@@ -147,7 +148,7 @@ class Program:
 
     def until(self, phase: type, seconds: float = 1.0, **source: object) -> None:
         """Steps until the recorder is in that phase."""
-        for _ in range(300):
+        for _ in range(1000):
             if isinstance(self.recorder.phase, phase):
                 return
             self.step(seconds, **source)  # type: ignore[arg-type]

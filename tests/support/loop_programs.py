@@ -306,8 +306,8 @@ def train():
 train()
 """
 
-# A normalizing flow whose layers read whether they are initialised (rosinality/glow-pytorch), on a device that
-# is still cold: the first pass alone reads longer than a second.
+# A normalizing flow whose layers read whether they are initialised (rosinality/glow-pytorch), in a first pass
+# that takes longer than a second.
 FLAGS = """
 class ActNorm(nn.Module):
     def __init__(self):

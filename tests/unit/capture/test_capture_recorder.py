@@ -9,7 +9,15 @@ import pytest
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import SLOWED
-from kinetoscope.capture.recorder.phases import Done, Prepare, RecordSteps, TimeAfter, TimeBefore
+from kinetoscope.capture.recorder.phases import (
+    Done,
+    Prepare,
+    RecordSteps,
+    Settle,
+    Standby,
+    TimeAfter,
+    TimeBefore,
+)
 from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
 
@@ -18,7 +26,7 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
     program = Program()
     program.steps(30, 0.1)
     assert program.ledgers.installed
-    program.steps(30, 0.1)
+    program.steps(140, 0.1)
     timings = program.recorder.timings()
     assert timings.found_by == "optimizer"
     assert timings.step_name == "AdamW"
@@ -112,7 +120,7 @@ def test_a_program_that_never_ends_getting_faster_is_recorded_all_the_same():
     assert passed == 30
     program.until(TimeAfter, 0.06)
     passed = 0
-    while not isinstance(program.recorder.phase, Done):
+    while not isinstance(program.recorder.phase, Standby):
         program.step(0.06 * 0.95**passed)
         passed += 1
     assert QUEUE_PATIENCE <= passed < QUEUE_PATIENCE + 10
@@ -334,10 +342,48 @@ def test_a_light_pass_follows_the_full_one_with_as_many_steps():
     ]
 
 
+def recorded(seconds: float = 0.1) -> Program:
+    program = Program()
+    program.until(Standby, seconds)
+    return program
+
+
+def test_steps_that_get_twice_as_fast_are_recorded_in_the_place_of_those_before():
+    program = recorded()
+    program.steps(60, 0.1)
+    program.steps(300, 0.01)
+    timings = program.recorder.timings()
+    assert timings.unprofiled_s == pytest.approx([0.01] * len(timings.unprofiled_s))
+    assert timings.profiled_s == pytest.approx((0.01, 0.01, 0.01))
+    assert timings.settled
+    assert program.device.sessions == 3
+
+
+def test_steps_that_are_a_little_faster_are_not_recorded_again():
+    program = recorded()
+    program.steps(300, 0.06)
+    assert isinstance(program.recorder.phase, Done)
+    assert program.device.sessions == 2
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.01])
+def test_a_program_that_ends_before_faster_steps_are_recorded_keeps_the_others_and_their_number(
+    seconds: float,
+):
+    program = recorded(seconds)
+    before = program.recorder.timings()
+    program.until(Settle, seconds / 3)
+    program.step(seconds / 3)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert timings.profiled_s == before.profiled_s
+    assert timings.passed == program.made
+
+
 def test_one_pass_is_one_pass():
     program = Program(Options(one_pass=True, lines=False), device=FakeDevice(light=True))
     program.steps(80, 0.1)
-    assert isinstance(program.recorder.phase, Done)
+    assert isinstance(program.recorder.phase, Standby)
     assert program.device.sessions == 2
 
 

@@ -72,7 +72,18 @@ def test_the_layout_of_a_second_backward_pass_promises_nothing() -> None:
 
 def test_tensors_of_one_dimension_have_no_channels_last() -> None:
     assert not list(layout_conversion.find(converting(around="aten::conv1d")))
-    assert list(layout_conversion.find(converting("aten::conv2d", around="aten::conv1d")))
+    node = "autograd::engine::evaluate_function: ConvolutionBackward0"
+    calls = [("aten::conv1d", 7), ("aten::conv2d", 8), (node, 7), (node, 8)]  # the forward ops of the nodes
+    events = [
+        one
+        for n, (name, sequence) in enumerate(calls, 1)
+        for one in (
+            traces.host(name, 100 * n - 5, 60, **{"Sequence number": sequence}),
+            *launched("aten::cudnn_convolution", "nchwToNhwcKernel", n, 40),
+        )
+    ]
+    found = only(layout_conversion.find(view(traces.step(0, 0, 800), *events)))
+    assert found.title.startswith("2 layout conversions")
 
 
 @pytest.mark.parametrize(

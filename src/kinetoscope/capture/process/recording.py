@@ -45,6 +45,7 @@ PERIOD_OF: dict[str, Period] = {
     "preparing": "timed",
     "recovering": "timed",
     "timing again": "timed",
+    "standing by": "timed",
     "done": "after",
 }
 

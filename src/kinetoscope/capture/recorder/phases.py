@@ -97,8 +97,13 @@ class Phase:
 RECOVERED_TOGETHER = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
-# Once all is recorded, longer steps, or those of a surer source, are looked for this long.
+# Once all is recorded, longer steps, those of a surer source, or faster ones are looked for this long.
 STANDBY_S = 10.0
+# The pace of that much of the program, and of so many steps, is looked at; steps that take this part of the
+# time of those that were timed are other ones: the program had not warmed up.
+PACE_S, PACE_STEPS, FASTER = 1.0, 10, 0.5
+# Of shorter steps not each is looked at: a look takes some microseconds.
+PASSED_OVER_S = 5e-3
 # Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
 LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"
@@ -619,22 +624,51 @@ def finished(context: Context) -> Phase:
         f"recorded, which paused the program for {context.measured.paused_s:.1f} s; the program goes on "
         "(Ctrl-C ends it; the recording is kept)"
     )
-    return Standby(context) if context.detector.provisional else Done(context)
+    return Standby(context) if context.detector.provisional or _paced(context) else Done(context)
+
+
+def _paced(context: Context) -> bool:
+    """Whether the steps' pace alone may have them recorded again: not of those that wait for a loader, whose
+    queue our pauses fill."""
+    chosen = context.lockstep or context.decisions.seeded or context.options.warmup is not None
+    return not chosen and context.measured.waited_before() is None
 
 
 class Standby(Phase):
     """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
-    source, or a loop around them, may yet show. Then that is recorded in their place."""
+    source, or a loop around them, may yet show. Or they get twice as fast, as a program does whose library
+    plans for each new size. Then these are recorded in their place."""
 
-    name = "done"
+    name = "standing by"
 
     def enter(self) -> None:
-        self.began_s = self.context.stopwatch.now_s
-        self.context.ledgers.remove()
-        self.context.saved()
+        context = self.context
+        self.began_s = context.stopwatch.now_s
+        context.ledgers.remove()
+        context.saved()
+        timed = context.measured.after.times or context.measured.before.times
+        self.step_s = timed.seconds / len(timed) if timed and _paced(context) else 0.0
+        self._look()
+
+    def _look(self) -> None:
+        """The pace is that of the steps from here on; most of them are only counted."""
+        context = self.context
+        self.looked_s, self.index = context.stopwatch.now_s, context.detector.index
+        if 0 < self.step_s < PASSED_OVER_S and not context.detector.provisional:
+            context.detector.pass_over(max(PACE_STEPS, int(PACE_S / self.step_s)) - 1)
 
     def boundary(self, boundary: Boundary) -> Phase:
-        return self if self.context.stopwatch.now_s - self.began_s < STANDBY_S else Done(self.context)
+        context = self.context
+        now_s, steps = context.stopwatch.now_s, context.detector.index - self.index
+        if now_s - self.began_s >= STANDBY_S:
+            return Done(context)
+        if steps < PACE_STEPS or now_s - self.looked_s < PACE_S * FASTER:
+            return self
+        if (now_s - self.looked_s) / steps <= FASTER * self.step_s:
+            context.tell("steps take half of the time or less now: they are timed and recorded again")
+            return Settle(context)
+        self._look()
+        return self
 
     def cut_short(self, why: str) -> Phase:
         return Done(self.context)

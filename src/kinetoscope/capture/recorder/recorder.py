@@ -323,7 +323,10 @@ class Recorder:
             self.phase.passed(boundary)
         elif not self.foreign:
             ended = boundary.role == "end"
-            self._go(self.phase.range_left() if ended else self.phase.boundary(boundary))
+            following = self.phase.range_left() if ended else self.phase.boundary(boundary)
+            if isinstance(self.phase, Standby) and isinstance(following, Settle):
+                self._records_anew()
+            self._go(following)
 
     def _ticked(self, signal: Signal, key: Hashable, name: str) -> None:
         if signal != "range end":
@@ -345,8 +348,7 @@ class Recorder:
                 self._go(Done(self.context))
                 return
         if isinstance(self.phase, Standby):
-            self.kept = self.timings()
-            measured.anew()
+            self._records_anew()
         place = self.stack.place() if source[0] in CALLED else ""
         found = levels(self.detector, self.candidates, name, self.acting, place)
         if source == ITERATION:
@@ -369,6 +371,12 @@ class Recorder:
         self._follow(source)
         self.context.tell(f"a step is {found[0].name}")
         self._go(self.phase.leads(boundary))
+
+    def _records_anew(self) -> None:
+        """Other steps are to take the place of the recorded ones, which count until these are written."""
+        self.kept = self.timings()
+        self.measured.anew()
+        self.measured.warmup_s.clear()
 
     def _follow(self, source: Source) -> None:
         outer = self.detector.outer
@@ -478,10 +486,13 @@ class Recorder:
 
     def timings(self) -> StepTimings:
         """How the steps were found and timed, as far as is known now."""
-        if self.kept is not None and not self.measured.written:
-            return self.kept
+        measured, kept = self.measured, self.kept
+        if kept is not None and not measured.written:
+            same = (kept.found_by, kept.step_name) == (measured.found_by, measured.step_name)
+            passed, after = (measured.passed, measured.steps_after) if same else (None, None)
+            return msgspec.structs.replace(kept, passed=passed, steps_after=after)
         self._describe()
-        timings, provisional = self.measured.timings(), self.provisional
+        timings, provisional = measured.timings(), self.provisional
         source = self.detector.leader or provisional.source
         if self.measured.written or not provisional.written:
             notes_ = (*timings.notes, *provisional.failures, *(self.graphs.notes() if self.graphs else ()))

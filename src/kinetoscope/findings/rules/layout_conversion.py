@@ -12,9 +12,9 @@ Why it is slow
 How it decides
     The kernel's name; what is saved is their device time. Those that serve grouped or depthwise convolutions
     (by recorded shapes, or the name of the kernel that follows) are left out, since channels_last makes many
-    of those slower. So are casts, and programs whose convolutions are all of one dimension: their tensors
-    have no channels_last. Nothing is promised where gradients are differentiated (a gradient penalty): the
-    second backward pass makes tensors that do not keep the layout.
+    of those slower. So are casts, and convolutions of one dimension: their tensors have no channels_last.
+    Nothing is promised where gradients are differentiated (a gradient penalty): the second backward pass
+    makes tensors that do not keep the layout.
 
 What to do
     Keep the whole model in channels_last: ``model.to(memory_format=torch.channels_last)`` and the same for
@@ -24,9 +24,12 @@ Source
     PyTorch tutorial "Channels Last Memory Format"; NVIDIA Deep Learning Performance Guide, "Tensor Layouts".
 """
 
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.convolutions import convolutions
 from kinetoscope.findings.rule import *
+from kinetoscope.trace.model import Trace
 
 MOVES = r"convolution(_backward)?|split_with_sizes|slice|permute|transpose|clone"
 CONVERTS = (
@@ -41,7 +44,7 @@ ON_AMD = "On AMD, MIOpen takes channels_last only with PYTORCH_MIOPEN_SUGGEST_NH
 
 def find(view: RankView) -> Findings:
     kernels = conversions(view)
-    if kernels.is_empty() or _of_one_dimension(view):
+    if kernels.is_empty():
         return
     us = view.us_of(kernels)
     if us < LOW * view.step_us:
@@ -64,12 +67,6 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _of_one_dimension(view: RankView) -> bool:
-    names = view.trace.host_events["name"].unique().cast(pl.String)
-    dimensions = names.str.extract(r"^aten::conv(?:_transpose)?(\d)d$").drop_nulls()
-    return len(dimensions) > 0 and (dimensions == "1").all()
-
-
 def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
     """The savings of channels_last: the conversions, and of batch normalizations in training the half which
     their kernels for channels_last do not take."""
@@ -85,10 +82,25 @@ def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def conversions(view: RankView) -> pl.DataFrame:
-    """The conversions that serve convolutions of one group: others have no kernel to gain from the layout."""
+    """The conversions that serve convolutions of one group and of two dimensions or three: others have no
+    kernel to gain from the layout, or no such layout."""
     found = view.kernels(CONVERTS)
+    if found.is_empty():
+        return found
+    served = _served(view, found)
     grouped = convolutions(view.trace).filter("is_grouped")["op"]
-    return found.filter(~_served(view, found).is_in(grouped.implode()).fill_null(False))
+    without = served.is_in(grouped.implode()) | _of_one_dimension(view.trace).gather(served)
+    return found.filter(~without.fill_null(False))
+
+
+def _of_one_dimension(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is a part of a convolution of one dimension, or of its
+    node of autograd."""
+    host = trace.host_events
+    forward = nearest(host, matching(host, "name", r"^aten::conv(_transpose)?1d$")).is_not_null()
+    sequences = host["sequence"].filter(forward).drop_nulls().unique()
+    node = matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(sequences.implode())
+    return forward | nearest(host, node.fill_null(False)).is_not_null()
 
 
 def _served(view: RankView, found: pl.DataFrame) -> pl.Series:
