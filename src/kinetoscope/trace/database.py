@@ -29,7 +29,10 @@ _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
 _VERSIONED = re.compile(r"(.+)_V(\d{1,4})")  # a table of a later layout: NVTX_EVENTS_V2
 _UNVERSIONED = 1 << 16  # as a version: behind all of them
+_LOGS = ("-wal", "-journal")
 _PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
+
+_OTHERS = "SELECT name FROM sqlite_master WHERE type = 'view' OR (type = 'table' AND rootpage = 0)"
 
 
 class Database:
@@ -49,6 +52,9 @@ class Database:
         """
         self.path = path
         self.damages: Counter[str] = Counter()
+        logs = (path.with_name(path.name + suffix) for suffix in _LOGS)
+        if unapplied := sum(log.is_file() and log.stat().st_size > 0 for log in logs):
+            self.damages["unapplied-log"] = unapplied
         self._unpacked = tempfile.TemporaryDirectory(prefix="kinetoscope-")
         try:
             stored = self._plain(path)
@@ -111,6 +117,10 @@ class Database:
             names = [name for (name,) in self._database.execute(_PLAIN)]
             self.damages["cut-database"] = 1
             return names
+
+    def views(self) -> frozenset[str]:
+        """The names of its views and virtual tables, which are not read."""
+        return frozenset(name for (name,) in self._database.execute(_OTHERS))
 
     def _columns(self, table: str) -> frozenset[str]:
         """The names of a table's columns but for generated ones."""

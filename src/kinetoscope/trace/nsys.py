@@ -126,6 +126,8 @@ def read(path: str | Path, progress: Progress | None = None, most: int = 64) -> 
         known = {_TEXTS, _RANGES, f"{_ACTIVITY}KERNEL", f"{_ACTIVITY}RUNTIME"}
         if not known & database.tables.keys() or _OF_NVPROF in database.tables:
             _refuse(database)
+        if replaced := len(_NEEDED.keys() & database.views()):
+            database.damages["unread-view"] = replaced
         export = _Export(database)
         export.read(progress)
         processes = export.chosen(most)
