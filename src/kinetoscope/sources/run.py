@@ -312,8 +312,8 @@ def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[li
         else:
             joined.append(trace)
     said = [
-        f"{export.source.path} was not joined: {share.get(id(export), 0.0):.0%} of its device work is that of "
-        f"a trace, in the same order, and {ENOUGH:.0%} have to be"
+        f"{export.source.path} was not joined: {share.get(id(export), 0.0):.0%} of its device work is that "
+        f"of a trace, in the same order, and {ENOUGH:.0%} have to be"
         for export in left
     ]
     return joined, list(dict.fromkeys(said))
