@@ -3,11 +3,12 @@
     PYTHONPATH=src python tests/gpu/prove_live.py OUT [NAME ...] [--rounds 5] [--steps 200]
 
 The names are those of ``PROGRAMS``. Servers of one kind run next to each other on one device: one plain, one
-under `kinetoscope run --on-request` that is never recorded (waiting), one that is. A client asks them in turn, round by round, so that what the
-machine does meanwhile falls on all; then the third is recorded while it is asked, twice, and all are asked
-again. Times per token are the client's own, in ms: medians of rounds, and of each round's difference from the
-plain one, with its 95 % interval by bootstrap. A fourth server has TEARDOWN_CUPTI=1 in its environment, by
-which Kineto itself detaches CUPTI after a recording. Recordings and `live.json` go to OUT.
+under `kinetoscope run --on-request` that is never recorded (waiting), one that is. A client asks them in
+turn, round by round, so that what the machine does meanwhile falls on all; then the third is recorded while
+it is asked, twice, and all are asked again. Times per token are the client's own, in ms: medians of rounds,
+and of each round's difference from the plain one, with its 95 % interval by bootstrap. A fourth server has
+TEARDOWN_CUPTI=1 in its environment, by which Kineto itself detaches CUPTI after a recording. Recordings and
+`live.json` go to OUT.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def within(client: dict[str, Any], window: tuple[float, float], name: str) -> fl
 
 
 HEAD = (
-    "server             captures kept      op     line      waiting %             client   report   differ   stop s"
+    "server         captures kept      op     line      waiting %           client   report  differ  stop s"
 )
 
 
@@ -198,9 +198,9 @@ def row(name: str, one: dict[str, Any]) -> str:
     client, report = one.get("client_ms"), one.get("report_ms")
     differ = f"{100 * (report / client - 1):+.1f} %" if client and report else "-"
     return (
-        f"{name:<19}{one.get('captured', 0):>7}{one.get('kept', 0):>5}{_percent(share.get('op')):>9}"
+        f"{name:<18}{one.get('captured', 0):>4}{one.get('kept', 0):>5}{_percent(share.get('op')):>9}"
         f"{_percent(share.get('line')):>9}   {waiting[0]:+.2f} [{waiting[1]:+.2f}, {waiting[2]:+.2f}]"
-        f"{client or 0:>12.3f}{report or 0:>9.3f}{differ:>9}{one['recording']['stop_s'] or 0:>9.1f}"
+        f"{client or 0:>9.3f}{report or 0:>9.3f}{differ:>8}{one['recording']['stop_s'] or 0:>8.1f}"
     )
 
 
