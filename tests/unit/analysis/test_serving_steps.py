@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from kinetoscope.analysis.serving.steps import marks, own, steps
 from kinetoscope.analysis.serving.table import serving
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import prefill_stall
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
@@ -178,3 +180,27 @@ def test_a_marked_step_in_which_the_recording_ended_is_left_out() -> None:
     # One that ended before the profiler was stopped is whole.
     whole = broken_off | {"dur": made.at - began}
     assert len(marks(trace(*made.events, whole, stop)).table) == 5
+
+
+def test_drafting_is_a_phase_of_its_own() -> None:
+    """Speculative decoding: the model that drafts runs several small steps of its own, within the draft."""
+    made = Server(layers=8, marked=False)
+    marks_of: list[Event] = []
+    for _ in range(5):
+        began = made.at
+        made.step(4, kind="eager", pause=5)
+        nested = event("user_annotation", "step[DECODE bs=4]", began + 2, made.at - began - 10)
+        marks_of += [event("user_annotation", "draft", began, made.at - began - 5), nested]
+        began = made.at
+        made.step(4, pause=100)
+        marks_of.append(event("user_annotation", "step[TARGET_VERIFY bs=4]", began, made.at - began - 100))
+    run = trace(*made.events, *marks_of)
+    found = serving(LoadedRun((run,)))
+    assert found is not None
+    assert {(row.phase, row.n, row.graph_mode) for row in found.steps} == {
+        ("verify", 5, "full"),
+        ("draft", 5, "eager"),
+    }
+    assert all(row.tokens_per_s is None for row in found.steps)
+    assert len(own(run)) == len(run.device_events)
+    assert list(prefill_stall.find(RankView(LoadedRun((run,)), run))) == []
