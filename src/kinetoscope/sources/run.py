@@ -325,9 +325,9 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
     files = sorted((path for path in inside.iterdir() if TRACE_FILE.search(path.name)), key=_by_name)
     found = chain.from_iterable(_attempted(partial(read, path))[0] for path in files[:MOST_CAPTURES])
 
-    from kinetoscope.trace.captures import is_capture
+    from kinetoscope.trace.captures import captures
 
-    return [trace for trace in found if is_capture(trace)]
+    return [trace for trace in found if captures(trace)]
 
 
 def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:
