@@ -39,7 +39,7 @@ STEP = ("rank", "step_us", "mean_us", "busy_fraction", "waiting", "recorded_step
 PHASE = ("rank", "phase", "of", "count", "median_us", "total_us", "busy_us", "launches")
 SERVING = (
     "rank", "engine", "phase", "batch", "graph_mode", "n", "span_us", "busy_us", "exposed_idle_us",
-    "tokens_per_s",
+    "tokens_per_s", "read_tokens_per_s",
 )  # fmt: skip
 KERNEL = (
     "name", "category", "launches", "device_time_us", "share_of_device_time", "median_us", "of_peak",

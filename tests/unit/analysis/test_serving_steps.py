@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from kinetoscope.findings.rules import prefill_stall
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
-from serving_traces import Mode, Server
+from serving_traces import Mode, Server, repeated
 from traces import Event, event, host, kernel, trace
 
 FIGURES = ["start_ns", "end_ns", "kernels", "launches", "graph", "busy_ns"]
@@ -52,20 +50,6 @@ def test_launches_tell_the_steps_that_marks_would(made: Server) -> None:
     assert marks(marked).found_by == "annotation"
     assert marks(bare).found_by in ("graphs", "kernels")
     assert steps(bare).select(FIGURES).equals(steps(marked).select(FIGURES))
-
-
-def repeated(file: Path, times: int, apart_us: float) -> list[Event]:
-    """The events of a recording of one step, several times over."""
-    found = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-    found = [one for one in found if one.get("ph") == "X"]
-    made: list[Event] = []
-    for number in range(times):
-        for one in found:
-            arguments = dict(one.get("args", {}))
-            if "correlation" in arguments:
-                arguments["correlation"] += 10_000_000 * (number + 1)
-            made.append(one | {"ts": one["ts"] + number * apart_us, "args": arguments})
-    return made
 
 
 @pytest.mark.parametrize(("name", "apart_us"), [("vllm_decode_full", 20_000.0), ("sglang_decode", 600_000.0)])

@@ -28,6 +28,8 @@ from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
+READS = ("prefill", "mixed")  # phases in which prompts are read
+
 
 @remembered
 def serving(run: LoadedRun) -> Serving | None:
@@ -140,6 +142,7 @@ def _row(
         kernels=_median(steady, "kernels") or 0.0,
         launches=_median(steady, "launches") or 0.0,
         tokens_per_s=1e9 * requests / each_ns if phase == "decode" and requests and each_ns else None,
+        read_tokens_per_s=1e9 * query_tokens / each_ns if phase in READS and query_tokens and each_ns else None,
         idle=waited,
         exposed=[_part(row, count) for row in by_part.iter_rows(named=True)],
         layer=layer(run, trace, typical),
