@@ -194,7 +194,7 @@ def slow_calls(
 
 
 def together(calls: pl.DataFrame, amount: str) -> tuple[float, float]:
-    """What ``slow_calls`` move or compute a nanosecond, all of them, and which part of the peak that is."""
+    """The rate of all ``slow_calls`` of a group (bytes, FLOPs a nanosecond), and as a part of the peak."""
     time_ns = int(calls["time_ns"].sum())
     return int(calls[amount].sum()) / time_ns, float((calls["share"] * calls["time_ns"]).sum()) / time_ns
 

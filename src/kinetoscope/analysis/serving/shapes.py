@@ -66,7 +66,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
 
 
 def _first(said: pl.DataFrame) -> dict[int, Shape]:
-    """Of each step what the first op says whose shapes say it."""
+    """The requests and tokens of each step, by the first op whose shapes say them."""
     found: dict[int, Shape] = {}
     for step, name, dims, captured in said.select("step", "name", "input_dims", "captured").iter_rows():
         if step not in found and (shape := _requests(name, dims)) is not None:
