@@ -1,13 +1,14 @@
 """What it costs a live server to wait to be recorded, to be recorded, and to have been recorded.
 
-    PYTHONPATH=src python tests/gpu/prove_live.py OUT [serve generate continuous] [--rounds 5] [--steps 200]
+    PYTHONPATH=src python tests/gpu/prove_live.py OUT [NAME ...] [--rounds 5] [--steps 200]
 
-Servers of one kind run next to each other on one device: one plain, one under `kinetoscope run --on-request`
-that is never recorded (waiting), one that is. A client asks them in turn, round by round, so that what the
-machine does meanwhile falls on all; then the third is recorded while it is asked, twice, and all are asked
-again. Times per token are the client's own, in ms: medians of rounds, and of each round's difference from the
-plain one, with its 95 % interval by bootstrap. A fourth server has TEARDOWN_CUPTI=1 in its environment, by
-which Kineto itself detaches CUPTI after a recording. Recordings and `live.json` go to OUT.
+The names are those of ``PROGRAMS``. Servers of one kind run next to each other on one device: one plain, one
+under `kinetoscope run --on-request` that is never recorded (waiting), one that is. A client asks them in
+turn, round by round, so that what the machine does meanwhile falls on all; then the third is recorded while
+it is asked, twice, and all are asked again. Times per token are the client's own, in ms: medians of rounds,
+and of each round's difference from the plain one, with its 95 % interval by bootstrap. A fourth server has
+TEARDOWN_CUPTI=1 in its environment, by which Kineto itself detaches CUPTI after a recording. Recordings and
+`live.json` go to OUT.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ PROGRAMS: dict[str, tuple[list[str], list[str], int]] = {
     ),
     "continuous": (
         [str(SERVERS / "continuous_batching.py")],
+        ["--at-once", "8", "--prompt", "32", "--tokens", "64"],
+        64,
+    ),
+    "continuous-graphs": (
+        [str(SERVERS / "continuous_batching.py"), "--graphs"],
         ["--at-once", "8", "--prompt", "32", "--tokens", "64"],
         64,
     ),

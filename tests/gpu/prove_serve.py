@@ -1,10 +1,11 @@
 """On a CUDA device: what a recording of a live server says is inside its graphs, and what that costs it.
 
-    PYTHONPATH=src python tests/gpu/prove_serve.py OUT [serve generate continuous] [--rounds 8] [--steps 200]
+    PYTHONPATH=src python tests/gpu/prove_serve.py OUT [NAME ...] [--rounds 8] [--steps 200]
 
-Two servers of each kind run on one device, one plain and one under `kinetoscope run --on-request`. A client
-asks the two in turn, so that what the machine does meanwhile falls on both; then the second is recorded while
-it is asked. The table, printed last and written to OUT/table.txt, has for each kind
+The names are those of ``prove_live.PROGRAMS``. Two servers of each kind run on one device, one plain and one
+under `kinetoscope run --on-request`. A client asks the two in turn, so that what the machine does meanwhile
+falls on both; then the second is recorded while it is asked. The table, printed last and written to
+OUT/table.txt, has for each kind
 
 - captures: CUDA graphs that were recorded while they were captured, and those that the recorded steps replay;
 - op, line: the share of the replayed device time whose op, and line of code, are known;
@@ -188,7 +189,7 @@ def within(client: dict[str, Any], window: tuple[float, float], name: str) -> fl
 
 
 HEAD = (
-    "server      captures kept      op     line      waiting %             client   report   differ   stop s"
+    "server         captures kept      op     line      waiting %           client   report  differ  stop s"
 )
 
 
@@ -197,9 +198,9 @@ def row(name: str, one: dict[str, Any]) -> str:
     client, report = one.get("client_ms"), one.get("report_ms")
     differ = f"{100 * (report / client - 1):+.1f} %" if client and report else "-"
     return (
-        f"{name:<12}{one.get('captured', 0):>7}{one.get('kept', 0):>5}{_percent(share.get('op')):>9}"
+        f"{name:<18}{one.get('captured', 0):>4}{one.get('kept', 0):>5}{_percent(share.get('op')):>9}"
         f"{_percent(share.get('line')):>9}   {waiting[0]:+.2f} [{waiting[1]:+.2f}, {waiting[2]:+.2f}]"
-        f"{client or 0:>12.3f}{report or 0:>9.3f}{differ:>9}{one['recording']['stop_s'] or 0:>9.1f}"
+        f"{client or 0:>9.3f}{report or 0:>9.3f}{differ:>8}{one['recording']['stop_s'] or 0:>8.1f}"
     )
 
 

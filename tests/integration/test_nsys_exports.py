@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from command import kinetoscope
+from kinetoscope.analysis.health.verdict import health
 from kinetoscope.document.collect import devices
-from kinetoscope.sources.run import load
+from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace.model import Trace
 
 EXPORTS = ("h100_2gpu_1s", "mfu_2gpu_before", "fill_and_sum")  # the last of schema 3.24, the others of 3.25
@@ -130,3 +131,154 @@ def test_verbs_answer(pair: Pair, version: str, tmp_path: Path) -> None:
     written = tmp_path / "report.json"
     assert kinetoscope("report", pair.path, "-o", written).returncode == 0
     assert f"recorded by Nsight Systems {version}" in written.read_text()
+
+
+Change = Callable[[sqlite3.Connection, dict[str, list[str]]], None]
+
+
+def versioned(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    for table in tables:
+        database.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_V3"')
+        database.execute(f'CREATE TABLE "{table}_V2" (start, "end", id, value)')
+
+
+def in_another_order(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    """From nsys 2025.6 on rows are in no order."""
+    for table in tables:
+        rebuilt(database, table, tables[table], "*", "ORDER BY random()")
+
+
+def zeros_for_nulls(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    """As nsys wrote them until 2021, when no column could be null."""
+    for table in (table for table in tables if table.startswith((ACTIVITY, "NVTX_EVENTS"))):
+        for column in {*tables[table]} - {"end", "text", "jsonText", "binaryData"}:
+            database.execute(f'UPDATE "{table}" SET "{column}" = 0 WHERE "{column}" IS NULL')
+
+
+def without_what_is_not_needed(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    for table in tables:
+        if table.startswith(("ENUM", "META_DATA", "ANALYSIS", "ProcessStreams")):
+            database.execute(f'DROP TABLE "{table}"')
+    for column in ("eventClass", "returnValue", "callchainId"):
+        database.execute(f'ALTER TABLE {ACTIVITY}RUNTIME DROP COLUMN "{column}"')
+
+
+def with_more(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    database.execute('CREATE TABLE CUPTI_ACTIVITY_KIND_OF_TOMORROW (start, "end", globalPid, "new one")')
+    for table in tables:
+        database.execute(f'ALTER TABLE "{table}" ADD COLUMN "of tomorrow" DEFAULT 7')
+
+
+def names_in_place(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    for table, column in (
+        (f"{ACTIVITY}KERNEL", "demangledName"), (f"{ACTIVITY}RUNTIME", "nameId"), ("NVTX_EVENTS", "textId"),
+    ):  # fmt: skip
+        if table in tables:
+            database.execute(
+                f'UPDATE "{table}" SET "{column}" = (SELECT value FROM StringIds WHERE id = "{column}") '
+                f'WHERE "{column}" IN (SELECT id FROM StringIds)'
+            )
+
+
+def ids_as_texts(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    for table in tables:
+        columns = ", ".join(
+            f'CAST("{name}" AS TEXT)'
+            if name in NAMES or (table, name) == ("StringIds", "id")
+            else f'"{name}"'
+            for name in tables[table]
+        )
+        rebuilt(database, table, tables[table], columns)
+
+
+def rebuilt(
+    database: sqlite3.Connection, table: str, columns: list[str], chosen: str, order: str = ""
+) -> None:
+    declared = ", ".join(f'"{name}"' for name in columns)
+    database.execute(f"CREATE TABLE rebuilt ({declared})")
+    database.execute(f'INSERT INTO rebuilt SELECT {chosen} FROM "{table}" {order}')
+    database.execute(f'DROP TABLE "{table}"')
+    database.execute(f'ALTER TABLE rebuilt RENAME TO "{table}"')
+
+
+NAMES = ("demangledName", "shortName", "nameId", "textId")
+
+
+def changed(path: Path, target: Path, change: Change | str) -> Path:
+    """A copy of an export, changed as another version of nsys might write it."""
+    target.write_bytes(path.read_bytes())
+    with sqlite3.connect(target) as database:
+        for (index,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'index'").fetchall():
+            database.execute(f'DROP INDEX "{index}"')
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = {
+            name: [row[1] for row in database.execute(f'PRAGMA table_info("{name}")')] for name in names
+        }
+        if isinstance(change, str):
+            database.execute(change)
+        else:
+            change(database, columns)
+    database.close()
+    return target
+
+
+def facts(run: LoadedRun) -> list[object]:
+    """All device work and all that the host did, in an order of their own."""
+    found: list[object] = []
+    for trace in run.traces:
+        device, host = trace.device_events, trace.host_events
+        of = {
+            "call": host["name"].cast(str).gather(device["launch"]),
+            "op": host["name"].cast(str).gather(device["op"]),
+        }
+        columns = ("start_ns", "duration_ns", "name", "device", "stream", "bytes", "graph", "graph_node")
+        found.append(sorted(device.select(*columns).with_columns(**of).rows(), key=repr))
+        found.append(sorted(host.select("start_ns", "duration_ns", "category", "name").rows(), key=repr))
+        found.append(sorted(trace.device_annotations.select("start_ns", "name").rows(), key=repr))
+    return found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [versioned, in_another_order, zeros_for_nulls, without_what_is_not_needed, with_more, names_in_place,
+     ids_as_texts],
+)  # fmt: skip
+@pytest.mark.parametrize("pair", ["mfu_2gpu_before", "fill_and_sum"], indirect=True)
+def test_other_versions_of_the_export_say_the_same(pair: Pair, change: Change, tmp_path: Path) -> None:
+    run = load(changed(pair.path, tmp_path / "x.sqlite", change))
+    assert facts(run) == facts(pair.run)
+    assert [note.code for note in health(run).notes] == [note.code for note in health(pair.run).notes]
+
+
+@pytest.mark.parametrize("pair", ["fill_and_sum"], indirect=True)
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        (f"ALTER TABLE {ACTIVITY}KERNEL DROP COLUMN correlationId", f"{ACTIVITY}KERNEL.correlationId"),
+        (f"ALTER TABLE {ACTIVITY}RUNTIME DROP COLUMN nameId", f"{ACTIVITY}RUNTIME.nameId"),
+        ("DROP TABLE StringIds", "StringIds.value"),
+        (f"ALTER TABLE {ACTIVITY}MEMCPY DROP COLUMN bytes", f"{ACTIVITY}MEMCPY.bytes"),
+    ],
+)
+def test_a_layout_that_is_not_known_is_said_and_nothing_is_concluded_from_it(
+    pair: Pair, change: str, lacks: str, tmp_path: Path
+) -> None:
+    run = load(changed(pair.path, tmp_path / "x.sqlite", change))
+    notes = {note.code: note.text for note in health(run).notes}
+    assert f"has no {lacks}: that layout is not known" in notes["unknown-export"]
+    assert health(run).verdict == "unreliable"
+    assert "launches-without-kernel" not in notes
+    assert not any("before recording began" in text for text in notes.values())
+    (before,), (after,) = pair.run.traces, run.traces
+    columns = ("start_ns", "duration_ns", "stream")
+    assert after.device_events.select(*columns).equals(before.device_events.select(*columns))
+
+
+@pytest.mark.parametrize("pair", ["fill_and_sum"], indirect=True)
+def test_without_processes_everything_is_of_the_only_one(pair: Pair, tmp_path: Path) -> None:
+    def unknown(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+        for table in (f"{ACTIVITY}KERNEL", f"{ACTIVITY}MEMCPY", f"{ACTIVITY}SYNCHRONIZATION"):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN globalPid")
+
+    run = load(changed(pair.path, tmp_path / "x.sqlite", unknown))
+    assert facts(run) == facts(pair.run)

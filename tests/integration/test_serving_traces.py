@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.analysis.origins.attribution import belonging
+from kinetoscope.analysis.serving.parts import parted
 from kinetoscope.analysis.serving.table import replays, serving
 from kinetoscope.findings.registry import find
-from kinetoscope.sources.run import load
+from kinetoscope.sources.run import LoadedRun, load
+from kinetoscope.trace.model import Trace
+from serving_by_hand import figures
+from serving_traces import repeated
+from traces import Event, trace
 
 # By brute force on the raw events, work counted with the step that launched it (the data's README).
 TRUTH = {"vllm_decode_full": (10743.2, 10717.7, 434, 421), "sglang_decode": (10366.9, 9694.0, 551, 544)}
@@ -69,3 +77,40 @@ def test_a_front_end_is_left_out_with_a_word(engines: Path, tmp_path: Path) -> N
     run = load(tmp_path)
     assert [Path(trace.source.path).name for trace in run.traces] == ["rank0.json.gz"]
     assert any("front end" in sentence for sentence in run.unread)
+
+
+def parts_by_event(run: Trace) -> Callable[[Event], str]:
+    """What each event of a file is for, as the table says it: only its times are computed again here."""
+    table = parted(run)
+    known = {
+        (start, name): part
+        for start, name, part in table.select("start_ns", pl.col("name").cast(pl.String), "part").iter_rows()
+    }
+    return lambda one: known[round(1000 * one["ts"]), one["name"]]
+
+
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize(
+    ("name", "apart_us", "mark"),
+    [("vllm_decode_full", 20_000.0, r"execute_"), ("sglang_decode", 600_000.0, r"step\[")],
+)
+def test_rows_are_what_the_raw_events_say(
+    engines: Path, name: str, apart_us: float, mark: str, times: int
+) -> None:
+    (file,) = (engines / name).glob("*.json.gz")
+    events = repeated(file, times, apart_us)
+    run = trace(*events)
+    found = serving(LoadedRun((run,)))
+    assert found is not None
+    (row,) = found.steps
+    truth = figures(events, parts_by_event(run), re.compile(mark))
+    assert row.n == times
+    assert (row.kernels, row.launches) == (truth.kernels, truth.launches)
+    assert row.span_us == pytest.approx(truth.span_us, abs=0.1)
+    assert row.busy_us == pytest.approx(truth.busy_us, abs=0.1)
+    assert row.exposed_idle_us == pytest.approx(truth.idle_us, abs=0.1)
+    assert {one.category: one.us for one in row.exposed} == pytest.approx(truth.exposed, abs=0.1)
+    period = row.period_us.median if row.period_us else None
+    assert period == (truth.period_us and pytest.approx(truth.period_us, abs=0.1))
+    assert row.between_us == (truth.between_us and pytest.approx(truth.between_us, abs=0.1))
+    assert row.tokens_per_s == pytest.approx(32e6 / (truth.period_us or truth.span_us), rel=1e-4)

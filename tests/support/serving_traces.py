@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Literal
 
 from traces import Event, call, event, host, kernel
@@ -79,3 +82,17 @@ class Server:
             said = f"step[EXTEND bs=1 toks={prefill}]" if prefill else f"step[DECODE bs={batch}]"
             self.events.append(event("user_annotation", said, began - 1, self.at - began + 1))
         self.at += pause
+
+
+def repeated(file: Path, times: int, apart_us: float) -> list[Event]:
+    """The events of a recording of one step, several times over."""
+    found = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    found = [one for one in found if one.get("ph") == "X"]
+    made: list[Event] = []
+    for number in range(times):
+        for one in found:
+            arguments = dict(one.get("args", {}))
+            if "correlation" in arguments:
+                arguments["correlation"] += 10_000_000 * (number + 1)
+            made.append(one | {"ts": one["ts"] + number * apart_us, "args": arguments})
+    return made

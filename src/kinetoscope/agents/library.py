@@ -121,7 +121,7 @@ class Library:
             case "findings":
                 return questions.findings(first.report, str(values.get("rule") or ""))
             case "evidence":
-                return questions.evidence(first.report, first.program, _value(values, "finding"))
+                return questions.evidence(first.report, first.run, first.program, _value(values, "finding"))
             case "query":
                 return questions.query(first.run, _value(values, "sql"), int(_number(values, "limit", 50)))
             case "prove" if self.allow_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -39,7 +40,7 @@ STEP = ("rank", "step_us", "mean_us", "busy_fraction", "waiting", "recorded_step
 PHASE = ("rank", "phase", "of", "count", "median_us", "total_us", "busy_us", "launches")
 SERVING = (
     "rank", "engine", "phase", "batch", "graph_mode", "n", "span_us", "busy_us", "exposed_idle_us",
-    "tokens_per_s",
+    "tokens_per_s", "read_tokens_per_s",
 )  # fmt: skip
 KERNEL = (
     "name", "category", "launches", "device_time_us", "share_of_device_time", "median_us", "of_peak",
@@ -168,7 +169,7 @@ def one_line(*texts: str | None) -> str:
     return names.shorten(": ".join(filter(None, texts)), 400)
 
 
-def evidence(report: Report, program: Sequence[SourceFile], name: str) -> FullAnswer:
+def evidence(report: Report, run: LoadedRun, program: Sequence[SourceFile], name: str) -> FullAnswer:
     """One finding in full: what was seen and when, its kernels, the code that it names, its place in time.
 
     Args:
@@ -186,17 +187,27 @@ def evidence(report: Report, program: Sequence[SourceFile], name: str) -> FullAn
         {"about": "kernel", **_of(known[one], KERNEL)} for one in row.kernels[:MOST_KERNELS] if one in known
     ]
     if row.evidence:
-        start, end = min(one.start_us for one in row.evidence), max(one.end_us for one in row.evidence)
-        sql = (
-            "SELECT name, start_ns, duration_ns FROM device_events WHERE "
-            f"rank = {row.ranks[0] if row.ranks else 0} AND start_ns BETWEEN {int(start * 1000)} "
-            f"AND {int(end * 1000)} ORDER BY start_ns"
-        )
-        rows.append({"about": "window", "start_us": start, "end_us": end, "query": sql})
+        rows += _window(row, run)
     if not row.source and not row.lines:
         how = "kinetoscope run SCRIPT, or torch's profiler with_stack=True"
         rows.append({"about": "not recorded", "fact": "lines of the program", "what_to_record": how})
     return FullAnswer(rows=rows, shares_of=_shares_of(report), savings_per=_savings_per(report))
+
+
+def _window(row: FindingRow, run: LoadedRun) -> Iterator[Row]:
+    """When a finding was seen, with a query of the device then, or of the host where that did nothing."""
+    start, end = min(one.start_us for one in row.evidence), max(one.end_us for one in row.evidence)
+    first_ns, last_ns = int(start * 1000), math.ceil(end * 1000)
+    trace = next((one for one in run.traces if one.rank in row.ranks), run.traces[0])
+    for name, events in (("device_events", trace.device_events), ("host_events", trace.host_events)):
+        ends = events["start_ns"] + events["duration_ns"]
+        if ((events["start_ns"] <= last_ns) & (ends >= first_ns)).any():
+            sql = (
+                f"SELECT name, start_ns, duration_ns FROM {name} WHERE rank = {trace.rank} "
+                f"AND start_ns <= {last_ns} AND start_ns + duration_ns >= {first_ns} ORDER BY start_ns"
+            )
+            yield {"about": "window", "start_us": start, "end_us": end, "query": sql}
+            return
 
 
 def _code(row: FindingRow, program: Sequence[SourceFile]) -> Iterator[dict[str, object]]:

@@ -95,12 +95,14 @@ def query(run: LoadedRun, sql: str, *, allow_files: bool = False) -> pl.DataFram
             hint="if that is what you want: kinetoscope query --allow-files INPUT SQL",
         )
     try:
-        return bounded.executed(tables(run), sql)
+        found = bounded.executed(tables(run), sql)
     except bounded.RefusedError as error:
         reason = str(error).split("\n\n")[0].split("; valid columns:")[0]
         raise UsageError(
             f"the query cannot be run: {reason}", where=sql, hint=error.hint or _hint(reason, sql)
         ) from error
+    # What is divided by 1000.0 is a decimal to Polars, and decimals are texts in JSON.
+    return found.with_columns(pl.selectors.decimal().cast(pl.Float64))
 
 
 def _hint(reason: str, sql: str) -> str:

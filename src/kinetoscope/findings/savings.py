@@ -193,6 +193,12 @@ def slow_calls(
         yield group.sort("saved_ns", descending=True), saving
 
 
+def together(calls: pl.DataFrame, amount: str) -> tuple[float, float]:
+    """The rate of all ``slow_calls`` of a group (bytes, FLOPs a nanosecond), and as a part of the peak."""
+    time_ns = int(calls["time_ns"].sum())
+    return int(calls[amount].sum()) / time_ns, float((calls["share"] * calls["time_ns"]).sum()) / time_ns
+
+
 def finding_of_calls(
     view: RankView, calls: pl.DataFrame, saving: Saving, *,
     title: str, shown: str, advice: str, snippet: str | None, proof: Proof | None,

@@ -300,10 +300,11 @@ def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[li
         return list(traces), []
     from kinetoscope.trace.joined import ENOUGH, aligned, with_export
 
-    left, joined = list(exports), list[Trace]()
+    left, joined, share = list(exports), list[Trace](), dict[int, float]()
     for place, trace in enumerate(traces):
         for export in sorted(left, key=lambda one: exports.index(one) != place):
             found = aligned(trace, export)
+            share[id(export)] = max(share.get(id(export), 0.0), found.share)
             if found.compared and found.share >= ENOUGH:
                 left.remove(export)
                 joined.append(with_export(trace, export, found))
@@ -311,7 +312,8 @@ def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[li
         else:
             joined.append(trace)
     said = [
-        f"{export.source.path} was not joined: its device work is not that of a trace, in the same order"
+        f"{export.source.path} was not joined: {share.get(id(export), 0.0):.0%} of its device work is that "
+        f"of a trace, in the same order, and {ENOUGH:.0%} have to be"
         for export in left
     ]
     return joined, list(dict.fromkeys(said))
@@ -325,9 +327,9 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
     files = sorted((path for path in inside.iterdir() if TRACE_FILE.search(path.name)), key=_by_name)
     found = chain.from_iterable(_attempted(partial(read, path))[0] for path in files[:MOST_CAPTURES])
 
-    from kinetoscope.trace.captures import is_capture
+    from kinetoscope.trace.captures import captures
 
-    return [trace for trace in found if is_capture(trace)]
+    return [trace for trace in found if captures(trace)]
 
 
 def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:

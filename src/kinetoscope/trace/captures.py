@@ -132,8 +132,9 @@ def with_captures(
     Captures are those of the trace itself and of ``others``, recordings of captures. A replay is joined to
     a capture of as many launches of the same kinds in the same order, whose ops that are named after their
     kernel (Triton's) agree with what ran: all of a step to all of one go, where they are as many, of the
-    least batch that holds the step's; else each to the only one that fits. Replays on several streams are
-    left as they are: over these the order is not the captured one.
+    least batch that holds the step's; else each to the only one that fits. Where none does, a replay may be
+    without its last events, which ROCm's profiler leaves out, if the last that it has is named after its op.
+    Replays on several streams are left as they are: over these the order is not the captured one.
 
     Where the recording notes which capture each replay is of (events of the category ``graph_replay``, named
     after the place in ``numbered``), that one is taken, if it fits.
@@ -151,7 +152,7 @@ def with_captures(
         capture = numbered[number] if number is not None and number < len(numbered) else None
         if capture is None:
             unnamed.append(replay)
-        elif _fits(capture, replay):
+        elif _fits(capture, replay) or _begins(capture, replay):
             joined.append((replay, capture))
     for step, replays in groupby(unnamed, key=lambda replay: replay.step):
         batch = _batch(trace, step)
@@ -189,17 +190,18 @@ def _together(
     """The replays of one step with their captures: those that were captured in one go, in their order, where
     all fit; else each with the only one that fits it."""
     goes = [list(go) for _, go in groupby(known, key=lambda one: (id(one.trace), one.batch))]
-    fitting = [
-        go for go in goes if len(go) == len(replays) and all(map(_fits, go, replays)) and _holds(go[0], batch)
-    ]
-    if fitting:
-        smallest = min(go[0].batch or 0 for go in fitting)
-        least = [go for go in fitting if (go[0].batch or 0) == smallest]
-        if len(least) == 1:
-            yield from zip(replays, least[0], strict=True)
-        return
+    goes = [go for go in goes if len(go) == len(replays) and _holds(go[0], batch)]
+    for fits in (_fits, _begins):
+        fitting = [go for go in goes if all(map(fits, go, replays))]
+        if fitting:
+            smallest = min(go[0].batch or 0 for go in fitting)
+            least = [go for go in fitting if (go[0].batch or 0) == smallest]
+            if len(least) == 1:
+                yield from zip(replays, least[0], strict=True)
+            return
+    held = [one for one in known if _holds(one, batch)]
     for replay in replays:
-        alone = [one for one in known if _fits(one, replay) and _holds(one, batch)]
+        alone = [one for one in held if _fits(one, replay)] or [one for one in held if _begins(one, replay)]
         if len(alone) == 1:
             yield replay, alone[0]
 
@@ -210,11 +212,23 @@ def _holds(capture: Capture, batch: int | None) -> bool:
 
 def _fits(capture: Capture, replay: _Replay) -> bool:
     """Whether a replay's events are of the captured kinds, and ops called as their kernel have that."""
-    return capture.kinds == replay.kinds and all(
-        op == kernel
-        for op, kernel in zip(capture.names, replay.names, strict=True)
-        if (op or "").startswith("triton_")
-    )
+    return capture.kinds == replay.kinds and _agree(capture, replay)
+
+
+def _begins(capture: Capture, replay: _Replay) -> bool:
+    """Whether they are those with which the capture begins, up to an op that is called as its kernel."""
+    last = capture.names[len(replay.names) - 1] if len(replay.names) < len(capture.names) else None
+    begins = _named_as_its_kernel(last) and capture.kinds.startswith(replay.kinds)
+    return begins and _agree(capture, replay)
+
+
+def _agree(capture: Capture, replay: _Replay) -> bool:
+    both = zip(capture.names, replay.names, strict=False)
+    return all(op == kernel for op, kernel in both if _named_as_its_kernel(op))
+
+
+def _named_as_its_kernel(op: str | None) -> bool:
+    return op is not None and op.startswith("triton_")
 
 
 def _replays(trace: Trace) -> Iterator[_Replay]:
@@ -243,7 +257,7 @@ def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
         ops = [None if op is None else row_of.get(op) for op in capture.ops]
         for replay, of in joined:
             if of is capture:
-                op_of |= dict(zip(replay.events, ops, strict=True))
+                op_of |= dict(zip(replay.events, ops, strict=False))
         lane = capture.trace.lanes[capture.lane : capture.lane + 1]
         lanes.append(lane.with_columns(pl.lit(events["lane"][0], pl.UInt32).alias("id")))
         hosts.append(events)

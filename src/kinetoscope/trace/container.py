@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, Protocol
@@ -174,8 +175,12 @@ def refuse_no_file(path: Path) -> None:
 
     Raises:
         InputError: it is a folder, a pipe, a socket or a device.
+        NotATraceError: it is a folder with a report of another tool.
     """
     if path.is_dir():
+        with suppress(OSError):
+            for inside in sorted(path.iterdir()):
+                refuse_name(inside, b"")
         raise InputError("this is a folder, not a trace", where=str(path), hint="name the trace inside it")
     if path.exists() and not path.is_file():
         raise InputError(

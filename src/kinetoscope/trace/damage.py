@@ -16,6 +16,12 @@ DAMAGES: dict[str, tuple[str, bool]] = {
         True,
     ),
     "cut-database": ("the file is shorter than it says: what stood behind is missing", True),
+    "unapplied-log": (
+        "changes that SQLite logged next to the file are not applied (its -wal or -journal; {n} of them): "
+        "export it again, or apply them with sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'",
+        True,
+    ),
+    "unread-view": ("tables that are views in this file are not read ({n})", True),
     "unreadable-table": (
         "{n} of its tables could not be read to their end: the rest of them is missing",
         True,

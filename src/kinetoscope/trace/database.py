@@ -8,6 +8,7 @@ to a temporary file.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import tempfile
 from collections import Counter
@@ -26,11 +27,17 @@ _LOOK, _LEAST_BUDGET, _BUDGET_OF_A_BYTE = 1 << 20, 1 << 28, 64
 # What it cannot read SQLite names in the file's own bytes, which need not be UTF-8.
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 _SETTINGS = ("trusted_schema = OFF", "query_only = ON", "cell_size_check = ON", "mmap_size = 0")
+_VERSIONED = re.compile(r"(.+)_V(\d{1,4})")  # a table of a later layout: NVTX_EVENTS_V2
+_UNVERSIONED = 1 << 16  # as a version: behind all of them
+_LOGS = ("-wal", "-journal")
 _PLAIN = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND sql LIKE 'CREATE TABLE%'"
+
+_OTHERS = "SELECT name FROM sqlite_master WHERE type = 'view' OR (type = 'table' AND rootpage = 0)"
 
 
 class Database:
-    """An open database: its plain tables, each with the names of its stored columns, and their rows.
+    """An open database: its plain tables, each with the names of its stored columns, and their rows. A table
+    that is there with a version behind its name alone (``_V2``) is found without it, the latest of them.
 
     ``damages`` counts what could not be read, by the codes of ``kinetoscope.trace.damage``.
     """
@@ -45,6 +52,9 @@ class Database:
         """
         self.path = path
         self.damages: Counter[str] = Counter()
+        logs = (path.with_name(path.name + suffix) for suffix in _LOGS)
+        if unapplied := sum(log.is_file() and log.stat().st_size > 0 for log in logs):
+            self.damages["unapplied-log"] = unapplied
         self._unpacked = tempfile.TemporaryDirectory(prefix="kinetoscope-")
         try:
             stored = self._plain(path)
@@ -62,7 +72,8 @@ class Database:
         try:
             for setting in _SETTINGS:
                 self._database.execute(f"PRAGMA {setting}")
-            self.tables = {name: self._columns(name) for name in self._plain_tables()}
+            self._stored = dict(sorted(map(_versioned, self._plain_tables()), key=lambda one: one[1]))
+            self.tables = {name: self._columns(found[1]) for name, found in self._stored.items()}
         except _UNREADABLE as error:
             self.close()
             raise NotATraceError(
@@ -107,19 +118,25 @@ class Database:
             self.damages["cut-database"] = 1
             return names
 
+    def views(self) -> frozenset[str]:
+        """The names of its views and virtual tables, which are not read."""
+        return frozenset(name for (name,) in self._database.execute(_OTHERS))
+
     def _columns(self, table: str) -> frozenset[str]:
         """The names of a table's columns but for generated ones."""
         return frozenset(
             str(row[1]) for row in self._database.execute(f"PRAGMA table_info({_quoted(table)})")
         )
 
-    def rows(self, table: str, integers: str, texts: str = "", blobs: str = "") -> Iterator[tuple[Any, ...]]:
+    def rows(
+        self, table: str, integers: str, texts: str = "", blobs: str = "", names: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
         """The rows of a table, as far as they can be read; none of a table that is not there.
 
         Args:
             integers: names of columns of integers, with spaces between; so are ``texts`` of columns of texts,
-                which come behind, and last ``blobs`` of columns of bytes. A value is None where the file
-                lacks the column or holds something else.
+                which come behind, ``blobs`` of columns of bytes, and last ``names`` of columns of either
+                integers or texts. A value is None where the file lacks the column or holds something else.
         """
         stored = self.tables.get(table)
         if stored is None:
@@ -134,15 +151,17 @@ class Database:
                 _typed(name, stored, "blob", f"substr({_quoted(name)}, 1, {_LONGEST_BLOB})")
                 for name in blobs.split()
             ),
+            *(_integer_or_text(name, stored) for name in names.split()),
         ]
         first_text = len(integers.split())
         room, room_for_texts = self.size // _LEAST_ROW, self.size
-        query = f"SELECT {', '.join(columns)} FROM {_quoted(table)} NOT INDEXED"
+        query = f"SELECT {', '.join(columns)} FROM {_quoted(self._stored[table][1])} NOT INDEXED"
         try:
             for row in self._database.execute(query):
                 room -= 1
                 if first_text < len(columns):
-                    room_for_texts -= sum(map(len, filter(None, row[first_text:])))
+                    long = (value for value in row[first_text:] if isinstance(value, str | bytes))
+                    room_for_texts -= sum(map(len, long))
                 if room < 0 or room_for_texts < 0:
                     break
                 yield row
@@ -159,6 +178,20 @@ def _quoted(name: str) -> str:
 
 def _typed(name: str, stored: frozenset[str], kind: str, value: str) -> str:
     return f"CASE typeof({_quoted(name)}) WHEN '{kind}' THEN {value} END" if name in stored else "NULL"
+
+
+def _integer_or_text(name: str, stored: frozenset[str]) -> str:
+    if name not in stored:
+        return "NULL"
+    column = _quoted(name)
+    text = f"substr({column}, 1, {_LONGEST_TEXT})"
+    return f"CASE typeof({column}) WHEN 'integer' THEN {column} WHEN 'text' THEN {text} END"
+
+
+def _versioned(name: str) -> tuple[str, tuple[int, str]]:
+    """A table's name without its version, and what is read of several that are left: the last of these."""
+    match = _VERSIONED.fullmatch(name)
+    return (match[1], (int(match[2]), name)) if match is not None else (name, (_UNVERSIONED, name))
 
 
 def _text(data: bytes) -> str:

@@ -1,8 +1,9 @@
 """The steps of serving engines, by the annotations that each writes around them.
 
-An engine's step is one pass of its scheduler's batch: prefill, decode, or both. Sources: vLLM
-``v1/worker/gpu_model_runner.py`` and ``utils/profiling``, SGLang ``managers/scheduler_profiler_mixin.py``,
-TensorRT-LLM ``_torch/pyexecutor/py_executor.py``, ATOM and xDiT as TraceLens reads them.
+An engine's step is one pass of its scheduler's batch: prefill, decode, or both; with speculative decoding the
+verification of drafted tokens, and the drafting. Sources: vLLM ``v1/worker/gpu_worker.py``, SGLang
+``srt/utils/profile_utils.py`` and ``ForwardMode``, TensorRT-LLM ``_torch/pyexecutor/py_executor.py``, ATOM
+``model_engine/run_labels.py``, xDiT as TraceLens reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-Phase = Literal["prefill", "decode", "mixed", "verify", "diffusion", "idle"]
+Phase = Literal["prefill", "decode", "mixed", "verify", "draft", "diffusion", "idle"]
 
 
 class EngineStep(NamedTuple):
@@ -44,26 +45,37 @@ class EngineStep(NamedTuple):
 
 _SUMS = r"(?:(sq\d+sk\d+sqsq\d+sqsk\d+)|(\d+))"
 _VLLM = re.compile(rf"execute_(?:\d+_)?context_(\d+)\({_SUMS}\)_generation_(\d+)\({_SUMS}\)$")
-_SGLANG = re.compile(r"step\[([A-Z_]+)((?: \w+=\S+)*)\]$")
-_TENSORRT = re.compile(r"(?:\[Executor\] )?_forward_step \d+: (\d+) ctx reqs, (\d+) gen reqs")
-_ATOM = re.compile(r"(prefill|decode)\[(bs=[^\]]*(?:\[[^\]]*\])?[^\]]*)\]$")
+_VLLM_UNTIL_0_12 = re.compile(r"execute_new_(\d+)_cached_(\d+)$")
+_SGLANG = re.compile(r"step\[([A-Z][A-Z_0-9]*)((?: [^\]]*)?)\]$")
+_TENSORRT = re.compile(
+    r"(?:\[Executor\] )?_forward_step(?: \d+)?: (\d+) ctx reqs,(?: (\d+) ctx tokens,)? (\d+) gen reqs"
+)
+_ATOM = re.compile(r"(dummy_)?(prefill|(?:eager_)?decode)\[(bs=[^\]]*(?:\[[^\]]*\])?[^\]]*)\]$")
+_ATOM_DRAFT = re.compile(r"(?:propose_\w+|draft_kv|dspark_sched)\[([^\]]*)\]$")
 _XDIT = re.compile(r"execute_diffusion_(\d+)(?:_|$)")
 _SGLANG_PHASES: dict[str, Phase] = {
     "DECODE": "decode",
     "EXTEND": "prefill",
+    "SPLIT_PREFILL": "prefill",
     "MIXED": "mixed",
     "TARGET_VERIFY": "verify",
-    "DRAFT_EXTEND": "prefill",
+    "DRAFT_EXTEND": "draft",
+    "DRAFT_EXTEND_V2": "draft",
+    "DLLM_EXTEND": "diffusion",
+    "PREBUILT": "idle",
     "IDLE": "idle",
 }
 # Names of annotations that may be a step of some engine, the finer of two that enclose each other first.
+SGLANG = r"^step\["
 FAMILIES = (
-    r"^step\[",
-    r"^execute_(\d+_)?context_",
-    r"_forward_step \d+: ",
-    r"^(prefill|decode)\[",
+    SGLANG,
+    r"^execute_(\d+_)?context_|^execute_new_\d",
+    r"_forward_step( \d+)?: ",
+    r"^(dummy_)?(prefill|(eager_)?decode)\[|^(propose_\w+|draft_kv|dspark_sched)\[",
     r"^execute_diffusion_",
 )
+# What SGLang writes around drafting, which lies between its steps.
+SGLANG_DRAFT, DRAFTING = r"^draft(_extend)?$", EngineStep("SGLang", "draft")
 # What engines write around the capture of a graph: vLLM by tokens and mode, SGLang by requests and phase.
 _CAPTURE = re.compile(r"^capture_(\d+)(?:_\w+)?$")
 
@@ -79,13 +91,22 @@ def engine_step(name: str) -> EngineStep | None:
     """The step that an annotation of this name marks; None: it marks none."""
     if (match := _VLLM.match(name)) is not None:
         return _vllm(*match.groups())
+    if (match := _VLLM_UNTIL_0_12.match(name)) is not None:
+        new, running = int(match[1]), int(match[2])
+        return EngineStep("vLLM", _phase(new, running), new, running)
     if (match := _SGLANG.match(name)) is not None:
         return _sglang(match[1], _fields(match[2]))
     if (match := _TENSORRT.match(name)) is not None:
-        contexts, generations = int(match[1]), int(match[2])
-        return EngineStep("TensorRT-LLM", _phase(contexts, generations), contexts, generations)
+        contexts, generations = int(match[1]), int(match[3])
+        read = int(match[2]) if match[2] and not generations else None
+        return EngineStep("TensorRT-LLM", _phase(contexts, generations), contexts, generations, read)
     if (match := _ATOM.match(name)) is not None:
-        return _atom(match[1], _fields(match[2]))
+        return _atom(match[2], _fields(match[3]), dummy=match[1] is not None)
+    if (match := _ATOM_DRAFT.match(name)) is not None:
+        drafts = _fields(match[1])
+        return EngineStep(
+            "ATOM", "draft", None, drafts.get("bs"), drafts.get("tok"), padded=drafts.get("bs/")
+        )
     if (match := _XDIT.match(name)) is not None:
         return EngineStep("xDiT", "diffusion", generation_requests=int(match[1]))
     return None
@@ -103,13 +124,13 @@ def _vllm(
         {name: int(number) for name, number in re.findall(r"([a-z]+)(\d+)", sums or "")}
         for sums in (context_sums, generation_sums)
     )
-    plain = [int(tokens) for tokens in (context_tokens, generation_tokens) if tokens]
+    read, made = context.get("sq", _int(context_tokens)), generation.get("sq", _int(generation_tokens))
     return EngineStep(
         "vLLM",
-        _phase(int(contexts), int(generations)),
+        _phase(int(contexts), int(generations), made),
         int(contexts),
         int(generations),
-        _sum(context.get("sq"), generation.get("sq"), *plain),
+        _sum(read, made),
         _sum(context.get("sk"), generation.get("sk")),
         _sum(_pairs(context, ""), _pairs(generation, "")),
     )
@@ -127,27 +148,40 @@ def _sglang(mode: str, fields: dict[str, int]) -> EngineStep | None:
     if phase is None:
         return None
     batch = fields.get("bs")
-    generates = phase in ("decode", "verify")
+    if mode == "DECODE" and batch is not None:
+        made = fields.setdefault("g_sq", batch)
+        phase = _phase(0, batch, made)
+    if "toks" in fields:
+        fields.setdefault("c_sq", fields["toks"])
+    generates = phase in ("decode", "verify", "draft")
     return EngineStep(
         "SGLang",
         phase,
-        None if generates else batch,
-        batch if generates else None,
-        fields.get("toks", batch if phase == "decode" else _sum(fields.get("c_sq"), fields.get("g_sq"))),
+        fields.get("c", None if generates else batch),
+        fields.get("g", batch if generates else None),
+        fields.get("toks", _sum(fields.get("c_sq"), fields.get("g_sq"))),
         _sum(fields.get("c_sk"), fields.get("g_sk")),
         _sum(_pairs(fields, "c_"), _pairs(fields, "g_")),
     )
 
 
-def _atom(kind: str, fields: dict[str, int]) -> EngineStep:
-    batch, prefills = fields.get("bs"), kind == "prefill"
+def _atom(kind: str, fields: dict[str, int], *, dummy: bool) -> EngineStep:
+    """A dummy keeps the collectives of an idle rank in time with those of the others."""
+    batch, prefills, tokens = fields.get("bs"), kind == "prefill", fields.get("tok")
+    contexts, generations = (batch, None) if prefills else (fields.get("p"), fields.get("d", batch))
+    phase = "prefill" if prefills else _phase(contexts or 0, generations or 0, tokens)
+    if tokens is not None:
+        fields["sq"] = tokens
+    padded = fields.get("bs/")
     return EngineStep(
         "ATOM",
-        "prefill" if prefills else "decode",
-        batch if prefills else None,
-        None if prefills else batch,
-        fields.get("tok"),
-        padded=fields.get("bs/"),
+        "idle" if dummy else phase,
+        contexts,
+        generations,
+        tokens,
+        fields.get("sk"),
+        _pairs(fields, ""),
+        padded if not padded or not tokens or not batch else padded * (tokens // batch),
     )
 
 
@@ -161,10 +195,17 @@ def _fields(text: str) -> dict[str, int]:
     return found
 
 
-def _phase(contexts: int, generations: int) -> Phase:
+def _phase(contexts: int, generations: int, made: int | None = None) -> Phase:
+    """``made``: tokens of the requests that generate; more than one of each are drafted ones, verified."""
     if contexts and generations:
         return "mixed"
-    return "prefill" if contexts else "decode" if generations else "idle"
+    if contexts:
+        return "prefill"
+    return "idle" if not generations else "verify" if (made or 0) > generations else "decode"
+
+
+def _int(number: str | None) -> int | None:
+    return None if number is None else int(number)
 
 
 def _sum(*numbers: int | None) -> int | None:

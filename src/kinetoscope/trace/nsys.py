@@ -2,7 +2,8 @@
 
 Rows become the events that Kineto writes of the same things, and those are decoded as any trace's: kernels,
 copies, memsets, runtime and driver calls, synchronisation, overhead and NVTX ranges. Tables and columns
-differ between versions of Nsight Systems, and are absent where they would be empty: what is there is read.
+differ between versions of Nsight Systems, and are absent where they would be empty: what is there is read,
+and columns that are missing where nothing stands for them are named. Older versions write 0 for null.
 
 Sources: the documentation of the export's schema (3.x) and exports of nsys 2026.2; for the ops in NVTX ranges
 ``getNvtxStr`` of torch (``torch/csrc/profiler/util.cpp``); for the names of copies, waits and overhead Kineto
@@ -36,19 +37,36 @@ from kinetoscope.trace.tables import Assembly
 Progress = Callable[[int, int], None]
 _PIECE = 2 << 20  # characters of events that are decoded together
 
-_TEXTS, _RANGES = "StringIds", "NVTX_EVENTS"
+_TEXTS, _RANGES, _OF_NVPROF = "StringIds", "NVTX_EVENTS", "StringTable"
 _ACTIVITY, _WAIT = "CUPTI_ACTIVITY_KIND_", "SYNCHRONIZATION"
 _WORK = "start end globalPid deviceId contextId streamId correlationId"
+# Columns without which a table is not understood: of those with a stroke between, one of them.
+_NEEDED = {
+    _TEXTS: "id value",
+    _RANGES: "start end eventType globalTid text|textId",
+    f"{_ACTIVITY}RUNTIME": "start end globalTid correlationId nameId",
+    f"{_ACTIVITY}KERNEL": "start end streamId correlationId globalPid demangledName|shortName",
+    f"{_ACTIVITY}MEMCPY": "start end streamId correlationId globalPid bytes copyKind",
+    f"{_ACTIVITY}MEMSET": "start end streamId correlationId globalPid",
+}
 
 # Values of CUPTI's enumerations, by the names that Kineto writes.
-_COPIES = ("Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
+_COPIES = (
+    "Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
+    "HtoD", "DtoH", "DtoD",
+)  # fmt: skip
+_FIRST_UNIFIED = 11  # from here on what moved is pages of unified memory
 _MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 _WAITS = ("Unknown Sync", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
 _OVERHEADS = (
     "", "", "Driver Compiler", "Buffer Flush", "Instrumentation", "Resource",
     "Runtime Triggered Module Loading", "Lazy Function Loading", "Command Buffer Full",
 )  # fmt: skip
+# Before the middle of 2021.
+_OLD_DEVICES = "TARGET_INFO_CUDA_GPU"
+_OLD_FACTS = "deviceId globalMemorySize numMultiprocessors computeCapabilityMajor computeCapabilityMinor"
 _DRIVER = 1  # eventClass of a call
+_DRIVER_CALL = re.compile(r"cu[A-Z]")
 _LASTING = (59, 60, 70, 71)  # eventType of ranges: push/pop and start/end, by a program or out of a text
 # What nsys's demangler writes otherwise than Kineto's.
 _SPELLINGS = tuple(
@@ -83,6 +101,8 @@ _PAYLOAD, _PAYLOAD_SIZE = struct.Struct("<IIIIQQ"), 1 << 8
 _EIGHT_BYTES = (18, 22)  # types of fields: uint64 and size
 _MESSAGE, _COMMUNICATOR = "Message size [bytes]", "NCCL communicator ID"
 _NUMBER = re.compile(r"\d+")
+_ID = re.compile(r"[0-9]{1,19}")
+_NO_NAME = "(no name)"
 _RECURRING = 3  # ranges of a name, from which on they are steps
 _NEARLY_ALL = 0.9  # of the calls from the first step to the last: the others lie between steps
 
@@ -103,8 +123,11 @@ def read(path: str | Path, progress: Progress | None = None, most: int = 64) -> 
     if kept := _recalled(path):
         return kept
     with closing(Database(path)) as database:
-        if not {_TEXTS, _RANGES, f"{_ACTIVITY}KERNEL", f"{_ACTIVITY}RUNTIME"} & database.tables.keys():
+        known = {_TEXTS, _RANGES, f"{_ACTIVITY}KERNEL", f"{_ACTIVITY}RUNTIME"}
+        if not known & database.tables.keys() or _OF_NVPROF in database.tables:
             _refuse(database)
+        if replaced := len(_NEEDED.keys() & database.views()):
+            database.damages["unread-view"] = replaced
         export = _Export(database)
         export.read(progress)
         processes = export.chosen(most)
@@ -156,17 +179,21 @@ def _with_collectives(trace: Trace) -> Trace:
 
 
 def _refuse(database: Database) -> NoReturn:
-    rocpd = any(name.startswith("rocpd_") for name in database.tables)
-    raise NotATraceError(
-        "the file is a rocpd database of rocprofv3"
-        if rocpd
-        else "the file is an SQLite database, and none that Nsight Systems exported",
-        where=str(database.path),
-        hint="record the program with torch.profiler, which writes what ROCm ran as well: "
-        "`kinetoscope run script.py`"
-        if rocpd
-        else "nsys export --type sqlite REPORT.nsys-rep writes one",
-    )
+    if any(name.lstrip("_").startswith("rocpd_") for name in database.tables):
+        what, hint = (
+            "a rocpd database of rocprofv3",
+            "record the program with torch.profiler, which writes what ROCm ran as well: "
+            "`kinetoscope run script.py`",
+        )
+    elif _OF_NVPROF in database.tables:
+        what, hint = (
+            "a profile of nvprof, which nsys replaced",
+            "record with `nsys profile --trace=cuda,nvtx …`, or torch.profiler",
+        )
+    else:
+        what = "an SQLite database, and none that Nsight Systems exported"
+        hint = "nsys export --type sqlite REPORT.nsys-rep writes one"
+    raise NotATraceError(f"the file is {what}", where=str(database.path), hint=hint)
 
 
 class _Recorded:
@@ -225,12 +252,12 @@ class _Export:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._texts: dict[int | None, str] = {
-            number: text for number, text in database.rows(_TEXTS, "id", "value") if text
+        self._texts: dict[int | str | None, str] = {
+            _as_id(number): text for text, number in database.rows(_TEXTS, "", "value", names="id") if text
         }
-        self._quoted: dict[int | None, str] = {}
-        self._spelled: dict[int | None, str] = {}
-        self._calls: dict[int | None, str] = {}
+        self._quoted: dict[int | str | None, str] = {}
+        self._spelled: dict[int | str | None, str] = {}
+        self._calls: dict[int | str | None, str] = {}
         self._processes: dict[int, _Recorded] = {}
         self._fields: dict[tuple[int | None, int | None], dict[str, int]] = {}
         for domain, schema, offset, kind, name in database.rows(
@@ -284,9 +311,8 @@ class _Export:
                 "name": name,
                 **dict(zip(columns.values(), values, strict=True)),
             }
-            for number, *values, name in self._database.rows(
-                "TARGET_INFO_GPU", f"id {' '.join(columns)}", "name"
-            )
+            for table, names in (("TARGET_INFO_GPU", f"id {' '.join(columns)}"), (_OLD_DEVICES, _OLD_FACTS))
+            for number, *values, name in self._database.rows(table, names, "name")
             if number is not None and name
         ]
         environment = dict(self._database.rows("TARGET_INFO_SYSTEM_ENV", "", "name value"))
@@ -298,38 +324,66 @@ class _Export:
             RECORDER: {
                 "name": f"Nsight Systems {exported.get('EXPORT_PRODUCT_VERSION') or ''}".strip(),
                 "schema": exported.get("EXPORT_SCHEMA_VERSION") or "",
+                "lacks": ", ".join(self._lacking()),
                 "pid": process.pid,
                 "processes": processes,
             },
         }
 
+    def _lacking(self) -> list[str]:
+        """The columns that this file's tables lack and nothing stands for."""
+        tables = self._database.tables
+        return [
+            f"{table}.{wanted.split('|')[0]}"
+            for table, columns in _NEEDED.items()
+            for wanted in columns.split()
+            if tables.get(table, frozenset()).isdisjoint(wanted.split("|"))
+            and (table in tables or (table == _TEXTS and wanted == "value"))
+            and not (wanted.startswith("global") and self._only)
+        ]
+
+    @cached_property
+    def _only(self) -> int:
+        """The process of everything, where there is one: tables may lack the column that says so."""
+        tables = {f"{_ACTIVITY}KERNEL": "globalPid", f"{_ACTIVITY}RUNTIME": "globalTid"}
+        rows = (row for table, column in tables.items() for row in self._database.rows(table, column))
+        keys = {number >> 24 for (number,) in rows if number is not None}
+        return keys.pop() if len(keys) == 1 else 0
+
     def _of(self, number: int | None) -> _Recorded:
         """The process of a ``globalPid`` or ``globalTid``: their upper bits are its host's and its own."""
-        key = (number or 0) >> 24
+        key = self._only if number is None else number >> 24
         if key not in self._processes:
             self._processes[key] = _Recorded(key)
         return self._processes[key]
 
-    def _name(self, number: int | None) -> str:
-        """A text, as JSON."""
-        if number not in self._quoted:
-            self._quoted[number] = _json(self._texts.get(number, "(no name)"))
-        return self._quoted[number]
+    def _text(self, name: int | str | None) -> str | None:
+        """The text that a column names, or holds itself."""
+        return self._texts.get(_as_id(name)) or (name if isinstance(name, str) else None)
 
-    def _kernel(self, name: int | None, short: int | None) -> str:
+    def _name(self, name: int | str | None) -> str:
+        """A text, as JSON."""
+        if name not in self._quoted:
+            self._quoted[name] = _json(self._text(name) or _NO_NAME)
+        return self._quoted[name]
+
+    def _kernel(self, name: int | str | None, short: int | str | None) -> str:
         """A kernel's name as Kineto writes it, as JSON: demanglers spell the same otherwise."""
-        number = name if name in self._texts else short
-        if number not in self._spelled:
-            text = self._texts.get(number, "(no name)")
+        if self._text(name) is None:
+            name = short
+        if name not in self._spelled:
+            text = self._text(name) or _NO_NAME
             for pattern, replacement in _SPELLINGS:
                 text = pattern.sub(replacement, text)
-            self._spelled[number] = _json(text)
-        return self._spelled[number]
+            self._spelled[name] = _json(text)
+        return self._spelled[name]
 
-    def _device_rows(self, kind: str, more: str) -> Iterator[tuple[_Recorded, str, int, int, str, list[Any]]]:
+    def _device_rows(
+        self, kind: str, more: str, names: str = ""
+    ) -> Iterator[tuple[_Recorded, str, int, int, str, list[Any]]]:
         """The process of each row, its lane, its times, its arguments, and the values of more columns."""
         for start, end, pid, device, context, stream, correlation, *rest in self._database.rows(
-            _ACTIVITY + kind, f"{_WORK} {more}"
+            _ACTIVITY + kind, f"{_WORK} {more}", names=names
         ):
             process = self._of(pid)
             if kind == _WAIT:  # nsys 2026 writes device 0 for all
@@ -347,11 +401,12 @@ class _Export:
 
     def _kernels(self) -> None:
         columns = (
-            "demangledName shortName gridX gridY gridZ blockX blockY blockZ registersPerThread "
+            "gridX gridY gridZ blockX blockY blockZ registersPerThread "
             "staticSharedMemory dynamicSharedMemory graphId graphNodeId"
         )
-        for process, lane, start, end, args, row in self._device_rows("KERNEL", columns):
-            name, short, *sizes, registers, static, dynamic, graph, node = row
+        names = "demangledName shortName"
+        for process, lane, start, end, args, row in self._device_rows("KERNEL", columns, names):
+            *sizes, registers, static, dynamic, graph, node, name, short = row
             shape = "" if None in sizes else f',"grid":{sizes[:3]},"block":{sizes[3:]}'
             process.slice(
                 "kernel", self._kernel(name, short), lane, start, end,
@@ -371,6 +426,8 @@ class _Export:
         for process, lane, start, end, args, row in self._device_rows("MEMCPY", columns):
             size, kind, source, to, node = row
             places = f"{_called(_MEMORIES, source)} -> {_called(_MEMORIES, to)}"
+            if kind is not None and _FIRST_UNIFIED <= kind < len(_COPIES):
+                places = "unified memory"
             name = f'"Memcpy {_called(_COPIES, kind)} ({places})"'
             args = f'{args},"bytes":{_or_null(size)}{_node(None, node)}'
             process.slice("gpu_memcpy", name, lane, start, end, args)
@@ -387,19 +444,25 @@ class _Export:
             process.slice("cuda_sync", f'"{_called(_WAITS, kind)}"', lane, start, end, args)
 
     def _called(self) -> None:
-        columns = "start end globalTid correlationId nameId eventClass"
-        for start, end, tid, correlation, name, kind in self._database.rows(f"{_ACTIVITY}RUNTIME", columns):
+        columns = "start end globalTid correlationId eventClass"
+        # Where kernels do not say which call they answer, no call is one that was not answered.
+        answered = f"{_ACTIVITY}KERNEL.correlationId" not in self._lacking()
+        for start, end, tid, correlation, kind, name in self._database.rows(
+            f"{_ACTIVITY}RUNTIME", columns, names="nameId"
+        ):
             if name not in self._calls:
-                self._calls[name] = _json(_VERSION.sub("", self._texts.get(name, "(no name)")))
+                self._calls[name] = _json(_VERSION.sub("", self._text(name) or _NO_NAME))
             process = self._of(tid)
+            if kind is None and _DRIVER_CALL.match(self._calls[name], 1):
+                kind = _DRIVER
             category = "cuda_driver" if kind == _DRIVER else "cuda_runtime"
-            args = f'"correlation":{_or_null(correlation)}'
+            args = f'"correlation":{_or_null(correlation if answered else None)}'
             process.slice(category, self._calls[name], process.thread(tid or 0), start, end, args)
 
     def _overheads(self) -> None:
         for table in (f"{_ACTIVITY}OVERHEAD", "PROFILER_OVERHEAD"):
             for start, end, tid, kind, name in self._database.rows(
-                table, "start end globalTid overheadType nameId"
+                table, "start end globalTid overheadType", names="nameId"
             ):
                 process = self._of(tid)
                 known = _called(_OVERHEADS, kind) if table.startswith(_ACTIVITY) else ""
@@ -408,12 +471,12 @@ class _Export:
 
     def _ranges(self) -> None:
         """NVTX ranges of one thread each; those of torch's emit_nvtx are the ops that they stand for."""
-        columns = "start end eventType textId globalTid endGlobalTid domainId"
-        for start, end, kind, number, tid, end_tid, domain, text, payload in self._database.rows(
-            _RANGES, columns, "text", "binaryData"
+        columns = "start end eventType globalTid endGlobalTid domainId"
+        for start, end, kind, tid, end_tid, domain, text, payload, number in self._database.rows(
+            _RANGES, columns, "text", "binaryData", "textId"
         ):
-            text = text or self._texts.get(number)
-            if kind not in _LASTING or not text or start is None or end_tid not in (None, tid):
+            text = text or self._text(number)
+            if kind not in _LASTING or not text or start is None or end_tid not in (None, 0, tid):
                 continue
             process = self._of(tid)
             category, name, args = _range(text)
@@ -445,7 +508,7 @@ class _Export:
         return msgspec.json.encode(said).decode()[1:-1]
 
     def _labels(self) -> None:
-        for thread, name in self._database.rows("ThreadNames", "globalTid nameId"):
+        for thread, name in self._database.rows("ThreadNames", "globalTid", names="nameId"):
             process = self._processes.get((thread or 0) >> 24)
             if process is not None:
                 args = f'"args":{{"name":{self._name(name)}}}'
@@ -503,7 +566,12 @@ def _called(names: tuple[str, ...], value: int | None) -> str:
 
 def _node(graph: int | None, node: int | None) -> str:
     """The graph in which something ran, and its node: the upper half of a node's number is its graph's."""
-    return "" if node is None else f',"graph id":{graph or node >> 32},"graph node id":{node}'
+    return f',"graph id":{graph or node >> 32},"graph node id":{node}' if node else ""
+
+
+def _as_id(name: int | str | None) -> int | str | None:
+    """An id as the number that it is, in whatever type it is stored."""
+    return int(name) if isinstance(name, str) and _ID.fullmatch(name) else name
 
 
 def _or_null(value: int | None) -> str:

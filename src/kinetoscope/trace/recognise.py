@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +25,11 @@ _SNAPSHOT = (
 )
 _NSYS = (
     "a report of Nsight Systems",
-    "export it, and name what that writes: nsys export --type sqlite REPORT.nsys-rep",
+    "export it, and name what that writes: nsys export --type sqlite {path}",
+)
+_NSYS_STREAM = (
+    "a recording of Nsight Systems that was not made into a report",
+    "QdstrmImporter, which stands in nsys's own folder, makes one: QdstrmImporter -i {path}",
 )
 _NCU = ("a report of Nsight Compute", "open it with ncu-ui; " + _EXPORT)
 _PERFETTO = (
@@ -35,6 +40,7 @@ _PERFETTO = (
 _BY_SUFFIX = {
     ".nsys-rep": _NSYS,
     ".qdrep": _NSYS,
+    ".qdstrm": _NSYS_STREAM,
     ".ncu-rep": _NCU,
     ".pftrace": _PERFETTO,
     ".perfetto-trace": _PERFETTO,
@@ -79,7 +85,7 @@ def refuse_content(path: Path, start: bytes) -> None:
             _refuse(path, *_SNAPSHOT)
         _refuse(path, "a Python pickle", _EXPORT)
     if _COMPILE_LOG.match(start):
-        _refuse(path, "a compile log (TORCH_TRACE), not a trace", f"kinetoscope graphs {path}")
+        _refuse(path, "a compile log (TORCH_TRACE), not a trace", "kinetoscope graphs {path}")
     if b"GPU Memory Timeline HTML" in start[:400]:
         _refuse(
             path, "a picture of a memory timeline", "export the timeline as .json.gz, which has its numbers"
@@ -117,4 +123,5 @@ def refuse_document(path: Path, start: bytes) -> NoReturn:
 
 
 def _refuse(path: Path, what: str, hint: str) -> NoReturn:
-    raise NotATraceError(f"the file is {what}", where=str(path), hint=hint)
+    where = str(path)
+    raise NotATraceError(f"the file is {what}", where=where, hint=hint.replace("{path}", shlex.quote(where)))

@@ -18,6 +18,7 @@ VERDICTS = {
     "degraded": "The recording is degraded: read the numbers below with these notes.",
     "unreliable": "The recording is unreliable: do not trust the numbers below.",
 }
+ALWAYS_SHOWN = ("joined-with-nsys",)  # of the notes that inform
 NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annotation")
 
 
@@ -130,12 +131,12 @@ def idle_causes(report: Report) -> list[IdleRow]:
 
 
 def notes(report: Report) -> list[str]:
-    """The notes on what weakens the numbers, the gravest first; of one that several ranks share, the
-    worst."""
+    """The notes on what weakens the numbers, the gravest first, and on what was joined; of one that several
+    ranks share, the worst."""
     several = len({source.rank for source in report.sources}) > 1
     kinds: dict[str, list[Note]] = {}
     for note in report.health.notes:
-        if note.gravity != "info":
+        if note.gravity != "info" or note.code in ALWAYS_SHOWN:
             kinds.setdefault(note.code, []).append(note)
     return [names.ended_early(_whose(kind, several) + kind[0].text, 400) for kind in kinds.values()]
 

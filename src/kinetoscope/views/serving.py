@@ -299,4 +299,6 @@ def _idle(row: ServingRow, *, between: bool, activity: str = "") -> float:
 
 
 def _rate(row: ServingRow) -> int | None:
-    return None if row.tokens_per_s is None else round(row.tokens_per_s)
+    """New tokens in a second; of steps that read prompts the tokens that they compute."""
+    rate = row.read_tokens_per_s if row.tokens_per_s is None else row.tokens_per_s
+    return None if rate is None else round(rate)

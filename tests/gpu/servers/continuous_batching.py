@@ -1,6 +1,7 @@
-"""transformers' continuous batching behind HTTP: `python continuous_batching.py PORT`.
+"""transformers' continuous batching behind HTTP: `python continuous_batching.py [--graphs] PORT`.
 
-examples/ask.py measures it.
+With `--graphs` each step replays a CUDA graph of a padded batch, which transformers does by itself only where
+flash attention is installed. examples/ask.py measures it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ import transformers
 from llama import llama
 from protocol import serve
 
-model = llama(attn_implementation="sdpa")
+model = llama(attn_implementation="paged|sdpa")
 manager = model.init_continuous_batching(
     generation_config=transformers.GenerationConfig(
         max_new_tokens=64, do_sample=False, eos_token_id=-1, pad_token_id=0
     ),
-    # As many tokens as the client asks for at once: by itself it takes what is free of the device, which two
-    # servers on one device cannot.
-    continuous_batching_config=transformers.ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=512),
+    # More tokens than the client asks for at once: by itself it takes what is free of the device, which two
+    # servers on one device cannot, and a graph reads all of them.
+    continuous_batching_config=transformers.ContinuousBatchingConfig(
+        block_size=32,
+        num_blocks=64,
+        max_batch_tokens=512,
+        use_cuda_graph="--graphs" in sys.argv,
+    ),
 )
 manager.start()
 numbers, answers = itertools.count(), dict[str, Future[list[int]]]()
@@ -43,5 +49,5 @@ def answer(prompt: list[int], tokens: int) -> list[int]:
 
 threading.Thread(target=deliver, daemon=True).start()
 answer([1, 2, 3], 8)
-serve(int(sys.argv[1]), answer)
+serve(int(sys.argv[-1]), answer)
 manager.stop(block=True)

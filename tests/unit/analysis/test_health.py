@@ -66,6 +66,8 @@ def test_device_work_without_a_launch(trace_of: Make) -> None:
     assert note.share_of_device_time == pytest.approx(50 / 500)
     assert note.gravity == "degraded"
     assert "launched before recording began" in note.text
+    none_joined = notes(trace_of(*(one for one in sound() if one["cat"] != "cuda_runtime")))
+    assert "without a recorded launch: they count" in none_joined["device-work-without-launch"].text
     few = notes(trace_of(kernel(1, 0.5, 900), *sound()))["device-work-without-launch"]
     assert few.gravity == "info"
 

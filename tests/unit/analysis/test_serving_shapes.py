@@ -68,6 +68,22 @@ def test_a_captured_graph_says_what_its_replays_compute() -> None:
     assert (found.phases_by, found.steps[0].tokens_per_s) == ("shapes", None)
 
 
+def test_a_pipeline_that_reads_a_prompt_and_makes_an_image_has_no_phase() -> None:
+    """Of one with a text encoder it was said that 77 tokens are read, and that its image is padding."""
+    made = Server(mode="eager", marked=False)
+    for _ in range(5):
+        made.step()
+    for of_image, each in ((4096, None), (77, "prefill")):
+        for one in made.events:
+            if one["name"] == "aten::embedding":
+                one["args"]["Input Dims"] = [[8000, 64], [1, 77], [], []]
+            elif one["name"] in (SDPA, "ops::flash_fwd_kernel"):
+                one |= {"name": SDPA}
+                one["args"]["Input Dims"] = [[1, 16, of_image, 64]] * 3
+        found = serving(LoadedRun((trace(*made.events),)))
+        assert list(rows(found)) == [each or "unknown"]
+
+
 def test_steps_of_the_programs_own_are_a_servers_where_shapes_say_that_it_decodes() -> None:
     made, own = Server(mode="eager", marked=False), []
     for number in range(4):

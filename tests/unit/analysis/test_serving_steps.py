@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from pathlib import Path
 
@@ -13,10 +11,12 @@ from hypothesis import strategies as st
 
 from kinetoscope.analysis.serving.steps import marks, own, steps
 from kinetoscope.analysis.serving.table import serving
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import prefill_stall
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
-from serving_traces import Mode, Server
+from serving_traces import Mode, Server, repeated
 from traces import Event, event, host, kernel, trace
 
 FIGURES = ["start_ns", "end_ns", "kernels", "launches", "graph", "busy_ns"]
@@ -50,20 +50,6 @@ def test_launches_tell_the_steps_that_marks_would(made: Server) -> None:
     assert marks(marked).found_by == "annotation"
     assert marks(bare).found_by in ("graphs", "kernels")
     assert steps(bare).select(FIGURES).equals(steps(marked).select(FIGURES))
-
-
-def repeated(file: Path, times: int, apart_us: float) -> list[Event]:
-    """The events of a recording of one step, several times over."""
-    found = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-    found = [one for one in found if one.get("ph") == "X"]
-    made: list[Event] = []
-    for number in range(times):
-        for one in found:
-            arguments = dict(one.get("args", {}))
-            if "correlation" in arguments:
-                arguments["correlation"] += 10_000_000 * (number + 1)
-            made.append(one | {"ts": one["ts"] + number * apart_us, "args": arguments})
-    return made
 
 
 @pytest.mark.parametrize(("name", "apart_us"), [("vllm_decode_full", 20_000.0), ("sglang_decode", 600_000.0)])
@@ -178,3 +164,27 @@ def test_a_marked_step_in_which_the_recording_ended_is_left_out() -> None:
     # One that ended before the profiler was stopped is whole.
     whole = broken_off | {"dur": made.at - began}
     assert len(marks(trace(*made.events, whole, stop)).table) == 5
+
+
+def test_drafting_is_a_phase_of_its_own() -> None:
+    """Speculative decoding: the model that drafts runs several small steps of its own, within the draft."""
+    made = Server(layers=8, marked=False)
+    marks_of: list[Event] = []
+    for _ in range(5):
+        began = made.at
+        made.step(4, kind="eager", pause=5)
+        nested = event("user_annotation", "step[DECODE bs=4]", began + 2, made.at - began - 10)
+        marks_of += [event("user_annotation", "draft", began, made.at - began - 5), nested]
+        began = made.at
+        made.step(4, pause=100)
+        marks_of.append(event("user_annotation", "step[TARGET_VERIFY bs=4]", began, made.at - began - 100))
+    run = trace(*made.events, *marks_of)
+    found = serving(LoadedRun((run,)))
+    assert found is not None
+    assert {(row.phase, row.n, row.graph_mode) for row in found.steps} == {
+        ("verify", 5, "full"),
+        ("draft", 5, "eager"),
+    }
+    assert all(row.tokens_per_s is None for row in found.steps)
+    assert len(own(run)) == len(run.device_events)
+    assert list(prefill_stall.find(RankView(LoadedRun((run,)), run))) == []

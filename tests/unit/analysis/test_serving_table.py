@@ -65,6 +65,9 @@ def test_phases_batches_and_graph_modes_are_rows_of_their_own() -> None:
     steps = [engine(name, 1000.0 * n, DECODE, n + 1, graph=n != 0) for n, name in enumerate(names)]
     rows = rows_of(run_of(*steps))
     found = {(row.phase, row.batch, row.graph_mode, row.n) for row in rows}
+    rates = {row.phase: (row.tokens_per_s, row.read_tokens_per_s) for row in rows if row.n == 1}
+    assert rates["prefill"] == (None, pytest.approx(3000 / 1000e-6))
+    assert rates["decode"][1] is None
     assert found == {("prefill", 4096, "eager", 1), ("decode", 4, "full", 2), ("decode", 32, "full", 1)}
 
 

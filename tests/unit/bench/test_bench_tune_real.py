@@ -137,6 +137,38 @@ def test_a_program_imports_torch_itself_and_not_dynamo(
     assert "1 False" in capfd.readouterr().err
 
 
+PREFIX = "import json, sys; print('\\n' + json.dumps([sys.pycache_prefix, sys.dont_write_bytecode]))\n"
+
+
+def test_runs_keep_bytecode_where_torch_has_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images are built with PYTHONDONTWRITEBYTECODE=1: Dynamo, which optimizers import, took 9 s a run."""
+    script = tmp_path / "train.py"
+    script.write_text(PREFIX)
+    order = TrialRequest(
+        setting=settings.Setting(as_written=True), folder=str(tmp_path), steps=10, seconds=3.0
+    )
+
+    def said() -> list[object]:
+        program.run_trial(order, [str(script)], {})
+        return json.loads(capfd.readouterr().err.splitlines()[-1])
+
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    assert said() == [None, True], "torch has some"
+    monkeypatch.setattr(torch.__spec__, "cached", str(tmp_path / "torch" / "__pycache__" / "__init__.pyc"))
+    assert said() == [str(tmp_path / "bytecode"), False]
+    assert list((tmp_path / "bytecode").rglob("trial.*.pyc"))
+    # Where it can be written beside torch, the first run does.
+    (tmp_path / "torch").mkdir()
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert said() == [None, False]
+
+
 def test_a_program_without_torch_has_no_steps(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('done')\n")

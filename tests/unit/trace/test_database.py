@@ -59,7 +59,7 @@ def test_views_triggers_and_generated_columns_are_not_run(tmp_path: Path) -> Non
         ("kernel", 3000),
     ]
     assert trace.device_events.filter(trace.device_events["kind"] == "memset")["bytes"].to_list() == [None]
-    assert not trace.source.damages
+    assert [(damage.code, damage.count) for damage in trace.source.damages] == [("unread-view", 2)]
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["x.sqlite"]
 
@@ -68,7 +68,10 @@ def test_neither_a_journal_nor_a_log_next_to_it_is_applied(tmp_path: Path) -> No
     path = made(tmp_path / "x.sqlite")
     for suffix in ("-wal", "-journal", "-shm"):
         (tmp_path / f"x.sqlite{suffix}").write_bytes(b"\x37\x7f\x06\x82" + b"\xff" * 4000)
-    assert kernels(path) == 3000
+    (trace,) = load(path).traces
+    assert len(trace.device_events) == 3000
+    assert [(damage.code, damage.count) for damage in trace.source.damages] == [("unapplied-log", 2)]
+    assert "wal_checkpoint" in trace.source.damages[0].text
     assert len(os.listdir(tmp_path)) == 4
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import traces
+from command import kinetoscope
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.sources.run import load
 from kinetoscope.trace.model import JOINED, JoinedExport, Trace
@@ -76,6 +77,8 @@ def test_ranges_enclose_the_same_launches_on_the_other_clock(tmp_path: Path) -> 
         note for note in health(load(path, tmp_path / "x.sqlite")).notes if note.code == "joined-with-nsys"
     )
     assert "16 of 16 pieces of device work (100.0%)" in note.text
+    shown = kinetoscope("report", path, tmp_path / "x.sqlite").stdout
+    assert "joined with x.sqlite: 16 of 16 pieces" in " ".join(shown.split())
 
 
 def test_another_run_that_was_recorded_for_longer_is_joined_where_it_is_the_same(tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ def test_the_export_of_another_program_is_left_out_and_said(tmp_path: Path) -> N
     of_trace(read(other), tmp_path / "x.sqlite")
     run = load(path, tmp_path / "x.sqlite")
     assert JOINED not in run.traces[0].metadata
-    assert "x.sqlite was not joined" in run.remarks[0]
+    assert "x.sqlite was not joined: 50% of its device work is that of a trace" in run.remarks[0]
 
 
 @pytest.mark.parametrize("name", ["mm_64_warm_eager", "mm_4096_warm_compile_reduce-overhead"])

@@ -275,6 +275,33 @@ def test_devices_are_known_by_their_facts(tmp_path: Path) -> None:
     assert (device.total_memory_bytes, device.compute_capability) == (80 << 30, (9, 0))
 
 
+def test_devices_of_early_exports_stand_in_another_table(tmp_path: Path) -> None:
+    names = Names()
+    program = Program(names)
+    program.launch(1, "k")
+    old = (
+        "CREATE TABLE TARGET_INFO_CUDA_GPU (deviceId, name, globalMemorySize, numMultiprocessors, "
+        "computeCapabilityMajor, computeCapabilityMinor)"
+    )
+    row = f"INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'A100', {40 << 30}, 108, 8, 0)"
+    path = write(tmp_path / "x.sqlite", {**program.rows(), TEXT: names.rows()}, [old, row])
+    (device,) = one(path).devices
+    assert (device.index, device.name, device.multiprocessors) == (0, "A100", 108)
+    assert (device.total_memory_bytes, device.compute_capability) == (40 << 30, (8, 0))
+
+
+def test_pages_of_unified_memory_are_copies(tmp_path: Path) -> None:
+    names = Names()
+    program = Program(names)
+    program.launch(1, "k")
+    copies = [program.work(3 + kind, 1, 0, bytes=4096, copyKind=kind) for kind in (11, 12, 13, 14)]
+    trace = one(write(tmp_path / "x.sqlite", {**program.rows(), COPY: copies, TEXT: names.rows()}))
+    assert trace.device_events["name"].to_list()[1:] == [
+        "Memcpy HtoD (unified memory)", "Memcpy DtoH (unified memory)", "Memcpy DtoD (unified memory)",
+        "Memcpy Unknown (Unknown -> Unknown)",
+    ]  # fmt: skip
+
+
 def test_tables_and_columns_that_an_export_lacks_are_left_empty(tmp_path: Path) -> None:
     path = write(
         tmp_path / "x.sqlite",
@@ -299,6 +326,7 @@ def test_tables_and_columns_that_an_export_lacks_are_left_empty(tmp_path: Path) 
 def test_databases_of_other_tools_and_empty_exports_are_refused(tmp_path: Path) -> None:
     for name, statement, said in (
         ("rocpd", "CREATE TABLE rocpd_kernel_dispatch_7 (id)", "rocpd"),
+        ("nvprof", "CREATE TABLE StringTable (_id_, value)", "a profile of nvprof"),
         ("other", "CREATE TABLE people (id)", "none that Nsight Systems exported"),
         ("empty", "CREATE TABLE StringIds (id, value)", "neither device work nor a call"),
     ):

@@ -28,6 +28,7 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "Perfetto": ("trace.pftrace", PERFETTO, "Perfetto"),
     "Perfetto by content": ("trace.bin", PERFETTO, "Perfetto"),
     "Nsight Systems": ("r.nsys-rep", b"\x00\x01\x02" * 40, "Nsight Systems"),
+    "Nsight Systems, not imported": ("r.qdstrm", b"\x00\x01\x02" * 40, "not made into a report"),
     "Nsight Compute": ("r.ncu-rep", b"NVR\0" + b"\1" * 90, "Nsight Compute"),
     "SQLite": ("r.sqlite", b"SQLite format 3\0" + b"\0" * 80, "SQLite"),
     "compile log": ("log.txt", b"V0331 11:22:33.000000 1 torch/x.py:1] {}\n", "compile log"),
@@ -72,6 +73,26 @@ def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(InputError, match="No such file"):
         read(tmp_path / "none.json")
+
+
+def test_a_report_of_nsys_in_a_folder_is_refused_with_the_command_that_exports_it(tmp_path: Path) -> None:
+    (tmp_path / "my run").mkdir()
+    report = tmp_path / "my run" / "r.nsys-rep"
+    report.write_bytes(b"\x00\x01\x02" * 40)
+    for path in (report, report.parent):
+        with pytest.raises(NotATraceError, match="Nsight Systems") as refusal:
+            read(path)
+        assert refusal.value.where == str(report)
+        assert f"nsys export --type sqlite '{report}'" in (refusal.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["cpu.pftrace", "cpu.gz", "cpu"])
+def test_what_torch_writes_as_pftrace_is_refused_whatever_it_is_called(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes((FIXTURES.parent / "torch_cpu.pftrace").read_bytes())
+    with pytest.raises(NotATraceError, match="Perfetto protobuf") as refusal:
+        read(path)
+    assert "export_chrome_trace" in (refusal.value.hint or "")
 
 
 def test_refused_content_is_also_refused_when_packed(tmp_path: Path) -> None:

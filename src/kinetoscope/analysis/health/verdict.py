@@ -293,13 +293,13 @@ def _unlaunched(trace: Trace) -> list[Note]:
     if rows.is_empty() or trace.host_events.is_empty():
         return []
     first = trace.device_events["start_ns"].filter(trace.device_events["launch"].is_not_null()).min()
-    before = rows if first is None else rows.filter(pl.col("start_ns") < first)
-    origin = "" if len(before) == len(rows) else f", {len(before):,} of them before recording began"
+    before = rows.clear() if first is None else rows.filter(pl.col("start_ns") < first)
+    origin = f", {len(before):,} of them before recording began" if len(before) else ""
     share = share_of(trace, rows)
     events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
     several = len(rows) > 1
     how = "launched before recording began"
-    if origin:
+    if len(before) < len(rows):
         how = f"without a recorded launch{origin}"
     text = (
         f"{events} ({share:.1%} of GPU time) {how}: {'they count' if several else 'it counts'} as busy, but "
@@ -509,7 +509,13 @@ def _no_steps(trace: Trace) -> list[Note]:
 def _of_nsys(trace: Trace) -> list[Note]:
     """Which process of an export of Nsight Systems it is, and what torch's profiler would add."""
     match trace.metadata.get(RECORDER):
-        case {"name": str(name), "pid": int(pid), "processes": int(processes)}:
+        case {
+            "name": str(name),
+            "schema": str(schema),
+            "lacks": str(lacks),
+            "pid": int(pid),
+            "processes": int(processes),
+        }:
             pass
         case _:
             return []
@@ -523,7 +529,14 @@ def _of_nsys(trace: Trace) -> list[Note]:
         f"recorded by {name} (process {pid}{of}): a trace of torch.profiler of the same program, "
         f"named in addition, adds {ops}modules, lines, the allocator's memory and FLOPs"
     )
-    return [Note("recorded-by-nsys", INFO, text)]
+    notes = [Note("recorded-by-nsys", INFO, text)]
+    if lacks:
+        text = (
+            f"the export (schema {schema or 'unknown'}) has no {lacks}: that layout is not known, and what "
+            "these columns would say is missing below"
+        )
+        notes.append(Note("unknown-export", UNRELIABLE, text))
+    return notes
 
 
 def _joined(trace: Trace) -> list[Note]:

@@ -18,10 +18,10 @@ NO_REQUESTS = 20
 
 def tokens(trace: Trace) -> pl.DataFrame:
     """From each step that generates to the next one: ``whole_ns``, of which ``work_ns`` is the step's own,
-    ``busy_ns`` of it with the device at work, and ``other_ns`` that of other steps in between; ``requests``
-    that got a token, those ``waiting`` for the next, and the sum of what they wait since their latest token,
-    which may be that of their prefill (``waited_ns``); null where the engine does not say. Without steps
-    behind which no request waited."""
+    ``busy_ns`` of it with the device at work, and ``other_ns`` that of other steps in between, ``prefill_ns``
+    of it of prefill; ``requests`` that got a token, those ``waiting`` for the next, and the sum of what they
+    wait since their latest token, which may be that of their prefill (``waited_ns``); null where the engine
+    does not say. Without steps behind which no request waited."""
     table = steps(trace).drop_nulls("start_ns")
     until = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))
     generates = pl.col("generates")
@@ -42,6 +42,7 @@ def tokens(trace: Trace) -> pl.DataFrame:
             work_ns=pl.col("work_ns").filter(generates).sum(),
             busy_ns=pl.min_horizontal("busy_ns", "work_ns").filter(generates).sum(),
             other_ns=pl.col("work_ns").filter(~generates).sum(),
+            prefill_ns=pl.col("work_ns").filter(phase="prefill").sum(),
             requests=pl.col("requests").filter(generates).first(),
         )
         .with_columns(stayed=(pl.col("requests").shift(-1) - pl.col("came")).clip(0))

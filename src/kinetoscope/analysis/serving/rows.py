@@ -147,6 +147,7 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
         padded_to: the batch that was computed, if it is known and larger than the one that was asked for.
         layer: what a step of median length repeats; null where no layers are seen.
         tokens_per_s: new tokens of all requests in a second, by the period, else by the span; decode alone.
+        read_tokens_per_s: the same of the tokens that prefill and mixed steps compute.
         client_token_us: what a client measured for a token; None where no client's times were given.
     """
 
@@ -174,6 +175,7 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
     idle: list[ServingIdle]
     exposed: list[ServingPart]
     client_token_us: float | None = None
+    read_tokens_per_s: float | None = None
     layer: ServingLayer | None = None
 
 

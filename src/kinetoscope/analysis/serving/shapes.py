@@ -32,7 +32,8 @@ class Shape(NamedTuple):
 
 def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     """Requests and tokens of steps, by the shape of the tokens that each looks up first, else of the queries
-    that it attends from.
+    that it attends from. None of a step whose last attention is from other tokens than it looks up: that is
+    several models in turn, as of a pipeline that reads a prompt and makes an image.
 
     Args:
         bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.
@@ -49,16 +50,27 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     by_host = host.filter(looks_up & is_op).select("start_ns", row="id", captured=pl.lit(False))
     said = pl.concat([by_work, by_host.select(by_work.columns)]).drop_nulls("row").sort("start_ns")
     said = said.hstack(host.select(pl.col("name", "input_dims").cast(pl.String))[said["row"]])
-    said = (
-        said.drop_nulls("input_dims")
-        .pipe(intervals.beginning_in, bounds.select("step", "start_ns", "end_ns"))
-        .unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
-        .sort(~pl.col("name").str.contains(LOOKS_UP), maintain_order=True)
+    said = said.drop_nulls("input_dims").pipe(
+        intervals.beginning_in, bounds.select("step", "start_ns", "end_ns")
     )
+    is_lookup = pl.col("name").str.contains(LOOKS_UP)
+    first = said.unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
+    found = _first(first.sort(~is_lookup, maintain_order=True))
+    last = _first(said.filter(~is_lookup).unique("step", keep="last"))
+    return {
+        step: shape
+        for step, shape in found.items()
+        if (other := last.get(step, shape)).captured != shape.captured
+        or other.requests * other.each == shape.requests * shape.each
+    }
+
+
+def _first(said: pl.DataFrame) -> dict[int, Shape]:
+    """The requests and tokens of each step, by the first op whose shapes say them."""
     found: dict[int, Shape] = {}
-    for step, name, dims, of_capture in said.select("step", "name", "input_dims", "captured").iter_rows():
+    for step, name, dims, captured in said.select("step", "name", "input_dims", "captured").iter_rows():
         if step not in found and (shape := _requests(name, dims)) is not None:
-            found[step] = Shape(*shape, of_capture)
+            found[step] = Shape(*shape, captured)
     return found
 
 

@@ -3,6 +3,7 @@ model recur, else as the launches do."""
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.shapes import Shape, shapes
 from kinetoscope.analysis.time import intervals
-from kinetoscope.trace.engines import FAMILIES, EngineStep, Phase, engine_step
+from kinetoscope.trace.engines import DRAFTING, FAMILIES, SGLANG, SGLANG_DRAFT, EngineStep, Phase, engine_step
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
@@ -99,7 +100,7 @@ def marks(trace: Trace) -> Marks:
 def _annotated(trace: Trace) -> pl.DataFrame:
     """The steps that an engine marks; what its annotation leaves open is what others around it say."""
     host = trace.host_events
-    families = [_of_family(host, family) for family in FAMILIES]
+    families = [_outermost(_of_family(host, family)) for family in FAMILIES]
     found = next((family for family in families if len(family)), families[0])
     for other in families:
         if other is not found and len(other):
@@ -122,11 +123,20 @@ def _is_open_at_the_end(host: pl.DataFrame, start_ns: int, end_ns: int) -> bool:
 
 
 def _of_family(host: pl.DataFrame, family: str) -> pl.DataFrame:
-    marked = host.filter(matching(host, "name", family))
-    marked = marked.select(pl.col("name").cast(pl.String), "start_ns", END).sort("start_ns")
-    steps = [engine_step(name) for name in marked["name"]]
+    marked = matching(host, "name", family)
+    if family == SGLANG and marked.any():
+        marked |= matching(host, "name", SGLANG_DRAFT)
+    marked = host.filter(marked).select(pl.col("name").cast(pl.String), "lane", "start_ns", END)
+    steps = [DRAFTING if re.match(SGLANG_DRAFT, name) else engine_step(name) for name in marked["name"]]
     said = [(None,) * len(SAID) if step is None else _said(step) for step in steps]
     return marked.hstack(pl.DataFrame(said, SAID, orient="row")).filter(pl.col("engine").is_not_null())
+
+
+def _outermost(marked: pl.DataFrame) -> pl.DataFrame:
+    """Marks within no other of their thread: a drafting model's own steps are parts of the draft."""
+    within = pl.col("start_ns") < pl.col("end_ns").cum_max().shift(1).over("lane")
+    marked = marked.sort("start_ns", "end_ns", descending=[False, True])
+    return marked.filter(~within.fill_null(False)).drop("lane")
 
 
 def _said(step: EngineStep) -> tuple[str | int | None, ...]:

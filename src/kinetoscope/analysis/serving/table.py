@@ -28,6 +28,8 @@ from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
+READS = ("prefill", "mixed")  # phases in which prompts are read
+
 
 @remembered
 def serving(run: LoadedRun) -> Serving | None:
@@ -139,7 +141,8 @@ def _row(
         exposed_idle_us=sum(one.idle_us for one in waited),
         kernels=_median(steady, "kernels") or 0.0,
         launches=_median(steady, "launches") or 0.0,
-        tokens_per_s=1e9 * requests / each_ns if phase == "decode" and requests and each_ns else None,
+        tokens_per_s=_rate(requests, each_ns) if phase == "decode" else None,
+        read_tokens_per_s=_rate(query_tokens, each_ns) if phase in READS else None,
         idle=waited,
         exposed=[_part(row, count) for row in by_part.iter_rows(named=True)],
         layer=layer(run, trace, typical),
@@ -160,6 +163,11 @@ def _part(row: dict[str, Any], steps: int) -> ServingPart:
         memory_share=row["memory_ns"] / time_ns if time_ns and row["memory_ns"] else None,
         compute_share=row["compute_ns"] / time_ns if time_ns and row["compute_ns"] else None,
     )
+
+
+def _rate(number: float | None, ns: float) -> float | None:
+    """So many in a second."""
+    return 1e9 * number / ns if number and ns else None
 
 
 def _median(table: pl.DataFrame, column: str) -> float | None:

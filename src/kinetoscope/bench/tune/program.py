@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import signal
@@ -44,10 +45,22 @@ def run_trial(
     path.write_bytes(msgspec.json.encode(order))
     order.result.unlink(missing_ok=True)
     command = [sys.executable, "-m", "kinetoscope.bench.tune.trial", str(path), *words]
-    status = _call(command, environment(extra), folder, order.limit_s)
+    status = _call(command, environment({**_bytecode(order.folder), **extra}), folder, order.limit_s)
     if not order.result.exists():
         return TrialResult(error=f"the process ended with status {status}")
     return msgspec.json.decode(order.result.read_bytes(), type=TrialResult)
+
+
+def _bytecode(folder: str) -> dict[str, str]:
+    """A folder for bytecode, where torch was installed without any and none can be written there: each run
+    would compile anew all that it imports, which takes as long as the run itself."""
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.cached is None or os.path.exists(torch.cached):
+        return {}
+    home = Path(torch.cached).parent.parent
+    if not sys.dont_write_bytecode and (sys.pycache_prefix is not None or os.access(home, os.W_OK)):
+        return {}  # the first run writes it where it belongs
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(folder, "bytecode"))}
 
 
 def _call(

@@ -36,7 +36,8 @@ from kinetoscope.recording.manifest import RankRecord, StepLevel, StepTimings, T
 
 # Ranges that serving engines put around each step: vLLM, SGLang, ATOM, xDiT, TensorRT-LLM.
 ENGINE_STEP = re.compile(
-    r"execute_(\d+_)?context_|execute_diffusion_|step\[|prefill\[|decode\[|\[Executor\] _forward_step"
+    r"execute_(\d+_)?context_|execute_new_\d|execute_diffusion_|step\[|(dummy_)?(prefill|(eager_)?decode)\["
+    r"|\[Executor\] _forward_step"
 )
 # So many boundaries show what the steps are; on a GPU they are waited for so long, in seconds.
 PASSED, UNSEEN_S = 3, 10.0

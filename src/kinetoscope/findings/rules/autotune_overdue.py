@@ -74,13 +74,13 @@ def slow_products(view: RankView) -> pl.DataFrame:
 def _slow(view: RankView) -> Findings:
     calls, share = slow_products(view), pl.col("share")
     for slow, saving in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
-        worst = slow.row(0, named=True)
+        worst, (_, reached) = slow.row(0, named=True), together(slow, "bytes")
         yield finding_of_calls(
             view,
             slow,
             saving,
             title=f"{view.per_step(len(slow)):,.0f} calls of {worst['op_name']} per {view.unit} go to a "
-            f"library kernel at {worst['share']:.0%} of the device's bandwidth, and no template was tried",
+            f"library kernel at {reached:.0%} of the device's bandwidth, and no template was tried",
             shown=f"{short_name(worst['name'])}, inputs {worst['shapes']}",
             advice=ADVICE,
             snippet=SNIPPET,

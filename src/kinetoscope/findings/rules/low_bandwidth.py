@@ -52,14 +52,13 @@ def find(view: RankView) -> Findings:
         calls = calls.join(slow_products(view), on="id", how="anti")
     share = pl.col("bytes") / pl.col("time_ns") * 1e9 / pl.col("peak_bandwidth")
     for slow, saving in slow_calls(view, calls, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
-        worst = slow.row(0, named=True)
-        speed = worst["bytes"] / worst["time_ns"] / 1000
+        worst, (speed, reached) = slow.row(0, named=True), together(slow, "bytes")
         is_product = "matmul" in work.filter(id=worst["id"])["category"].cast(pl.String)
         yield finding_of_calls(
             view,
             slow,
             saving,
-            title=f"{worst['op_name']} moves its bytes at {speed:.2f} TB/s, {worst['share']:.0%} of the "
+            title=f"{worst['op_name']} moves its bytes at {speed / 1000:.2f} TB/s, {reached:.0%} of the "
             "device's bandwidth",
             shown=f"{len(slow)} calls, inputs {worst['shapes']}",
             advice=PRODUCT

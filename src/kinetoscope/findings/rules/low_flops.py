@@ -57,15 +57,15 @@ def find(view: RankView) -> Findings:
     )
     share = pl.col("flops") / pl.col("time_ns") * 1e9 / pl.col("peak_flops")
     for slow, saving in slow_calls(view, bound, share, below=SHARE, possible=POSSIBLE, basis=BASIS):
-        worst = slow.row(0, named=True)
-        calls, speed = view.per_step(len(slow)), worst["flops"] / worst["time_ns"] / 1000
+        worst, (speed, reached) = slow.row(0, named=True), together(slow, "flops")
+        calls = view.per_step(len(slow))
         remedy = _remedy(view, slow)
         yield finding_of_calls(
             view,
             slow,
             saving,
-            title=f"{worst['op_name']} ({calls:,.0f} calls per {view.unit}) computes at {speed:.0f} TFLOP/s, "
-            f"{worst['share']:.0%} of the device's {worst['dtype']} peak",
+            title=f"{worst['op_name']} ({calls:,.0f} calls per {view.unit}) computes at {speed / 1000:.0f} "
+            f"TFLOP/s, {reached:.0%} of the device's {worst['dtype']} peak",
             shown=f"inputs {worst['shapes']}",
             advice=remedy.advice,
             snippet=remedy.snippet,

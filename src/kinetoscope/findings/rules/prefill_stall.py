@@ -30,13 +30,13 @@ USUAL = 2  # tokens that wait for none, to compare with
 
 def find(view: RankView) -> Findings:
     each = tokens(view.trace)
-    stalled, usual = each.filter(pl.col("other_ns") > 0), each.filter(pl.col("other_ns") == 0)
+    stalled, usual = each.filter(pl.col("prefill_ns") > 0), each.filter(pl.col("prefill_ns") == 0)
     if stalled.is_empty() or len(usual) < USUAL:
         return
     waited, whole_us, usual_us = (
         whole(median) / 1000
         for median in (
-            stalled["other_ns"].median(), stalled["whole_ns"].median(), usual["whole_ns"].median()
+            stalled["prefill_ns"].median(), stalled["whole_ns"].median(), usual["whole_ns"].median()
         )
     )  # fmt: skip
     if waited < usual_us:
@@ -46,7 +46,7 @@ def find(view: RankView) -> Findings:
     yield Finding(
         title=f"{len(stalled)} of {len(each)} tokens wait {numbers.time(waited)} for a prefill: such a token "
         f"takes {numbers.time(whole_us)} instead of {numbers.time(usual_us)}",
-        affected_us=view.us_of(stalled, "other_ns"),
+        affected_us=view.us_of(stalled, "prefill_ns"),
         saving=savings.nothing("the same work in another order: tokens come more evenly, not more of them"),
         at_least="low",
         evidence=[evidence.of(view, f"{len(prompts)} steps that read prompts", work)],
