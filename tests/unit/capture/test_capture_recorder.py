@@ -356,6 +356,7 @@ def test_steps_that_get_twice_as_fast_are_recorded_in_the_place_of_those_before(
     assert timings.unprofiled_s == pytest.approx([0.01] * len(timings.unprofiled_s))
     assert timings.profiled_s == pytest.approx((0.01, 0.01, 0.01))
     assert timings.settled
+    assert timings.notes == ()
     assert program.device.sessions == 3
 
 
@@ -378,6 +379,7 @@ def test_a_program_that_ends_before_faster_steps_are_recorded_keeps_the_others_a
     timings = program.recorder.timings()
     assert timings.profiled_s == before.profiled_s
     assert timings.passed == program.made
+    assert "the program ended before those were recorded" in timings.notes[-1]
 
 
 def test_one_pass_is_one_pass():

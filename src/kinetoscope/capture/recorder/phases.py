@@ -664,7 +664,12 @@ class Standby(Phase):
             return Done(context)
         if steps < PACE_STEPS or now_s - self.looked_s < PACE_S * FASTER:
             return self
-        if (now_s - self.looked_s) / steps <= FASTER * self.step_s:
+        pace_s = (now_s - self.looked_s) / steps
+        if pace_s <= FASTER * self.step_s:
+            context.measured.note(
+                f"steps took {1e3 * self.step_s:.3g} ms where they were timed and {1e3 * pace_s:.3g} ms "
+                "later, and the program ended before those were recorded (`--warmup N` records later ones)"
+            )
             context.tell("steps take half of the time or less now: they are timed and recorded again")
             return Settle(context)
         self._look()

@@ -22,10 +22,12 @@ Source
 """
 
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
+from kinetoscope.analysis.events.rows import constant
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, SYNCHRONIZATION
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings.rule import *
+from kinetoscope.trace.model import Trace
 
-ENGINE = r"^autograd::engine::evaluate_function: "
 ASKS = r"^aten::_is_any_true$"
 CHECKS = rf"{ASKS}|^aten::(isnan|item)$"
 SEGMENT = ["lane", "start_ns", "duration_ns"]
@@ -33,16 +35,13 @@ SEGMENT = ["lane", "start_ns", "duration_ns"]
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    if not matching(host, "name", ASKS).any():
-        return
-    by_engine = matching(host, "name", ENGINE).gather(host["parent"]).fill_null(False)
-    checks = view.inside(host.filter(by_engine & matching(host, "name", CHECKS)))
-    asked = checks.filter(matching(checks, "name", ASKS))
+    asked = view.inside(host.filter(checks(view.trace) & matching(host, "name", ASKS)))
     if asked.is_empty():
         return
-    inside = nearest(host, host["id"].is_in(checks["id"].implode())).is_not_null()
+    inside = in_checks(view.trace)
+    ops = view.inside(host.filter(checks(view.trace)))
     waits = host["id"].filter(inside & matching(host, "name", SYNCHRONIZATION))
-    change = without_host(pl.concat([checks.select(SEGMENT), _tracebacks(view)])) | no_wait(waits)
+    change = without_host(pl.concat([ops.select(SEGMENT), _tracebacks(view)])) | no_wait(waits)
     kernels = view.work.filter(inside.gather(view.work["launch"]).fill_null(False))
     freed = savings.device(view, kernels, "the checks' kernels", "duration_ns")
     thread = savings.of(view, change, "their waits, and the tracebacks that forward ops keep")
@@ -58,11 +57,27 @@ def find(view: RankView) -> Findings:
     )
 
 
+@remembered
+def checks(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is an op of a check for NaNs."""
+    host = trace.host_events
+    if not matching(host, "name", ASKS).any():
+        return constant(False, len(host), pl.Boolean)
+    by_engine = matching(host, "name", AUTOGRAD_NODE).gather(host["parent"]).fill_null(False)
+    return by_engine & matching(host, "name", CHECKS)
+
+
+@remembered
+def in_checks(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is a part of such an op."""
+    return nearest(trace.host_events, checks(trace)).is_not_null()
+
+
 def _tracebacks(view: RankView) -> pl.DataFrame:
     """Of the forward pass's ops that the backward pass has nodes of, the time before their first part or
     launch, beyond that of the backward pass's own ops at the median."""
     host = view.trace.host_events
-    in_backward = nearest(host, matching(host, "name", ENGINE)).is_not_null()
+    in_backward = nearest(host, matching(host, "name", AUTOGRAD_NODE)).is_not_null()
     ops = host.select("id", "sequence", "lane", "start_ns", "duration_ns", in_backward=in_backward)
     ops = view.inside(ops.filter(matching(host, "name", "^aten::")))
     parts = host.select(id="parent", begins="start_ns").drop_nulls("id").group_by("id").agg(pl.min("begins"))

@@ -13,10 +13,10 @@ How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
     one and the next, are a loop: it counts from its first read to its last. After any other read,
     silences of the launching thread count, in which no op ran, from 50 µs on, until anything is launched
-    again. Loaders, the optimizer, compiling and garbage collections have rules of their own. Of a loop in
-    training all goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of
-    silences, from 3 % of the step on. A thread other than the main one of a program that does not train
-    may as well wait for requests: no trace tells, and nothing is promised.
+    again. Loaders, the optimizer, compiling, garbage collections and anomaly detection have rules of their
+    own. Of a loop in training all goes, as it does where it runs every fiftieth step, elsewhere all but its
+    first read; of silences, from 3 % of the step on. A thread other than the main one of a program that does
+    not train may as well wait for requests: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -41,6 +41,7 @@ from kinetoscope.analysis.events.torch_names import (
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.anomaly_detection import in_checks
 
 LOOP = 4  # reads in a row
 # The most that is launched between two reads of a loop: what a read computes first, and no pass of a model.
@@ -172,6 +173,7 @@ def _calls(view: RankView) -> pl.DataFrame:
     (``work``) and time (``work_ns``) of what it launches."""
     host = view.trace.host_events
     reads = matching(view.work, "name", "^Memcpy DtoH").alias("read")
+    reads &= ~in_checks(view.trace).gather(view.work["launch"]).fill_null(False)
     work = view.work.select("launch", "duration_ns", "bytes", reads).drop_nulls("launch")
     called = view.called if work["read"].any() else host.clear().with_columns(END)  # nothing read, no loop
     calls = called.select("id", "lane", "start_ns", "end_ns", asks=matching(called, "name", ASKS))
