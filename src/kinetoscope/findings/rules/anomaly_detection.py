@@ -74,8 +74,8 @@ def in_checks(trace: Trace) -> pl.Series:
 
 
 def _tracebacks(view: RankView) -> pl.DataFrame:
-    """Of the forward pass's ops that the backward pass has nodes of, the time before their first part or
-    launch, beyond that of the backward pass's own ops at the median."""
+    """The time before the first part or launch of each forward op that the backward pass has a node of,
+    beyond that of the backward pass's own ops at the median."""
     host = view.trace.host_events
     in_backward = nearest(host, matching(host, "name", AUTOGRAD_NODE)).is_not_null()
     ops = host.select("id", "sequence", "lane", "start_ns", "duration_ns", in_backward=in_backward)
