@@ -1,6 +1,7 @@
 """Programs of a host and a device, run event by event: what replays are compared with.
 
-One host program on two threads that hand over to each other, two streams of one device. A launch arrives
+One host program on two threads that hand over to each other, two streams of one device, of which the first
+computes and the second copies, so that neither takes anything of the other. A launch arrives
 ``LATENCY`` after its call began; a call costs ``CALL``; a wait returns ``TAIL`` after what it waits for.
 """
 
@@ -25,7 +26,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel; ``after``: its stream first waits for what the other was given last."""
+    """A kernel, on the second stream a copy; ``after``: its stream first waits for what the other was given
+    last."""
 
     stream: int
     ns: int
@@ -120,7 +122,6 @@ class Machine:
         start = max(self.now + LATENCY, self.streams[stream]) if left else self.streams[stream]
         # Its launch is the next event.
         correlation = len(self.events) + 1
-        self.events.append(
-            traces.kernel(f"{name} {place}", start / 1000, left / 1000, correlation, stream=7 + stream)
-        )
+        event = traces.kernel(f"{name} {place}", start / 1000, left / 1000, correlation, stream=7 + stream)
+        self.events.append(event if stream == 0 else event | {"cat": "gpu_memcpy"})
         self.streams[stream] = start + left

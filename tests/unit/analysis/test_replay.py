@@ -145,6 +145,25 @@ def test_the_critical_path_sums_to_the_step(data: st.DataObject) -> None:
         )
 
 
+def test_kernels_of_two_streams_take_no_less_side_by_side_than_they_were_recorded_to() -> None:
+    """Launched at once each stream would be done after 40 µs; recorded, they computed for 70."""
+    events = [traces.step(0, 0, 100)]
+    for number, (at, length) in enumerate(((10, 30), (35, 40), (70, 10)), 1):
+        events += [
+            traces.host("aten::mm", at - 9, 10),
+            traces.call("cudaLaunchKernel", at, 1, number),
+            traces.kernel("gemm", at + 2, length, number, stream=7 + number % 2),
+        ]
+    trace = traces.trace(*events, traces.call("cudaDeviceSynchronize", 75, 20, 0))
+    found = replay(trace)
+    lane = trace.host_events.select("lane").head(1)
+    at_once = without_host(lane.with_columns(start_ns=pl.lit(0), duration_ns=pl.lit(100_000)))
+    shorter = at_once | shorten(pl.Series([1], dtype=pl.UInt32), pl.Series([25_000.0]))
+    assert found.after(at_once) == pytest.approx(70)
+    assert 50 <= found.after(shorter) < 70
+    assert sum(part.us for part in found.critical_path(at_once)) == pytest.approx(70)
+
+
 def collectives(late_us: float) -> tuple[Trace, Trace]:
     """Two steps of two ranks that meet in one collective of 10 µs each; rank 1 comes ``late_us`` later."""
 

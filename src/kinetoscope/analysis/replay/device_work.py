@@ -8,11 +8,14 @@ kept as it is, and counted as unexplained.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH, PAGEABLE_COPY, SYNCHRONIZATION
 from kinetoscope.analysis.idle.launches import arrival_ns
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.intervals import apart, within
 from kinetoscope.trace.model import Trace
@@ -84,6 +87,24 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 RIGHT_BEFORE_NS = 10_000
 
 DEPENDENCIES = {"row": pl.UInt32, "stream": pl.UInt32, "source": pl.UInt32}
+
+
+def of_several_streams(trace: Trace, bounds: Sequence[tuple[int, int]]) -> pl.DataFrame:
+    """The kernels of several streams (``id``, ``device``, ``start_ns``, ``end_ns``) that compute, launched by
+    the host between these bounds; none where one stream of a device computes: its replay takes no less than
+    they do.
+
+    Kernels of two streams that run side by side share the device. A trace does not tell how much longer each
+    takes then: that more of them would than were recorded so is no saving.
+    """
+    table = work(trace)
+    computes = table.filter(table["part"] == "compute")
+    found = computes.select("id", "device", "start_ns", "end_ns")
+    if computes.select("device", "stream").n_unique() <= computes["device"].n_unique():
+        return found.clear()
+    points = launched(trace).select("id", "point_ns").drop_nulls()
+    inside = pl.any_horizontal(pl.col("point_ns").is_between(start, end) for start, end in bounds)
+    return found.join(points.filter(inside), on="id", how="semi")
 
 
 @remembered

@@ -186,6 +186,8 @@ NO_OPS = pl.DataFrame(
 SHOWN_EVENTS = 12  # of a part of the path; their number is given as well
 
 
+# Where replayed kernels of several streams would share the device more than they were recorded to.
+OTHER_STREAMS = "kernels of other streams, which share the device"
 LATE_BATCHES = "waiting for the data loader's workers"
 
 

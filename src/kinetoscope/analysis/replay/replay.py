@@ -5,19 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from weakref import WeakValueDictionary
 
+import polars as pl
+
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs, loaders_of
 from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
+from kinetoscope.analysis.replay.device_work import of_several_streams
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
-from kinetoscope.analysis.replay.path import LATE_BATCHES, PathPart, path_parts, repeated, single
+from kinetoscope.analysis.replay.path import (
+    LATE_BATCHES,
+    OTHER_STREAMS,
+    PathPart,
+    path_parts,
+    repeated,
+    single,
+)
 from kinetoscope.analysis.replay.ranks import pace_ns, together
 from kinetoscope.analysis.replay.spans import Spans, spans
+from kinetoscope.analysis.time import intervals
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
+NO_KERNELS = pl.DataFrame()
 # Bisection of the host's pace: to a thousandth.
 HALVINGS = 10
 SAME = 1e-3
@@ -38,6 +51,8 @@ class StepReplay:
     A data loader whose workers make a batch too seldom is one more clock, which nothing else holds up: the
     step takes what it takes without waiting for batches, and no less than the workers take for one. Waits in
     the recording say nothing of the program, whose steps are shorter or found the queue less full.
+
+    Nor does a step take less than the union of what the device computes in it, in whichever streams.
     """
 
     def __init__(
@@ -68,6 +83,8 @@ class StepReplay:
         self._repeats = own if repeats is None else repeats
         # The steps that are replayed take their mean; the step is the median.
         self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
+        own_trace = self._traces.get(rank)
+        self._computing = of_several_streams(own_trace, within.bounds) if own_trace else NO_KERNELS
         self._base: State = recorded(graph)
         self.step_us = self._us(self._base.numbers)
         self.error = self.step_us / self.recorded_us - 1 if self.recorded_us else 0.0
@@ -101,7 +118,9 @@ class StepReplay:
             others: what changes on the other ranks.
         """
         changes = {**(others or {}), self.rank: change}
-        us = max(self._us(changed(self._base, changes).numbers), self._batch_us(changes))
+        us = max(
+            self._us(changed(self._base, changes).numbers), self._batch_us(changes), self._device_us(change)
+        )
         return min(self.step_us, max(0.0, us))
 
     def critical_path(
@@ -113,11 +132,24 @@ class StepReplay:
         pieces, rounds = repeated(state) if self._repeats else (single(state, self.rank), 1)
         scale = self._typical / 1000 / rounds / max(1, self.steps)
         parts = path_parts(state, pieces, dict(self._traces), self.rank, scale)
-        waiting_us = self._batch_us(changes) - sum(part.us for part in parts)
-        if waiting_us > 0:
-            parts.append(PathPart(LATE_BATCHES, waiting_us, self.rank, "host_events", (), 0))
-            parts.sort(key=lambda part: -part.us)
-        return parts
+        for text, least_us in (
+            (OTHER_STREAMS, min(self.step_us, self._device_us(change))),
+            (LATE_BATCHES, self._batch_us(changes)),
+        ):
+            if (more_us := least_us - sum(part.us for part in parts)) > 0:
+                parts.append(PathPart(text, more_us, self.rank, "host_events", (), 0))
+        return sorted(parts, key=lambda part: -part.us)
+
+    def _device_us(self, change: ReplayChange) -> float:
+        """The union of what the device computes in a step, where several streams do."""
+        if self._computing.is_empty():
+            return 0.0
+        saved = change.device.group_by("id").agg(pl.max("saved_ns"))
+        left = self._computing.join(saved, on="id", how="left").select(
+            "device", "start_ns", end_ns=pl.col("end_ns") - pl.col("saved_ns").fill_null(0).cast(pl.Int64)
+        )
+        busy_ns = intervals.length(intervals.union(left, ["device"]), ["device"])["length_ns"].max()
+        return whole(busy_ns) / 1000 / max(1, self.steps) * self._typical
 
     def _batch_us(self, changes: Mapping[int, ReplayChange]) -> float:
         """The time that the workers of the slowest loader take for a batch; 0 where none binds."""
@@ -147,7 +179,7 @@ class StepReplay:
         runs_us = max((own.compute_us for own in self._loaders.values()), default=runs_us)
         self._base = recorded(self._graph, free=self._free)
         self.step_us = self._us(self._base.numbers)
-        device_us = self._us(recorded(self._graph, 0.0, self._free).numbers)
+        device_us = max(self._us(recorded(self._graph, 0.0, self._free).numbers), self._device_us(NOTHING))
         slowest = max(runs_us, device_us) * (1 + SAME)
         bound = runs_us < DEVICE_BOUND * device_us
         if bound or self.step_us > slowest:
