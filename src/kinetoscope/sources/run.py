@@ -265,7 +265,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     traces, of_captures = _without_captures(traces, of_captures)
     traces, front_ends = _without_front_ends(traces)
     traces, repeated = _without_copies(traces)
-    traces, earlier = _latest(traces)
+    is_one_file = len({trace.source.path for trace in traces}) == 1
+    traces, earlier = (traces, []) if is_one_file else _latest(traces)
     ranks, apart = _with_exports(distinct([*recorded, *traces], recorded), exported)
     return LoadedRun(
         tuple(

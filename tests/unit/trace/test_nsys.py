@@ -188,6 +188,17 @@ def test_each_process_that_used_a_device_is_a_rank(tmp_path: Path) -> None:
     ]
 
 
+def test_a_process_that_ended_before_another_began_is_no_earlier_window(tmp_path: Path) -> None:
+    names = Names()
+    first, second = Program(names, 20, 0), Program(names, 30, 1)
+    first.launch(1, "prepares")
+    second.launch(5000, "trains")
+    tables = {table: first.rows()[table] + second.rows()[table] for table in first.rows()}
+    run = load(write(tmp_path / "x.sqlite", {**tables, TEXT: names.rows()}))
+    assert [trace.device_events["name"].to_list() for trace in run.traces] == [["prepares"], ["trains"]]
+    assert not run.remarks
+
+
 def test_very_many_processes_are_not_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETOSCOPE_RANKS", "2")
     names = Names()
