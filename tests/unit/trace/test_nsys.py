@@ -337,6 +337,7 @@ def test_tables_and_columns_that_an_export_lacks_are_left_empty(tmp_path: Path) 
 def test_databases_of_other_tools_and_empty_exports_are_refused(tmp_path: Path) -> None:
     for name, statement, said in (
         ("rocpd", "CREATE TABLE rocpd_kernel_dispatch_7 (id)", "rocpd"),
+        ("rocpd-4", "CREATE TABLE _rocpd_region (id)", "rocpd"),
         ("nvprof", "CREATE TABLE StringTable (_id_, value)", "a profile of nvprof"),
         ("other", "CREATE TABLE people (id)", "none that Nsight Systems exported"),
         ("empty", "CREATE TABLE StringIds (id, value)", "neither device work nor a call"),
