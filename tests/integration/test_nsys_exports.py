@@ -20,6 +20,7 @@ ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 ABSENT = (
     f'{ACTIVITY}MEMSET(start, "end", globalPid, streamId)',
     'NVTX_EVENTS(start, "end", globalTid, text, textId)',
+    'PROFILER_OVERHEAD(start, "end", globalTid)',
 )
 
 
@@ -72,6 +73,18 @@ def test_counts_and_sums_equal_sql(pair: Pair) -> None:
                 len(own), own["duration_ns"].sum(), own["start_ns"].min(), ends.max(),
                 own["stream"].n_unique(),
             ) == found  # fmt: skip
+        waits = trace.device_annotations.filter(trace.device_annotations["category"] == "cuda_sync")
+        waited = f'SELECT count(*), sum("end" - start) FROM {ACTIVITY}SYNCHRONIZATION WHERE '
+        assert (len(waits), waits["duration_ns"].sum()) == pair.sql(
+            f"{waited} globalPid >> 24 & 0xffffff = ?", pid
+        )[0]
+        overhead = host.filter(host["category"].cast(str) == "overhead")
+        spent = [
+            pair.sql(f'SELECT count(*), coalesce(sum("end" - start), 0) FROM {table} WHERE globalTid >> 24 & '
+                     "0xffffff = ?", pid)[0]
+            for table in (f"{ACTIVITY}OVERHEAD", "PROFILER_OVERHEAD")
+        ]  # fmt: skip
+        assert (len(overhead), overhead["duration_ns"].sum()) == tuple(map(sum, zip(*spent, strict=True)))
         copied = f"SELECT sum(bytes) FROM {ACTIVITY}MEMCPY WHERE globalPid >> 24 & 0xffffff = ?"
         assert device.filter(device["kind"] == "memcpy")["bytes"].sum() == pair.sql(copied, pid)[0][0]
         for category, table, where in (

@@ -11,16 +11,18 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from kinetoscope.agents.answers import CannotAnswer, FullAnswer, Row
+from kinetoscope.agents.questions import rounded
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.versions import campaign
 from kinetoscope.bench.versions.campaign import AS_WRITTEN, RunVersion, VersionsCompared
 from kinetoscope.bench.versions.worktree import Version
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import ProgramError, UsageError
 from kinetoscope.findings import registry
 from kinetoscope.findings.commands import program
 from kinetoscope.findings.model import Finding
@@ -30,6 +32,9 @@ from kinetoscope.sources.run import LoadedRun
 
 MOST_FILES = 20_000
 LARGE = 1 << 20  # bytes: larger files are data, which the copies have links to
+# But for those written since the recording began, as checkpoints: the program would write over them through
+# the link. So many bytes of them are copied.
+MOST_WRITTEN = 1 << 30
 LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__")
 # Modules whose calls may be put at a program's start, as they are: a snippet with other names is of its code.
 AT_THE_START = ("torch", "gc")
@@ -82,30 +87,44 @@ def prove(
         raise UsageError("the working folder is not among those that the user gave", where=str(here))
     module = words[0] == "-m"
     words = (_module(here, *words[1:2]), *words[2:]) if module else (_seen_from(here, words[0]), *words[1:])
-    with _copies(here) as (base, new):
+    with _copies(here, _began(run)) as (base, new):
         changed = _apply(trial, new.folder, None if module else words[0])
 
         def run_one(version: Version, order: campaign.TrialRequest, said: Sequence[str]):
             setting = trial.setting if version is new else AS_WRITTEN
             return launch(version, msgspec.structs.replace(order, setting=setting), said)
 
-        found = campaign.compare_versions(
-            base,
-            new,
-            words,
-            module=module,
-            budget_s=budget_s,
-            launch=run_one,
-        )
-    more = CannotAnswer(
-        reason=f"the interval of {found.pairs} pairs of runs contains a step that is as long as before",
-        what_to_record=f"a larger budget_s than {budget_s:g}, with nothing else running on the machine",
-    )
-    is_open = found.verdict == "cannot tell"
+        try:
+            found = campaign.compare_versions(
+                base,
+                new,
+                words,
+                module=module,
+                budget_s=budget_s,
+                launch=run_one,
+            )
+        except ProgramError as error:
+            hint = (
+                f"run it by itself, changed: it has to make steps, several within budget_s ({budget_s:g} s)"
+            )
+            raise ProgramError(error.what, hint=hint) from error
     return FullAnswer(
         rows=[_row(finding, trial, changed, found)],
-        shares_of={"share_of_step_saved": {"step_before_us": found.base.step_s * 1e6}},
-        cannot_answer=more if is_open else None,
+        shares_of={"share_of_step_saved": {"step_before_us": rounded(found.base.step_s * 1e6)}},
+        cannot_answer=_open(found, budget_s) if found.verdict == "cannot tell" else None,
+    )
+
+
+def _open(found: VersionsCompared, budget_s: float) -> CannotAnswer:
+    """Why there is no verdict, and what would have one."""
+    lacking = found.pairs < campaign.FEWEST_PAIRS
+    needed = math.ceil(campaign.PAIRS * found.seconds / found.pairs) if lacking else 2 * budget_s
+    return CannotAnswer(
+        reason=f"{found.pairs} of the {campaign.FEWEST_PAIRS} pairs of runs that a verdict needs fitted into "
+        f"budget_s, {budget_s:g}"
+        if lacking
+        else f"the interval of {found.pairs} pairs of runs contains a step that is as long as before",
+        what_to_record=f"budget_s of {needed:g}, with nothing else running on the machine",
     )
 
 
@@ -113,22 +132,23 @@ def _row(finding: Finding, trial: Trial, changed: Sequence[str], found: Versions
     before_us = found.base.step_s * 1e6
     saved, low, high = (before_us * (1 - ratio) for ratio in (found.ratio, found.high, found.low))
     predicted = finding.saving.us
+    is_known = math.isfinite(low) and math.isfinite(high)
     return {
         "about": "proof",
         "verdict": VERDICTS[found.verdict],
-        "step_before_us": before_us,
-        "step_after_us": found.new.step_s * 1e6,
-        "saving_us": saved,
-        "saving_interval_us": (low, high) if math.isfinite(low) and math.isfinite(high) else None,
+        "step_before_us": rounded(before_us),
+        "step_after_us": rounded(found.new.step_s * 1e6),
+        "saving_us": rounded(saved),
+        "saving_interval_us": (rounded(low), rounded(high)) if is_known else None,
         "interval": "95 %, from pairs of runs",
-        "share_of_step_saved": 1 - found.ratio,
-        "predicted_saving_us": predicted,
-        "prediction_in_interval": low <= predicted <= high,
-        "predicted_over_measured": predicted / saved if saved > 0 else None,
+        "share_of_step_saved": rounded(1 - found.ratio),
+        "predicted_saving_us": rounded(predicted),
+        "prediction_in_interval": low <= predicted <= high if is_known else None,
+        "predicted_over_measured": rounded(predicted / saved) if saved > 0 else None,
         "pairs": found.pairs,
         "stopped": found.stopped,
         "device": found.device,
-        "seconds": found.seconds,
+        "seconds": rounded(found.seconds),
         "changed_by": trial.by,
         "changed_files": changed,
         "not_checked": "whether the program's results are still right",
@@ -220,13 +240,21 @@ def _patched(patch: str, folder: Path) -> list[str]:
     return changed
 
 
+def _began(run: LoadedRun) -> float:
+    """When the recording began, by the clock of files; never where it does not say so."""
+    try:
+        return datetime.fromisoformat(run.manifest.created if run.manifest else "").timestamp()
+    except ValueError:
+        return math.inf
+
+
 @contextmanager
-def _copies(here: Path) -> Generator[tuple[Version, Version]]:
+def _copies(here: Path, began: float) -> Generator[tuple[Version, Version]]:
     """The working folder twice: what a program writes goes into the copies."""
     with tempfile.TemporaryDirectory(prefix="kinetoscope-prove-") as home:
         folders = [Path(home).resolve() / name / here.name for name in ("as-it-is", "changed")]
         for folder in folders:
-            _copy(here, folder)
+            _copy(here, folder, began)
         base, new = (
             Version(label, folder, folder, here)
             for label, folder in zip(("as it is", "changed"), folders, strict=True)
@@ -234,9 +262,9 @@ def _copies(here: Path) -> Generator[tuple[Version, Version]]:
         yield base, new
 
 
-def _copy(here: Path, target: Path) -> None:
-    """Copy a folder; large files, and what links lead to, are linked."""
-    count = 0
+def _copy(here: Path, target: Path, began: float) -> None:
+    """Copy a folder; large files from before the recording, and what links lead to, are linked."""
+    count, room = 0, MOST_WRITTEN
     for folder, inside, files in os.walk(here):
         inside[:] = [
             name
@@ -253,9 +281,14 @@ def _copy(here: Path, target: Path) -> None:
                     where=str(here),
                     hint="start kinetoscope mcp in the program's own folder",
                 )
-            if path.is_symlink() or (path.is_file() and path.stat().st_size > LARGE):
+            if not path.is_symlink() and not path.is_file():
+                continue
+            found = path.lstat()
+            is_large = found.st_size > LARGE
+            if path.is_symlink() or (is_large and (found.st_mtime < began or found.st_size > room)):
                 (to / name).symlink_to(path.resolve())
-            elif path.is_file():
+            else:
+                room -= found.st_size if is_large else 0
                 shutil.copy2(path, to / name)
 
 

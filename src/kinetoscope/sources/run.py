@@ -112,14 +112,12 @@ class LoadedRun:
         """A sentence on each file that was left out, and on each trace of which something was lost: every
         figure lacks it."""
         incomplete = (trace.source for trace in self.traces if not trace.source.complete)
-        return [
-            *self.unread,
-            *(
-                f"{source.path} is incomplete, and all figures are of what is left: "
-                + "; ".join(damage.text for damage in source.damages if is_loss(damage.code))
-                for source in incomplete
-            ),
-        ]
+        said = (
+            f"{source.path} is incomplete, and all figures are of what is left: "
+            + "; ".join(damage.text for damage in source.damages if is_loss(damage.code))
+            for source in incomplete
+        )
+        return list(dict.fromkeys((*self.unread, *said)))  # several traces may be of one file
 
 
 def load(*inputs: str | Path, progress: Progress | None = None) -> LoadedRun:
@@ -265,7 +263,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     traces, of_captures = _without_captures(traces, of_captures)
     traces, front_ends = _without_front_ends(traces)
     traces, repeated = _without_copies(traces)
-    traces, earlier = _latest(traces)
+    is_one_file = len({trace.source.path for trace in traces}) == 1
+    traces, earlier = (traces, []) if is_one_file else _latest(traces)
     ranks, apart = _with_exports(distinct([*recorded, *traces], recorded), exported)
     return LoadedRun(
         tuple(

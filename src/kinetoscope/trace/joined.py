@@ -1,13 +1,15 @@
 """A trace of torch's profiler, joined with one of Nsight Systems of the same program: graph nodes and NVTX
 ranges of the one come to the ops, modules and lines of the other.
 
-Both record the same device work in the same order of launches: the i-th of the one is the i-th of the other
-from some place on, which is where most names agree. Times of host threads are carried over through the
-launches of that work: what lay between two launches lies between the same two again.
+Both record the same device work in the same order of launches: what follows the i-th of the one follows the
+same of the other from some place on, which is where most names agree, but for what one of them lost. Times of
+host threads are carried over through the launches of that work: what lay between two launches lies between
+the same two again.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +25,7 @@ from kinetoscope.trace.tree import nested, sorted_by_lane
 
 ENOUGH = 0.95  # of the device work of the shorter recording that agrees: else they are of different programs
 _RAREST, _MOST_SHIFTS = 8, 512  # names that alignments are looked for by; alignments that are tried
+_MOST_LOST = 1000  # pieces of work that one of both may lack: looking for them takes the square of it
 _RANGES = ("user_annotation", "nvtx")
 
 
@@ -46,15 +49,58 @@ class Alignment(NamedTuple):
 def aligned(trace: Trace, export: Trace) -> Alignment:
     """The device work that both hold, by the names in the order of launches."""
     ours, theirs = _in_order(trace), _in_order(export)
-    best = (0, 0.0, 0)
+    compared = min(len(ours), len(theirs))
+    most_same, longest = (0, 0.0, 0), (0, 0)
     for shift in _shifts(ours["name"], theirs["name"]):
         mine, other = _overlap(ours, theirs, shift)
         same = mine["name"] == other["name"]
         apart = (mine["duration_ns"] - other["duration_ns"]).filter(same).abs().sum()
-        best = max(best, (int(same.sum()), -float(apart), shift))
-    mine, other = _overlap(ours, theirs, best[2])
+        most_same = max(most_same, (int(same.sum()), -float(apart), shift))
+        runs = same.rle().struct.unnest().filter("value")["len"]
+        longest = max(longest, (whole(runs.max()), shift))
+    mine, other = _overlap(ours, theirs, most_same[2])
     same = mine["name"] == other["name"]
-    return Alignment(mine["id"].filter(same), other["id"].filter(same), min(len(ours), len(theirs)))
+    found = [Alignment(mine["id"].filter(same), other["id"].filter(same), compared)]
+    most = min(_MOST_LOST, int((1 - ENOUGH) * compared))
+    for shift in dict.fromkeys((0, most_same[2], longest[1])):
+        mine, other = ours.slice(max(0, -shift)), theirs.slice(max(0, shift))
+        pairs = _in_common(mine["name"].to_list(), other["name"].to_list(), most)
+        if pairs is not None:
+            found.append(Alignment(mine["id"].gather(pairs[0]), other["id"].gather(pairs[1]), compared))
+    return max(reversed(found), key=lambda one: len(one.rows))
+
+
+def _in_common(ours: list[str], theirs: list[str], most: int) -> tuple[list[int], list[int]] | None:
+    """The places of what both sequences have in the same order, to the end of one of them (Myers 1986); None
+    where more than ``most`` would have to be left out."""
+    # By how much more of ours than of theirs is left out; negative ones stand at the end.
+    reached = array("q", [0]) * (2 * most + 3)
+    rounds: list[array[int]] = []
+    for lost in range(most + 1):
+        rounds.append(reached[:])
+        for k in range(-lost, lost + 1, 2):
+            is_of_theirs = k == -lost or (k != lost and reached[k - 1] < reached[k + 1])
+            at = reached[k + 1] if is_of_theirs else reached[k - 1] + 1
+            while at < len(ours) and at - k < len(theirs) and ours[at] == theirs[at - k]:
+                at += 1
+            reached[k] = at
+            if at >= len(ours) or at - k >= len(theirs):
+                return _followed(rounds, k, at)
+    return None
+
+
+def _followed(rounds: list[array[int]], k: int, at: int) -> tuple[list[int], list[int]]:
+    """The way back to the start, by what each round had reached."""
+    rows, others = list[int](), list[int]()
+    for lost in range(len(rounds) - 1, -1, -1):
+        before = rounds[lost]
+        is_of_theirs = k == -lost or (k != lost and before[k - 1] < before[k + 1])
+        start = 0 if not lost else before[k + 1] if is_of_theirs else before[k - 1] + 1
+        rows += range(at - 1, start - 1, -1)
+        others += range(at - k - 1, start - k - 1, -1)
+        k += 1 if is_of_theirs else -1
+        at = start if is_of_theirs else start - 1
+    return rows[::-1], others[::-1]
 
 
 def with_export(trace: Trace, export: Trace, found: Alignment) -> Trace:
@@ -105,10 +151,11 @@ def _plain(names: pl.Series) -> pl.Series:
 
 
 def _shifts(ours: pl.Series, theirs: pl.Series) -> list[int]:
-    """How far one sequence may lie from the other: as the first places of the rarest names say."""
+    """How far one sequence may lie from the other: as the first and last places of the rarest names say."""
     counts = theirs.value_counts(name="n").join(ours.unique().to_frame(), on="name", how="semi")
-    first = ours.to_frame().with_row_index("at").group_by("name").agg(pl.col("at").min())
-    rare = counts.sort("n", "name").head(_RAREST).join(first, on="name")
+    places = ours.to_frame().with_row_index("at").group_by("name")
+    ends = pl.concat([places.agg(pl.col("at").min()), places.agg(pl.col("at").max())]).unique()
+    rare = counts.sort("n", "name").head(_RAREST).join(ends, on="name")
     places = theirs.to_frame().with_row_index("there").join(rare, on="name")
     shifts = places.select(pl.col("there").cast(pl.Int64) - pl.col("at").cast(pl.Int64)).to_series()
     return shifts.value_counts(sort=True).head(_MOST_SHIFTS)[shifts.name].to_list()

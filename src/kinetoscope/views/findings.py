@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from kinetoscope import numbers
+from kinetoscope import __version__, numbers
 from kinetoscope.document import FindingRow, FindingsListing, Report, SecondRecording
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import *
@@ -57,8 +57,15 @@ def _entry(report: Report, row: FindingRow, everything: bool) -> Iterable[Prose 
 
 
 def document(found: FindingsListing) -> dict[str, object]:
-    """The contract's rows, what cannot be read, and what a second recording shows."""
-    return {"findings": found.findings, "unread": found.unread, "after": found.after}
+    """The contract's rows, what their savings are per, what cannot be read, and what a second recording
+    shows."""
+    return {
+        "kinetoscope": __version__,
+        "findings": found.findings,
+        "savings_per": found.unit,
+        "unread": found.unread,
+        "after": found.after,
+    }
 
 
 def listing(found: FindingsListing, most: int = 0) -> Iterable[Block]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +15,9 @@ import pytest
 from command import ROOT
 from kinetoscope.agents import proving
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
+from kinetoscope.bench.versions.campaign import RunVersion
 from kinetoscope.bench.versions.worktree import Version
-from kinetoscope.errors import UsageError
+from kinetoscope.errors import ProgramError, UsageError
 from kinetoscope.findings.registry import find
 from kinetoscope.recording.manifest import Manifest
 from kinetoscope.sources.run import LoadedRun, load
@@ -58,7 +61,7 @@ class Runs:
         return TrialResult(steps_s=(ms / 1e3,) * 8, steps_by="user")
 
 
-def tried(program: Path, run: LoadedRun, rule: str, runs: Runs, **given: Any) -> dict[str, Any]:
+def tried(program: Path, run: LoadedRun, rule: str, runs: RunVersion, **given: Any) -> dict[str, Any]:
     place = next(place for place, one in enumerate(find(run)) if one.rule == rule)
     found = proving.prove(run, place, [program], launch=runs, **given)
     return dict(found.rows[0]) if found.rows else {"cannot": found.cannot_answer}
@@ -113,6 +116,56 @@ def test_both_versions_are_copies_without_history_and_recordings(program: Path) 
     assert all(names == {"train.py", "data.bin"} for names in kept)
     assert len({version.folder for version, _ in runs.seen}) == 2
     assert not any(version.folder.exists() for version, _ in runs.seen)
+
+
+def test_what_the_program_wrote_since_it_was_recorded_is_not_written_over(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is large: through a link the copies would write over the user's own."""
+    monkeypatch.setattr(proving, "MOST_WRITTEN", 3 * proving.LARGE)
+    (program / "model.pt").write_bytes(b"0" * (proving.LARGE + 1))
+    (program / "huge.pt").write_bytes(b"0" * (4 * proving.LARGE))
+    os.utime(program / "data.bin", (0, 0))
+    runs, linked = Runs(), list[set[str]]()
+
+    def look(version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
+        linked.append({path.name for path in version.folder.iterdir() if path.is_symlink()})
+        (version.folder / "model.pt").write_bytes(b"1")
+        return runs(version, order, words)
+
+    run = recorded("launch-gap")
+    manifest = Manifest(command=("python", "train.py"), created="2020-01-01T00:00:00+00:00")
+    proving.prove(replace(run, manifest=manifest), 0, [program], patch=PATCH.format("5"), launch=look)
+    assert all(names == {"data.bin", "huge.pt"} for names in linked)
+    assert (program / "model.pt").stat().st_size == proving.LARGE + 1
+
+
+def test_too_few_pairs_have_no_interval_and_say_what_budget_would(program: Path) -> None:
+    def slow(version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
+        time.sleep(0.06)
+        return runs(version, order, words)
+
+    runs = Runs()
+    found = proving.prove(
+        recorded("launch-gap"), 0, [program], patch=PATCH.format("5"), launch=slow, budget_s=0.3
+    )
+    (row,), why = found.rows, found.cannot_answer
+    assert (row["verdict"], row["saving_interval_us"], row["prediction_in_interval"]) == (
+        "cannot tell", None, None,
+    )  # fmt: skip
+    assert why is not None
+    assert f"{row['pairs']} of the 6 pairs of runs that a verdict needs" in why.reason
+    assert why.what_to_record.startswith("budget_s of ")
+
+
+def test_a_version_that_fails_is_said_in_the_words_of_the_tool(program: Path) -> None:
+    def failing(version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
+        return TrialResult(error="ValueError: it broke")
+
+    with pytest.raises(ProgramError, match="it broke") as failure:
+        tried(program, recorded("launch-gap"), "launch-gap", failing, patch=PATCH.format("5"))
+    assert "budget_s" in (failure.value.hint or "")
+    assert "--" not in (failure.value.hint or "")
 
 
 def test_a_finding_s_own_setting_needs_no_patch(program: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ import traces
 from command import kinetoscope
 from kinetoscope.analysis.health.verdict import health
 from kinetoscope.sources.run import load
+from kinetoscope.trace.joined import _in_common, aligned
 from kinetoscope.trace.model import JOINED, JoinedExport, Trace
+from kinetoscope.trace.nsys import read as read_export
 from kinetoscope.trace.read import read
-from nsys_exports import of_trace, thread
+from nsys_exports import KERNEL, of_trace, thread
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200"
 STEP = 1000.0
@@ -96,6 +100,48 @@ def test_another_run_that_was_recorded_for_longer_is_joined_where_it_is_the_same
     calls = trace.host_events.filter(trace.host_events["correlation"].is_not_null())["start_ns"]
     end = inside["start_ns"] + inside["duration_ns"]
     assert [at for at in calls if inside["start_ns"] <= at < end] == calls.sort().to_list()[:2]
+
+
+@pytest.mark.parametrize("lost", ["rowid = 9", "rowid IN (3, 14, 15)", "rowid % 25 = 0"])
+def test_what_one_of_both_has_lost_is_left_out_and_the_rest_is_joined(lost: str, tmp_path: Path) -> None:
+    path = recorded(tmp_path, steps=40)
+    plain = read(path)
+    of_trace(plain, tmp_path / "x.sqlite", shift_ns=77)
+    with sqlite3.connect(tmp_path / "x.sqlite") as database:
+        gone = database.execute(f"DELETE FROM {KERNEL} WHERE {lost}").rowcount
+    database.close()
+    (export,) = read_export(tmp_path / "x.sqlite")
+    found = aligned(plain, export)
+    apart = plain.device_events["start_ns"].gather(found.rows) - export.device_events["start_ns"].gather(
+        found.others
+    )
+    assert (found.compared, len(found.rows)) == (160 - gone, 160 - gone)
+    assert apart.n_unique() == 1
+    _, account = joined(path, tmp_path / "x.sqlite")
+    assert (account.matched, account.apart_ns) == (160 - gone, 0)
+
+
+def test_what_two_sequences_have_in_common_is_the_longest_of_all() -> None:
+    draw = random.Random(3)
+    for _ in range(200):
+        ours, theirs = (draw.choices("abcd", k=draw.randrange(9)) for _ in range(2))
+        found = _in_common(ours, theirs, 20)
+        assert found is not None
+        rows, others = found
+        assert [ours[row] for row in rows] == [theirs[row] for row in others]
+        assert rows == sorted(set(rows))
+        assert others == sorted(set(others))
+        used = max(rows, default=-1) + 1, max(others, default=-1) + 1
+        assert _common(ours[: used[0]], theirs[: used[1]]) == len(rows)
+    assert _in_common([*"abcdabcd"], [*"efghefgh"], 3) is None
+
+
+def _common(ours: list[str], theirs: list[str]) -> int:
+    if not ours or not theirs:
+        return 0
+    if ours[-1] == theirs[-1]:
+        return 1 + _common(ours[:-1], theirs[:-1])
+    return max(_common(ours[:-1], theirs), _common(ours, theirs[:-1]))
 
 
 def test_the_export_of_another_program_is_left_out_and_said(tmp_path: Path) -> None:

@@ -188,6 +188,17 @@ def test_each_process_that_used_a_device_is_a_rank(tmp_path: Path) -> None:
     ]
 
 
+def test_a_process_that_ended_before_another_began_is_no_earlier_window(tmp_path: Path) -> None:
+    names = Names()
+    first, second = Program(names, 20, 0), Program(names, 30, 1)
+    first.launch(1, "prepares")
+    second.launch(5000, "trains")
+    tables = {table: first.rows()[table] + second.rows()[table] for table in first.rows()}
+    run = load(write(tmp_path / "x.sqlite", {**tables, TEXT: names.rows()}))
+    assert [trace.device_events["name"].to_list() for trace in run.traces] == [["prepares"], ["trains"]]
+    assert not run.remarks
+
+
 def test_very_many_processes_are_not_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETOSCOPE_RANKS", "2")
     names = Names()
@@ -326,6 +337,7 @@ def test_tables_and_columns_that_an_export_lacks_are_left_empty(tmp_path: Path) 
 def test_databases_of_other_tools_and_empty_exports_are_refused(tmp_path: Path) -> None:
     for name, statement, said in (
         ("rocpd", "CREATE TABLE rocpd_kernel_dispatch_7 (id)", "rocpd"),
+        ("rocpd-4", "CREATE TABLE _rocpd_region (id)", "rocpd"),
         ("nvprof", "CREATE TABLE StringTable (_id_, value)", "a profile of nvprof"),
         ("other", "CREATE TABLE people (id)", "none that Nsight Systems exported"),
         ("empty", "CREATE TABLE StringIds (id, value)", "neither device work nor a call"),

@@ -136,7 +136,7 @@ def compare_versions(
     reports: tuple[list[TrialResult], list[TrialResult]] = ([], [])
     loads: list[float] = []
     first: list[Literal["base", "new"]] = []
-    began, longest_s, is_known = clock(), 0.0, False
+    began, took, is_known = clock(), list[float](), False
     with tempfile.TemporaryDirectory(prefix="kinetoscope-compare-") as folder:
         timed_s = seconds or _between(LEAST_SECONDS, budget_s / (2 * PAIRS), SECONDS)
         order = TrialRequest(setting=AS_WRITTEN, folder=folder, steps=steps, seconds=timed_s, module=module)
@@ -158,17 +158,18 @@ def compare_versions(
             first.append("new" if sides[0] else "base")
             loads += _load()
             now, pairs = clock(), pairs + 1
-            spent, took_s = now - began, now - pair_began
-            # The first pair finds nothing in the machine's caches; those after it tell how long one takes.
-            longest_s = max(longest_s, took_s) if pairs > 2 else took_s
+            spent, pair_s = now - began, now - pair_began
+            # The first pair finds nothing in the machine's caches; those after it tell how long one takes. A
+            # pair that is tried for lack of a longer budget, and ended by it, costs nothing.
+            took = [*took, pair_s] if pairs > 2 else [pair_s]
             if pairs == 1 and seconds is None:
                 fitting_s = _fitting_s(spent, timed_s, budget_s, max(map(max, map(_steps_s, reports))))
                 order = msgspec.structs.replace(order, seconds=fitting_s)
-                longest_s -= 2 * (timed_s - fitting_s)
+                took = [pair_s - 2 * (timed_s - fitting_s)]
             if pairs == 1:
-                progress(_plan(spent, longest_s, budget_s))
+                progress(_plan(spent, took[0], budget_s))
             is_known = _is_known(reports, precision)
-            if is_known or spent + longest_s > budget_s:
+            if is_known or spent + distribution.median(took) > budget_s:
                 break
     if not first:
         raise ProgramError(
