@@ -13,12 +13,19 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.pairing import Paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
-from kinetoscope.analysis.collectives.waiting import BUSY, by_start, collectives_of, waited, with_exposed
+from kinetoscope.analysis.collectives.waiting import (
+    BUSY,
+    RANKS_AT_ONCE,
+    by_start,
+    collectives_of,
+    waited,
+    with_exposed,
+)
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
-from kinetoscope.analysis.ranks.lateness import COMPUTE, with_lateness
-from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
+from kinetoscope.analysis.ranks.lateness import BY_CAUSE, COMPUTE, OWN_WORK, by_cause, with_lateness
+from kinetoscope.analysis.ranks.parts import OVERLAPPED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
 from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
 from kinetoscope.analysis.ranks.verdict import (
@@ -131,10 +138,8 @@ def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComp
     Args:
         paired: their collectives, where they have been paired (see ``collectives.waiting``).
     """
-    parts = sorted(parts, key=lambda part: part.facts.rank)
+    parts, paired, world = _met(parts, paired)
     here = {part.facts.rank for part in parts}
-    world = max((part.facts.world or 0 for part in parts), default=0)
-    parts, paired = _joined(parts, paired, world or None)
     grouped = {rank for group in paired.table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
     table = with_lateness(paired.table)
@@ -164,16 +169,34 @@ def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComp
     return RankComparison(tuple(parts), tuple(missing), paired, stages, longer, table, found, verdict, ideal)
 
 
-def _joined(
-    parts: Iterable[RankPart], paired: Paired | None, world: int | None
-) -> tuple[list[RankPart], Paired]:
-    """The collectives of all ranks, paired, with what those did on their own; and the parts without them."""
-    parts = list(parts)
-    recorded = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
-    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), world)
+def _met(parts: Iterable[RankPart], paired: Paired | None) -> tuple[list[RankPart], Paired, int]:
+    """The parts by rank, without their collectives; those of all ranks, paired, with what their ranks did on
+    their own; and how many ranks the run had, 0 where that is not known."""
+    parts, recorded, overlapped = _joined(parts)
+    world = max((part.facts.world or 0 for part in parts), default=0)
+    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), overlapped, world or None)
     parts, paired = _with_equal_steps(parts, paired)
-    own = by_start(recorded).drop(COLLECTIVES).rechunk()  # in the order of those that were paired
-    return [_without_collectives(one) for one in parts], replace(paired, table=paired.table.hstack(own))
+    own = by_start(recorded).select(list(OWN_WORK))  # in the order of those that were paired
+    return parts, replace(paired, table=paired.table.hstack(own)), world
+
+
+def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl.DataFrame]:
+    """The parts by rank, without their collectives; those of all ranks, by cause (``OWN_WORK``); and when
+    devices computed beside them, with their ranks.
+
+    Some ranks at a time: of each part's short columns most memory is not their rows'.
+    """
+    left = sorted(parts, key=lambda part: part.facts.rank, reverse=True)
+    without, recorded, overlapped = [], [pl.DataFrame(schema=BY_CAUSE)], [pl.DataFrame(schema=BUSY)]
+    while left:
+        some = [left.pop() for _ in range(min(RANKS_AT_ONCE, len(left)))]
+        recorded.append(pl.concat([by_cause(one.collectives) for one in some], rechunk=True))
+        beside = [
+            one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
+        ]
+        overlapped.append(pl.concat(beside, rechunk=True))
+        without += map(_without_collectives, some)
+    return without, pl.concat(recorded), pl.concat(overlapped)
 
 
 def _without_collectives(part: RankPart) -> RankPart:
@@ -252,15 +275,13 @@ def _stages(table: pl.DataFrame) -> Mapping[int, int]:
         return {}
 
 
-def _paired(parts: Sequence[RankPart], recorded: pl.DataFrame, world: int | None) -> Paired:
-    overlapped = [
-        part.overlapped.select(pl.lit(part.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for part in parts
-    ]
+def _paired(
+    parts: Sequence[RankPart], recorded: pl.DataFrame, overlapped: pl.DataFrame, world: int | None
+) -> Paired:
     facts = [part.facts for part in parts]
     windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
     hosts = {one.rank: one.host for one in facts}
-    found = waited(recorded, world, hosts)
-    return with_exposed(found, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows)
+    return with_exposed(waited(recorded, world, hosts), overlapped, windows)
 
 
 def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> WithoutStragglers | None:

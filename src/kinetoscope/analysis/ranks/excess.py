@@ -99,7 +99,7 @@ def excess(
     """Compare what ranks did in each step.
 
     Args:
-        table: collectives of all ranks with what those did on their own (``parts.PARTED``).
+        table: collectives of all ranks with what those did on their own (``lateness.OWN_WORK``).
         stages: of the ranks of a pipeline.
         usual: what of the ranks that do the same a rank is compared with.
     """
@@ -110,8 +110,7 @@ def excess(
     steps = (
         table.group_by(STEP)
         .agg(
-            *(pl.sum_horizontal(columns).sum().alias(cause) for cause, columns in CAUSES.items()),
-            pl.col("host_ns").sum(),
+            pl.col(*CAUSES, "host_ns").sum(),
             count=count,
             is_known=pl.col("own_ns").is_not_null().all(),
         )
@@ -264,10 +263,7 @@ def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
         *STEP,
         *(stay.clip(0, 1).alias(f"{cause} too long") for stay, cause in zip(stays, CAUSES, strict=True)),
     )
-    longer = {
-        cause: pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0)
-        for cause, columns in CAUSES.items()
-    }
+    longer = {cause: pl.col(cause) * pl.col(f"{cause} too long").fill_null(0) for cause in CAUSES}
     by_host = (each for cause, each in longer.items() if cause not in ON_DEVICE)
     return (
         table.join(shares, on=STEP, how="left", maintain_order="left")

@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from kinetoscope.analysis.collectives.recorded import PAIR
+from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR
 from kinetoscope.analysis.collectives.waiting import by_start
+from kinetoscope.trace.schema import typed
 
 COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, HOST = (
     "compute", "synchronization", "recompilation", "allocator", "data loader", "host",
@@ -38,6 +39,12 @@ CAUSES = {
     COMPILE: ["compilation"],
     ALLOCATOR: ["allocator"],
 }
+# What a rank did on its own before each collective, by cause (see ``parts.RankPart``).
+OWN_WORK = {
+    "own_ns": pl.Int64, "host_ns": pl.Int64, **dict.fromkeys(CAUSES, pl.Int64),
+    "overlapping_ns": pl.Int64, "blocked_ns": pl.Int64,
+}  # fmt: skip
+BY_CAUSE = {**COLLECTIVES, **OWN_WORK}
 ON_DEVICE = (COMPUTE, SYNC)  # may take longer while the host took no longer
 # Launches and kernels of equal ranks differ by as much.
 NEGLIGIBLE_NS = 20_000
@@ -55,14 +62,20 @@ def mean(name: str) -> pl.Expr:
     return pl.col(name).mean()
 
 
+def by_cause(collectives: pl.DataFrame) -> pl.DataFrame:
+    """The collectives of a part (``parts.PARTED``), of ``BY_CAUSE``."""
+    causes = {cause: pl.sum_horizontal(columns) for cause, columns in CAUSES.items()}
+    return collectives.with_columns(**causes).select(typed(BY_CAUSE))
+
+
 def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
     """Add to the collectives of all ranks by how much longer their ranks took.
 
     Args:
-        table: paired collectives, with the columns of ``parts.PARTED``.
+        table: paired collectives, of ``BY_CAUSE``.
 
     Returns:
-        ``table`` by rank, device and start, with the time of each of ``CAUSES``; ``segment`` (a number for
+        ``table`` by rank, device and start, with ``segment`` (a number for
         each rank and device), ``is_end`` (of a segment); ``waits_for`` (``id`` of the collective of another
         stream as soon as which had ended it began); ``is_bound`` (it began as soon as that, or the one before
         it on its stream, had ended); ``segment_ns``: what the rank did on its own in the segment;
@@ -85,7 +98,6 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             (is_level & pl.col("instance").is_not_null()).alias("is_level"),
             ((pause < APART_NS).fill_null(False) | pl.col("waits_for").is_not_null()).alias("is_bound"),
-            *(pl.sum_horizontal(columns).alias(cause) for cause, columns in CAUSES.items()),
         )
         .with_columns(is_end=is_end)
         .with_columns(segment=pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK))
