@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.collectives.recorded import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER, ways
+from kinetoscope.analysis.collectives.recorded import (
+    ARRIVAL,
+    BATCHED,
+    OWN,
+    PAIR,
+    REPEATED,
+    TOGETHER,
+    ways,
+)
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.schema import whole
 
@@ -122,7 +130,7 @@ def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[in
 def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
     """Each rank's collectives by process group, in order; the larger groups first."""
     found: dict[str, dict[int, Ends]] = {}
-    like = pl.col("signature") + pl.col("sequence")
+    like = pl.concat_str("signature", "sequence")
     listed = table.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
     # One text for all ranks; of a few ranks at a time there is another one for each collective.
     for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows(buffer_size=8):
@@ -315,11 +323,11 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
 def _signatures(table: pl.DataFrame) -> pl.Series:
     """The text that is the same on both ends of each: few texts, of many rows."""
     few = table.select("signature", "rank").unique()
-    like = pl.col("signature").str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    like = pl.col("signature").cast(pl.String).str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
     like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
     rows = table.select("signature", "rank")
     return rows.join(
-        few.with_columns(like=like), on=rows.columns, how="left", nulls_equal=True, maintain_order="left"
+        few.with_columns(like=like.cast(REPEATED)), on=rows.columns, how="left", nulls_equal=True, maintain_order="left"
     )["like"].alias("signature")
 
 

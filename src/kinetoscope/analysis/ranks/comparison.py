@@ -24,8 +24,8 @@ from kinetoscope.analysis.collectives.waiting import (
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
-from kinetoscope.analysis.ranks.lateness import BY_CAUSE, COMPUTE, OWN_WORK, by_cause, with_lateness
-from kinetoscope.analysis.ranks.parts import OVERLAPPED, RankPart, part, placed
+from kinetoscope.analysis.ranks.lateness import COMPUTE, OWN_WORK, with_lateness
+from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
 from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
 from kinetoscope.analysis.ranks.verdict import (
@@ -58,7 +58,8 @@ def lengths(parts: Sequence[RankPart]) -> pl.DataFrame:
     """``rank``, ``name`` and ``length_ns`` of the steps in which ranks meet, in order."""
     found = [pl.DataFrame(schema={"rank": pl.Int32, "name": pl.String, "length_ns": pl.Int64})]
     for one in parts:
-        steps = one.steps.filter(pl.col("name").is_in(one.collectives["step"].unique().implode()))
+        met = one.collectives["step"].unique().cast(pl.String)
+        steps = one.steps.filter(pl.col("name").is_in(met.implode()))
         rank = pl.lit(one.facts.rank, pl.Int32).alias("rank")
         found.append(steps.select(rank, "name", length_ns=pl.col("end_ns") - pl.col("start_ns")))
     return pl.concat(found)
@@ -181,16 +182,16 @@ def _met(parts: Iterable[RankPart], paired: Paired | None) -> tuple[list[RankPar
 
 
 def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl.DataFrame]:
-    """The parts by rank, without their collectives; those of all ranks, by cause (``OWN_WORK``); and when
+    """The parts by rank, without their collectives; those of all ranks; and when
     devices computed beside them, with their ranks.
 
     Some ranks at a time: of each part's short columns most memory is not their rows'.
     """
     left = sorted(parts, key=lambda part: part.facts.rank, reverse=True)
-    without, recorded, overlapped = [], [pl.DataFrame(schema=BY_CAUSE)], [pl.DataFrame(schema=BUSY)]
+    without, recorded, overlapped = [], [pl.DataFrame(schema=PARTED)], [pl.DataFrame(schema=BUSY)]
     while left:
         some = [left.pop() for _ in range(min(RANKS_AT_ONCE, len(left)))]
-        recorded.append(pl.concat([by_cause(one.collectives) for one in some], rechunk=True))
+        recorded.append(pl.concat([one.collectives for one in some], rechunk=True))
         beside = [
             one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
         ]

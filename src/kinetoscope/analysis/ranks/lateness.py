@@ -22,9 +22,8 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR
+from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.collectives.waiting import by_start
-from kinetoscope.trace.schema import typed
 
 COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, HOST = (
     "compute", "synchronization", "recompilation", "allocator", "data loader", "host",
@@ -44,7 +43,6 @@ OWN_WORK = {
     "own_ns": pl.Int64, "host_ns": pl.Int64, **dict.fromkeys(CAUSES, pl.Int64),
     "overlapping_ns": pl.Int64, "blocked_ns": pl.Int64,
 }  # fmt: skip
-BY_CAUSE = {**COLLECTIVES, **OWN_WORK}
 ON_DEVICE = (COMPUTE, SYNC)  # may take longer while the host took no longer
 # Launches and kernels of equal ranks differ by as much.
 NEGLIGIBLE_NS = 20_000
@@ -62,17 +60,11 @@ def mean(name: str) -> pl.Expr:
     return pl.col(name).mean()
 
 
-def by_cause(collectives: pl.DataFrame) -> pl.DataFrame:
-    """The collectives of a part (``parts.PARTED``), of ``BY_CAUSE``."""
-    causes = {cause: pl.sum_horizontal(columns) for cause, columns in CAUSES.items()}
-    return collectives.with_columns(**causes).select(typed(BY_CAUSE))
-
-
 def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
     """Add to the collectives of all ranks by how much longer their ranks took.
 
     Args:
-        table: paired collectives, of ``BY_CAUSE``.
+        table: paired collectives, of ``parts.PARTED``.
 
     Returns:
         ``table`` by rank, device and start, with ``segment`` (a number for
