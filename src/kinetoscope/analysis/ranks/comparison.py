@@ -24,7 +24,7 @@ from kinetoscope.analysis.collectives.waiting import (
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
-from kinetoscope.analysis.ranks.lateness import COMPUTE, OWN_WORK, with_lateness
+from kinetoscope.analysis.ranks.lateness import COMPUTE, LATENESS, OWN_WORK, with_lateness
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
 from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
@@ -78,8 +78,7 @@ class RankComparison:
     missing: ranks that the run had and that are not here.
     paired: see there.
     stages: of a pipeline's ranks. longer: by how much longer each rank worked than ranks like it.
-    table: all collectives with what they waited, what their ranks did on their own (``parts``) and by how
-        much longer that took than others (``lateness``).
+    table: all collectives with what they waited and what their ranks did on their own (``parts``).
     attributed: see there; its causes are those of ``CAUSES``, of compute what its kernels show."""
 
     parts: tuple[RankPart, ...]
@@ -143,13 +142,16 @@ def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComp
     here = {part.facts.rank for part in parts}
     grouped = {rank for group in paired.table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    table = with_lateness(paired.table)
-    stages = _stages(table)
-    longer = excess(table, parts, stages)
-    table = with_usual(table, longer)
-    paired = replace(paired, table=table)  # what it was made of may go
     cold = cold_steps(parts)
-    found = _explained(attributed(table, cold), table, longer)
+    paired = replace(paired, table=with_lateness(paired.table))
+    found = attributed(paired.table, cold)
+    # What it was made of, and what is asked no more, may go.
+    paired = replace(paired, table=paired.table.drop(LATENESS))
+    stages = _stages(paired.table)
+    longer = excess(paired.table, parts, stages)
+    table = with_usual(paired.table, longer)
+    paired = replace(paired, table=table)
+    found = _explained(found, table, longer)
     when_cold = found.filter(pl.col("where").is_in(cold))["instance"].implode()
     is_warm = ~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False)
     warm = table.filter(is_warm) if cold else table

@@ -43,6 +43,8 @@ OWN_WORK = {
     "own_ns": pl.Int64, "host_ns": pl.Int64, **dict.fromkeys(CAUSES, pl.Int64),
     "overlapping_ns": pl.Int64, "blocked_ns": pl.Int64,
 }  # fmt: skip
+# What ``with_lateness`` adds for ``attribution`` alone.
+LATENESS = ["segment", "is_end", "segment_ns", "longer_ns", *(f"{cause}_longer" for cause in CAUSES)]
 ON_DEVICE = (COMPUTE, SYNC)  # may take longer while the host took no longer
 # Launches and kernels of equal ranks differ by as much.
 NEGLIGIBLE_NS = 20_000
@@ -170,4 +172,7 @@ def _with_stages(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         .alias(f"{name} too long")
         for name in names
     )
-    return table.join(longer.drop(names), on=["group", "rank", "step"], how="left", maintain_order="left")
+    key = ["group", "rank", "step"]
+    return table.with_columns(
+        table.select(key).join(longer.drop(names), on=key, how="left", maintain_order="left").drop(key)
+    )
