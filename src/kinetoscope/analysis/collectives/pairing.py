@@ -100,7 +100,9 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
     return found
 
 
-def _by_transfers(sequences: Sequence[Mapping[int, pl.DataFrame]], found: Mapping[int, Clock]) -> dict[int, Clock]:
+def _by_transfers(
+    sequences: Sequence[Mapping[int, pl.DataFrame]], found: Mapping[int, Clock]
+) -> dict[int, Clock]:
     """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late: what
     was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
     for members in sequences:
@@ -327,11 +329,17 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
 def _signatures(table: pl.DataFrame) -> pl.Series:
     """The text that is the same on both ends of each: few texts, of many rows."""
     few = table.select("signature", "rank").unique()
-    like = pl.col("signature").cast(pl.String).str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    like = (
+        pl.col("signature").cast(pl.String).str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    )
     like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
     rows = table.select("signature", "rank")
     return rows.join(
-        few.with_columns(like=like.cast(REPEATED)), on=rows.columns, how="left", nulls_equal=True, maintain_order="left"
+        few.with_columns(like=like.cast(REPEATED)),
+        on=rows.columns,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )["like"].alias("signature")
 
 

@@ -269,9 +269,7 @@ def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
         longer += each
         if cause not in ON_DEVICE:
             late += each
-    return table.with_columns(
-        usual_own_ns=(table["own_ns"] - longer).clip(0), host_late_ns=late
-    )
+    return table.with_columns(usual_own_ns=(table["own_ns"] - longer).clip(0), host_late_ns=late)
 
 
 def has_slow_hosts(found: Excess, ranks: Collection[int]) -> bool:
