@@ -185,7 +185,7 @@ def _met(parts: Iterable[RankPart], paired: Paired | None) -> tuple[list[RankPar
 
 def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl.DataFrame]:
     """The parts by rank, without their collectives; those of all ranks; and when
-    devices computed beside them, with their ranks.
+    devices computed meanwhile, with their ranks.
 
     Some ranks at a time: of each part's short columns most memory is not their rows'.
     """
@@ -194,10 +194,10 @@ def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl
     while left:
         some = [left.pop() for _ in range(min(RANKS_AT_ONCE, len(left)))]
         recorded.append(pl.concat([one.collectives for one in some], rechunk=True))
-        beside = [
+        meanwhile = [
             one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
         ]
-        overlapped.append(pl.concat(beside, rechunk=True))
+        overlapped.append(pl.concat(meanwhile, rechunk=True))
         without += map(_without_collectives, some)
     return without, pl.concat(recorded), pl.concat(overlapped)
 
