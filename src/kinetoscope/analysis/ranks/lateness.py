@@ -25,8 +25,8 @@ import polars as pl
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.collectives.waiting import by_start
 
-COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, HOST = (
-    "compute", "synchronization", "recompilation", "allocator", "data loader", "host",
+COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, GARBAGE, HOST = (
+    "compute", "synchronization", "recompilation", "allocator", "data loader", "garbage collection", "host",
 )  # fmt: skip
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not (see
 # ``parts.APPROACH``).
@@ -34,6 +34,7 @@ CAUSES = {
     COMPUTE: ["busy"],
     HOST: ["launch-bound", "host-op", "between-kernels", "unexplained"],
     LOADER: ["data-loading"],
+    GARBAGE: ["garbage-collection"],
     SYNC: ["synchronization"],
     COMPILE: ["compilation"],
     ALLOCATOR: ["allocator"],
