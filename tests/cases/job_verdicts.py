@@ -21,7 +21,7 @@ from kinetoscope.analysis.ranks.parts import RankPart, part, placed
 from kinetoscope.trace.read import read
 
 CAUSES = {"device": {"clocks"}, "kernel": {"slow kernel"}, "host": {"host"}, "stall": {"host"},
-          "loader": {"data loader"}, "sync": {"host", "synchronization"}, "link": {"link"}}  # fmt: skip
+          "garbage": {"garbage collection"}, "loader": {"data loader"}, "sync": {"host", "synchronization"}, "link": {"link"}}  # fmt: skip
 WITHIN = 1.25
 OUTCOMES = ("right", "partly", "not said", "wrong")
 

@@ -30,10 +30,10 @@ class Fault:
     Args:
         what: ``device`` (all kernels of ``ranks`` take ``times`` as long), ``kernel`` (one sort of kernel
             does), ``host`` (every call of its host does), ``stall`` (its host stalls once per step, for
-            ``times`` µs), ``loader`` (its data loader takes ``times`` µs), ``sync`` (its host waits for its
-            device and goes on ``times`` µs later), ``link`` (collectives of the groups of which all ranks are
-            in ``ranks``, or, if that is one rank, which reach from it to another host, take ``times`` as
-            long), or ``none``.
+            ``times`` µs), ``garbage`` (Python collects garbage for as long), ``loader`` (its data loader
+            takes ``times`` µs), ``sync`` (its host waits for its device and goes on ``times`` µs later),
+            ``link`` (collectives of the groups of which all ranks are in ``ranks``, or, if that is one rank,
+            which reach from it to another host, take ``times`` as long), or ``none``.
     """
 
     what: str = "none"
@@ -225,6 +225,8 @@ class _Rank:
         if self.what == "stall":
             self.sync()
             self.write("aten::tokenize", "cpu_op", self.host(self.times))
+        if self.what == "garbage":
+            self.write("Python GC", "python_function", self.host(self.times))
         if self.what == "sync":
             self.sync()
             self.host(self.times)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.cli import parse
+from kinetoscope.cli._many import settle
 
 OURS = st.lists(
     st.sampled_from(
@@ -85,3 +89,14 @@ def test_an_option_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         parse("run", ["--warmupz", "3", "train.py"])
     assert "there is no option --warmupz; did you mean --warmup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1 << 20, "1"), (3 << 20, None)])
+def test_small_inputs_get_one_thread_for_tables(
+    size: int, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.json").write_bytes(b"x" * (size // 2))
+    settle([str(tmp_path)])
+    assert os.environ.get("POLARS_MAX_THREADS") == expected

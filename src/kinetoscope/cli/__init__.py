@@ -188,6 +188,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     arguments = parse(verb, words[1:])
     _have_every_character_written()
+    if getattr(arguments, "inputs", None):
+        from kinetoscope.cli._many import settle
+
+        settle(arguments.inputs)
     module = importlib.import_module(f"kinetoscope.cli.{verb}")
     try:
         status = module.main(arguments)

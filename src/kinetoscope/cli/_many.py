@@ -25,7 +25,8 @@ SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
 
 
 def settle(inputs: Sequence[str]) -> None:
-    """Set what Polars reads when it is loaded, where the user has not."""
+    """Set what Polars reads when it is loaded, where the user has not. No verb that reads inputs starts a
+    process that loads Polars but for workers, which have settings of their own."""
     os.environ.setdefault(*ALLOCATOR)
     if _are_small(inputs):
         os.environ.setdefault(*ONE_THREAD)
@@ -68,7 +69,6 @@ def compared(
     Raises:
         InputError: nothing of it can be read.
     """
-    settle(inputs)
     from kinetoscope.analysis.collectives.logs import hangs
     from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.document.collect.ranks import listing

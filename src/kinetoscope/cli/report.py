@@ -119,7 +119,6 @@ def _compared(arguments: argparse.Namespace) -> None:
 
 
 def _report(inputs: list[str], *, page: bool = False) -> Report:
-    _many.settle(inputs)
     from kinetoscope.progress import Reader, answered
 
     def find(read: Reader) -> Report:

@@ -40,6 +40,7 @@ FAULTY = [
     ),
     # Its device has nothing to do during a gather since its host is late, not since it needs the result.
     replace(FSDP, data=2, noise=0.03, moves=2.1, fault=Fault("host", (0,), 19.0), seed=707618),
+    replace(DDP, fault=Fault("garbage", (3,), 6000.0), seed=9, **SMALL),
 ]
 HEALTHY = [
     replace(DDP, seed=7, stalls=900.0, **SMALL),
@@ -48,7 +49,7 @@ HEALTHY = [
 
 
 # A stall and a slow kernel are named in ``test_rank_sets`` and ``test_overlap_sets`` too.
-ALWAYS = [job for job in FAULTY if job.fault.what in ("device", "link", "sync", "host")]
+ALWAYS = [job for job in FAULTY if job.fault.what in ("device", "link", "sync", "host", "garbage")]
 
 
 @cache

@@ -69,6 +69,10 @@ def by_rank(table: pl.DataFrame, hosts: Mapping[int, str], devices: Mapping[int,
     )
 
 
+_ASKED = ["rank", "instance", "kind", "group", "group_name", "size", "bytes", "transfer_ns", "waiting_ns",
+          "skew_ns", "last_rank", "complete"]  # fmt: skip
+
+
 def instances(table: pl.DataFrame, hosts: Mapping[int, str], devices: Mapping[int, str]) -> pl.DataFrame:
     """One row per collective, by ``instance``: ``LIKE``, ``group``, ``ranks``, ``bytes`` (of the most loaded
     rank), ``uneven`` (of an all-to-all: that over the mean), ``heaviest_rank``, ``transfer_ns``,
@@ -84,8 +88,7 @@ def instances(table: pl.DataFrame, hosts: Mapping[int, str], devices: Mapping[in
     is_uneven = (pl.col("bytes").n_unique() > 1).over("instance") & (pl.col("kind") == "all-to-all")
     largest = pl.col("bytes").max()
     each = (
-        _numbered(table)
-        .drop("host", strict=False)  # how long ranks were idle for their hosts' sake
+        _numbered(table.select(_ASKED))  # a join copies all that it is given
         .join(places, on="rank", how="left", maintain_order="left")
         .with_columns(sort=pl.coalesce("group_name", "group"), is_uneven=is_uneven)
         .with_columns(size_if_even=pl.when("is_uneven").then(None).otherwise("bytes"))

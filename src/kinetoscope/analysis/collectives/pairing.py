@@ -7,13 +7,20 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from sys import intern
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.collectives.recorded import ARRIVAL, BATCHED, OWN, PAIR, TOGETHER, ways
+from kinetoscope.analysis.collectives.recorded import (
+    ARRIVAL,
+    BATCHED,
+    OWN,
+    PAIR,
+    REPEATED,
+    TOGETHER,
+    ways,
+)
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.schema import whole
 
@@ -77,8 +84,9 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
             if not known or len(known) == len(members):
                 continue
             reference = max(known, key=lambda rank: len(members[rank]))
+            ends = members[reference].rows()
             for rank in members.keys() - known:
-                if clock := against(members[reference], members[rank]):
+                if clock := against(ends, members[rank].rows()):
                     ahead = clock.ahead_ns + found[reference].ahead(clock.at_ns - clock.ahead_ns)
                     found[rank] = Clock(ahead, clock.drift + found[reference].drift, clock.at_ns)
                     grown = True
@@ -92,7 +100,9 @@ def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
     return found
 
 
-def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, Clock]) -> dict[int, Clock]:
+def _by_transfers(
+    sequences: Sequence[Mapping[int, pl.DataFrame]], found: Mapping[int, Clock]
+) -> dict[int, Clock]:
     """The clock of a rank that only sends and receives, whose ends lie apart where a receiver came late: what
     was sent is there after it was sent, both ways. Where a clock may agree with the other, it does."""
     for members in sequences:
@@ -103,15 +113,17 @@ def _by_transfers(sequences: Sequence[Mapping[int, Ends]], found: Mapping[int, C
             least, most = -min(late[1]), min(late[0])
             ahead = 0.0 if least <= SCATTER_NS and most >= -SCATTER_NS else (least + most) / 2
             return {
-                rank: Clock(found[reference].ahead_ns + ahead, found[reference].drift, members[rank][0][2])
+                rank: Clock(
+                    found[reference].ahead_ns + ahead, found[reference].drift, members[rank]["end_ns"][0]
+                )
             }
     return {}
 
 
-def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[int]:
+def _latencies(members: Mapping[int, pl.DataFrame], source: int, target: int) -> list[int]:
     """Delays from the end of each send to the end of its receive, ns; empty where their numbers differ."""
     sent, come = (
-        [(like, end) for _, like, end in members[rank] if ways(like) == [(source, target)]]
+        [(like, end) for _, like, end in members[rank].rows() if ways(like) == [(source, target)]]
         for rank in (source, target)
     )
     if [like for like, _ in sent] != [like for like, _ in come]:
@@ -119,15 +131,18 @@ def _latencies(members: Mapping[int, Ends], source: int, target: int) -> list[in
     return [after - before for (_, before), (_, after) in zip(sent, come, strict=True)]
 
 
-def _sequences(table: pl.DataFrame) -> list[dict[int, Ends]]:
-    """Each rank's collectives by process group, in order; the larger groups first."""
-    found: dict[str, dict[int, Ends]] = {}
-    like = pl.col("signature") + pl.col("sequence")
-    listed = table.sort("start_ns").group_by("group", "rank").agg("step", like, "end_ns")
-    # One text for all ranks; of a few ranks at a time there is another one for each collective.
-    for group, rank, steps, like, ends in listed.sort("group", "rank").iter_rows(buffer_size=8):
-        texts = map(intern, steps), map(intern, like)
-        found.setdefault(group, {})[rank] = list(zip(*texts, ends, strict=True))
+def _sequences(table: pl.DataFrame) -> list[dict[int, pl.DataFrame]]:
+    """Each rank's collectives (``Ends``) by process group, in order; the larger groups first.
+
+    They are tables until they are looked at: as objects of Python, those of a thousand ranks take more memory
+    than all else.
+    """
+    found: dict[str, dict[int, pl.DataFrame]] = {}
+    like = pl.concat_str("signature", "sequence").cast(REPEATED).alias("like")
+    listed = table.select("group", "rank", "step", like, "end_ns", "start_ns").sort("start_ns")
+    each = listed.drop("start_ns").partition_by("group", "rank", as_dict=True, include_key=False)
+    for (group, rank), ends in sorted(each.items()):
+        found.setdefault(group, {})[rank] = ends
     return sorted(found.values(), key=len, reverse=True)
 
 
@@ -202,7 +217,7 @@ def _lines(pairs: Sequence[Pair]) -> list[Clock]:
 
 
 def refined(
-    pairs: Mapping[int, Sequence[Pair]], hosts: Mapping[int, str]
+    pairs: Mapping[int, pl.DataFrame], hosts: Mapping[int, str]
 ) -> dict[int, tuple[Clock, float | None]]:
     """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
     where they are too few to tell.
@@ -211,21 +226,21 @@ def refined(
     Clocks that differ by no more than the residual are one.
 
     Args:
-        pairs: by rank: when a collective ended, and how far that was after where the other ranks say.
+        pairs: by rank: when each collective ended, and how far that was after where the other ranks say.
     """
-    fits = {rank: _fitted(sorted(own)) for rank, own in pairs.items()}
+    fits = {rank: _fitted(sorted(own.rows())) for rank, own in pairs.items()}
     counts = {rank: len(own) for rank, own in pairs.items()}
     for host in {hosts.get(rank, "") for rank in pairs} - {""}:
         shared = [rank for rank in pairs if hosts.get(rank) == host]
-        pooled = sorted(one for rank in shared for one in pairs[rank])
+        pooled = sorted(one for rank in shared for one in pairs[rank].rows())
         fit = _fitted(pooled)
-        agreeing = [rank for rank in shared if _spread(_off(pairs[rank], fit[0])) <= SCATTER_NS]
+        agreeing = [rank for rank in shared if _spread(_off(pairs[rank].rows(), fit[0])) <= SCATTER_NS]
         fits |= dict.fromkeys(agreeing, fit)
         counts |= dict.fromkeys(agreeing, len(pooled))
     coarsest = max((spread for _, spread in fits.values()), default=0.0)
     found: dict[int, tuple[Clock, float | None]] = {}
     for rank, (line, spread) in fits.items():
-        ends = min(pairs[rank])[0], max(pairs[rank])[0]
+        ends = pairs[rank].select(pl.col("end_ns").min(), last=pl.col("end_ns").max()).row(0)
         same = all(abs(line.ahead(at)) <= coarsest for at in ends)
         found[rank] = Clock() if same else line, spread if counts[rank] > 2 else None
     return found
@@ -278,14 +293,13 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
     table = table.with_row_index("row").with_columns(times - began, _signatures(table))
     found = clocks(table, hosts)
     table = _met(table, found)
-    pairs: dict[int, list[tuple[int, int]]] = {}
     met = table.select("rank", "instance", "end_ns", "clock_ns").filter(
         table["instance"].is_not_null() & (table["semantics"] == TOGETHER)
     )
     common = (pl.col("end_ns") - pl.col("clock_ns")).median().over("instance")
-    for rank, at, ahead in met.select("rank", "end_ns", ahead=pl.col("end_ns") - common).iter_rows():
-        pairs.setdefault(rank, []).append((at, round(ahead)))
-    fits = refined(pairs, hosts)
+    ahead = (pl.col("end_ns") - common).round(mode="half_to_even").cast(pl.Int64)
+    each = met.select("rank", "end_ns", ahead=ahead).partition_by("rank", as_dict=True, include_key=False)
+    fits = refined({rank: own for (rank,), own in each.items()}, hosts)
     found |= {rank: clock for rank, (clock, _) in fits.items()}
     first = found[min(found)] if found else Clock()
     found = {rank: clock.against(first) for rank, clock in found.items()}
@@ -315,11 +329,17 @@ def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UN
 def _signatures(table: pl.DataFrame) -> pl.Series:
     """The text that is the same on both ends of each: few texts, of many rows."""
     few = table.select("signature", "rank").unique()
-    like = pl.col("signature").str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    like = (
+        pl.col("signature").cast(pl.String).str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
+    )
     like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
     rows = table.select("signature", "rank")
     return rows.join(
-        few.with_columns(like=like), on=rows.columns, how="left", nulls_equal=True, maintain_order="left"
+        few.with_columns(like=like.cast(REPEATED)),
+        on=rows.columns,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )["like"].alias("signature")
 
 

@@ -64,6 +64,7 @@ BYTES = {
     "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
 
+REPEATED = pl.Categorical  # few texts, each in many rows: of a thousand ranks most memory would be theirs
 COLLECTIVES = {
     "rank": pl.Int32,
     "device": pl.Int32,
@@ -71,15 +72,15 @@ COLLECTIVES = {
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
     "duration_ns": pl.Int64,
-    "kind": pl.String,
-    "semantics": pl.String,
+    "kind": REPEATED,
+    "semantics": REPEATED,
     "bytes": pl.Int64,
-    "signature": pl.String,
-    "sequence": pl.String,
-    "group": pl.String,
-    "group_name": pl.String,
+    "signature": REPEATED,
+    "sequence": REPEATED,
+    "group": REPEATED,
+    "group_name": REPEATED,
     "size": pl.Int64,
-    "step": pl.String,
+    "step": REPEATED,
     "recorded": pl.Boolean,
     "before": pl.Boolean,
     "launched_ns": pl.Int64,

@@ -212,15 +212,17 @@ def _is_level(one: _LateCollective, late: _LateCollective, is_explained: bool) -
 
 
 _ASKED = ["rank", "device", "id", "instance", "step", "semantics", "start_ns", "duration_ns", "launched_ns",
-          "clock_ns", "waiting_ns", "own_ns", "segment", "segment_ns", "longer_ns", "is_end"]  # fmt: skip
+          "clock_ns", "waiting_ns", "own_ns"]  # fmt: skip
 
 
 def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollective]:
     """The collectives in the order of time."""
     before = pl.col("step").shift(1).over("rank", "device")
     longer = [f"{cause}_longer" for cause in CAUSES]
+    of_last = table.select("segment", "segment_ns", "longer_ns", "is_end", *longer)
     table = (
-        table.select(*_ASKED, *longer)
+        table.select(*_ASKED)
+        .with_row_index("row")
         .sort("rank", "start_ns", "id")
         .with_columns(
             previous=pl.col("instance").shift(1).over("rank", "device"),
@@ -230,8 +232,8 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollect
             arrival=_arrival(),
         )
     )
-    met = table.filter(pl.col("instance").is_not_null())
-    late = met.with_columns(
+    table = table.filter(pl.col("instance").is_not_null())
+    late = table.with_columns(
         pl.col("waiting_ns").fill_null(0).sum().over("instance").alias("waited_ns"),
         (pl.col("start_ns") - pl.col("clock_ns")).max().over("instance").alias("at_ns"),
         *((pl.col(name) - _median_of_others(name)).alias(name) for name in ("behind", "arrival")),
@@ -239,6 +241,7 @@ def _arrivals(table: pl.DataFrame, cold: Sequence[str]) -> Iterator[_LateCollect
     ranks = late.group_by("instance").agg(ranks="rank")
     is_last = pl.col("arrival") == pl.col("arrival").max().over("instance")
     late = late.filter(is_last).unique("instance", keep="first", maintain_order=True)
+    late = late.hstack(of_last[late["row"]])
     causes = pl.concat_list(longer)
     cause = causes.list.arg_max().replace_strict(dict(enumerate(CAUSES)), return_dtype=pl.String)
     # What of its own work came before this collective is its part of what its segment took longer.

@@ -13,11 +13,18 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.pairing import Paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
-from kinetoscope.analysis.collectives.waiting import BUSY, by_start, collectives_of, waited, with_exposed
+from kinetoscope.analysis.collectives.waiting import (
+    BUSY,
+    RANKS_AT_ONCE,
+    by_start,
+    collectives_of,
+    waited,
+    with_exposed,
+)
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.attribution import START, attributed, data_ratio, kernel_cause
 from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
-from kinetoscope.analysis.ranks.lateness import COMPUTE, with_lateness
+from kinetoscope.analysis.ranks.lateness import COMPUTE, LATENESS, OWN_WORK, with_lateness
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
 from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
@@ -51,7 +58,8 @@ def lengths(parts: Sequence[RankPart]) -> pl.DataFrame:
     """``rank``, ``name`` and ``length_ns`` of the steps in which ranks meet, in order."""
     found = [pl.DataFrame(schema={"rank": pl.Int32, "name": pl.String, "length_ns": pl.Int64})]
     for one in parts:
-        steps = one.steps.filter(pl.col("name").is_in(one.collectives["step"].unique().implode()))
+        met = one.collectives["step"].unique().cast(pl.String)
+        steps = one.steps.filter(pl.col("name").is_in(met.implode()))
         rank = pl.lit(one.facts.rank, pl.Int32).alias("rank")
         found.append(steps.select(rank, "name", length_ns=pl.col("end_ns") - pl.col("start_ns")))
     return pl.concat(found)
@@ -70,8 +78,7 @@ class RankComparison:
     missing: ranks that the run had and that are not here.
     paired: see there.
     stages: of a pipeline's ranks. longer: by how much longer each rank worked than ranks like it.
-    table: all collectives with what they waited, what their ranks did on their own (``parts``) and by how
-        much longer that took than others (``lateness``).
+    table: all collectives with what they waited and what their ranks did on their own (``parts``).
     attributed: see there; its causes are those of ``CAUSES``, of compute what its kernels show."""
 
     parts: tuple[RankPart, ...]
@@ -131,19 +138,20 @@ def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComp
     Args:
         paired: their collectives, where they have been paired (see ``collectives.waiting``).
     """
-    parts = sorted(parts, key=lambda part: part.facts.rank)
+    parts, paired, world = _met(parts, paired)
     here = {part.facts.rank for part in parts}
-    world = max((part.facts.world or 0 for part in parts), default=0)
-    parts, paired = _joined(parts, paired, world or None)
     grouped = {rank for group in paired.table["group"].unique() for rank in members(group)}
     missing = sorted({*range(world), *grouped} - here)
-    table = with_lateness(paired.table)
-    stages = _stages(table)
-    longer = excess(table, parts, stages)
-    table = with_usual(table, longer)
-    paired = replace(paired, table=table)  # what it was made of may go
     cold = cold_steps(parts)
-    found = _explained(attributed(table, cold), table, longer)
+    paired = replace(paired, table=with_lateness(paired.table))
+    found = attributed(paired.table, cold)
+    # What it was made of, and what is asked no more, may go.
+    paired = replace(paired, table=paired.table.drop(LATENESS))
+    stages = _stages(paired.table)
+    longer = excess(paired.table, parts, stages)
+    table = with_usual(paired.table, longer)
+    paired = replace(paired, table=table)
+    found = _explained(found, table, longer)
     when_cold = found.filter(pl.col("where").is_in(cold))["instance"].implode()
     is_warm = ~pl.col("step").is_in(cold), ~pl.col("instance").is_in(when_cold).fill_null(False)
     warm = table.filter(is_warm) if cold else table
@@ -164,16 +172,34 @@ def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComp
     return RankComparison(tuple(parts), tuple(missing), paired, stages, longer, table, found, verdict, ideal)
 
 
-def _joined(
-    parts: Iterable[RankPart], paired: Paired | None, world: int | None
-) -> tuple[list[RankPart], Paired]:
-    """The collectives of all ranks, paired, with what those did on their own; and the parts without them."""
-    parts = list(parts)
-    recorded = pl.concat([pl.DataFrame(schema=PARTED), *(part.collectives for part in parts)])
-    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), world)
+def _met(parts: Iterable[RankPart], paired: Paired | None) -> tuple[list[RankPart], Paired, int]:
+    """The parts by rank, without their collectives; those of all ranks, paired, with what their ranks did on
+    their own; and how many ranks the run had, 0 where that is not known."""
+    parts, recorded, overlapped = _joined(parts)
+    world = max((part.facts.world or 0 for part in parts), default=0)
+    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), overlapped, world or None)
     parts, paired = _with_equal_steps(parts, paired)
-    own = by_start(recorded).drop(COLLECTIVES).rechunk()  # in the order of those that were paired
-    return [_without_collectives(one) for one in parts], replace(paired, table=paired.table.hstack(own))
+    own = by_start(recorded).select(list(OWN_WORK))  # in the order of those that were paired
+    return parts, replace(paired, table=paired.table.hstack(own)), world
+
+
+def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl.DataFrame]:
+    """The parts by rank, without their collectives; those of all ranks; and when
+    devices computed meanwhile, with their ranks.
+
+    Some ranks at a time: of each part's short columns most memory is not their rows'.
+    """
+    left = sorted(parts, key=lambda part: part.facts.rank, reverse=True)
+    without, recorded, overlapped = [], [pl.DataFrame(schema=PARTED)], [pl.DataFrame(schema=BUSY)]
+    while left:
+        some = [left.pop() for _ in range(min(RANKS_AT_ONCE, len(left)))]
+        recorded.append(pl.concat([one.collectives for one in some], rechunk=True))
+        meanwhile = [
+            one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
+        ]
+        overlapped.append(pl.concat(meanwhile, rechunk=True))
+        without += map(_without_collectives, some)
+    return without, pl.concat(recorded), pl.concat(overlapped)
 
 
 def _without_collectives(part: RankPart) -> RankPart:
@@ -252,15 +278,13 @@ def _stages(table: pl.DataFrame) -> Mapping[int, int]:
         return {}
 
 
-def _paired(parts: Sequence[RankPart], recorded: pl.DataFrame, world: int | None) -> Paired:
-    overlapped = [
-        part.overlapped.select(pl.lit(part.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for part in parts
-    ]
+def _paired(
+    parts: Sequence[RankPart], recorded: pl.DataFrame, overlapped: pl.DataFrame, world: int | None
+) -> Paired:
     facts = [part.facts for part in parts]
     windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
     hosts = {one.rank: one.host for one in facts}
-    found = waited(recorded, world, hosts)
-    return with_exposed(found, pl.concat([pl.DataFrame(schema=BUSY), *overlapped]), windows)
+    return with_exposed(waited(recorded, world, hosts), overlapped, windows)
 
 
 def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> WithoutStragglers | None:

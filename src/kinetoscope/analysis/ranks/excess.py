@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import PAIR
+from kinetoscope.analysis.events.rows import constant
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, HOST, ON_DEVICE, Usual, lower_median
 from kinetoscope.analysis.ranks.parts import KERNEL_TIMES, RankPart
 from kinetoscope.statistics.distribution import NORMAL
@@ -99,7 +100,7 @@ def excess(
     """Compare what ranks did in each step.
 
     Args:
-        table: collectives of all ranks with what those did on their own (``parts.PARTED``).
+        table: collectives of all ranks with what those did on their own (``lateness.OWN_WORK``).
         stages: of the ranks of a pipeline.
         usual: what of the ranks that do the same a rank is compared with.
     """
@@ -110,8 +111,7 @@ def excess(
     steps = (
         table.group_by(STEP)
         .agg(
-            *(pl.sum_horizontal(columns).sum().alias(cause) for cause, columns in CAUSES.items()),
-            pl.col("host_ns").sum(),
+            pl.col(*CAUSES, "host_ns").sum(),
             count=count,
             is_known=pl.col("own_ns").is_not_null().all(),
         )
@@ -259,24 +259,17 @@ def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
     """Add ``usual_own_ns``: what a rank did of its own before each collective, had it taken no longer than
     usual in that step; and ``host_late_ns``: what of the
     difference is its host's."""
-    stays = [pl.col(f"{cause}_longer").clip(0) / pl.col(cause).clip(1) for cause in CAUSES]
-    shares = found.steps.select(
-        *STEP,
-        *(stay.clip(0, 1).alias(f"{cause} too long") for stay, cause in zip(stays, CAUSES, strict=True)),
-    )
-    longer = {
-        cause: pl.sum_horizontal(columns) * pl.col(f"{cause} too long").fill_null(0)
-        for cause, columns in CAUSES.items()
-    }
-    by_host = (each for cause, each in longer.items() if cause not in ON_DEVICE)
-    return (
-        table.join(shares, on=STEP, how="left", maintain_order="left")
-        .with_columns(
-            usual_own_ns=(pl.col("own_ns") - pl.sum_horizontal(longer.values())).clip(0),
-            host_late_ns=pl.sum_horizontal(by_host),
-        )
-        .drop(f"{cause} too long" for cause in CAUSES)
-    )
+    # Looked up once, and joined a cause at a time: a join copies all that it is given.
+    places = found.steps.select(STEP).with_row_index("place")
+    place = table.select(STEP).join(places, on=STEP, how="left", maintain_order="left")["place"]
+    longer, late = (constant(0.0, len(table), pl.Float64) for _ in range(2))
+    for cause in CAUSES:
+        too_long = (pl.col(f"{cause}_longer").clip(0) / pl.col(cause).clip(1)).clip(0, 1)
+        each = table[cause] * found.steps.select(too_long).to_series().gather(place).fill_null(0)
+        longer += each
+        if cause not in ON_DEVICE:
+            late += each
+    return table.with_columns(usual_own_ns=(table["own_ns"] - longer).clip(0), host_late_ns=late)
 
 
 def has_slow_hosts(found: Excess, ranks: Collection[int]) -> bool:

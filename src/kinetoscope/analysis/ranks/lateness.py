@@ -25,8 +25,8 @@ import polars as pl
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.collectives.waiting import by_start
 
-COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, HOST = (
-    "compute", "synchronization", "recompilation", "allocator", "data loader", "host",
+COMPUTE, SYNC, COMPILE, ALLOCATOR, LOADER, GARBAGE, HOST = (
+    "compute", "synchronization", "recompilation", "allocator", "data loader", "garbage collection", "host",
 )  # fmt: skip
 # Why a rank was late: what its device did, or was idle for, that those of its peers did not (see
 # ``parts.APPROACH``).
@@ -34,10 +34,18 @@ CAUSES = {
     COMPUTE: ["busy"],
     HOST: ["launch-bound", "host-op", "between-kernels", "unexplained"],
     LOADER: ["data-loading"],
+    GARBAGE: ["garbage-collection"],
     SYNC: ["synchronization"],
     COMPILE: ["compilation"],
     ALLOCATOR: ["allocator"],
 }
+# What a rank did on its own before each collective, by cause (see ``parts.RankPart``).
+OWN_WORK = {
+    "own_ns": pl.Int64, "host_ns": pl.Int64, **dict.fromkeys(CAUSES, pl.Int64),
+    "overlapping_ns": pl.Int64, "blocked_ns": pl.Int64,
+}  # fmt: skip
+# What ``with_lateness`` adds for ``attribution`` alone.
+LATENESS = ["segment", "is_end", "segment_ns", "longer_ns", *(f"{cause}_longer" for cause in CAUSES)]
 ON_DEVICE = (COMPUTE, SYNC)  # may take longer while the host took no longer
 # Launches and kernels of equal ranks differ by as much.
 NEGLIGIBLE_NS = 20_000
@@ -59,10 +67,10 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
     """Add to the collectives of all ranks by how much longer their ranks took.
 
     Args:
-        table: paired collectives, with the columns of ``parts.PARTED``.
+        table: paired collectives, of ``parts.PARTED``.
 
     Returns:
-        ``table`` by rank, device and start, with the time of each of ``CAUSES``; ``segment`` (a number for
+        ``table`` by rank, device and start, with ``segment`` (a number for
         each rank and device), ``is_end`` (of a segment); ``waits_for`` (``id`` of the collective of another
         stream as soon as which had ended it began); ``is_bound`` (it began as soon as that, or the one before
         it on its stream, had ended); ``segment_ns``: what the rank did on its own in the segment;
@@ -85,7 +93,6 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             (is_level & pl.col("instance").is_not_null()).alias("is_level"),
             ((pause < APART_NS).fill_null(False) | pl.col("waits_for").is_not_null()).alias("is_bound"),
-            *(pl.sum_horizontal(columns).alias(cause) for cause, columns in CAUSES.items()),
         )
         .with_columns(is_end=is_end)
         .with_columns(segment=pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK))
@@ -166,4 +173,7 @@ def _with_stages(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         .alias(f"{name} too long")
         for name in names
     )
-    return table.join(longer.drop(names), on=["group", "rank", "step"], how="left", maintain_order="left")
+    key = ["group", "rank", "step"]
+    return table.with_columns(
+        table.select(key).join(longer.drop(names), on=key, how="left", maintain_order="left").drop(key)
+    )

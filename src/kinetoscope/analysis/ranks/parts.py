@@ -10,14 +10,22 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, collectives, host_of, world_size
+from kinetoscope.analysis.collectives.recorded import (
+    COLLECTIVES,
+    PAIR,
+    REPEATED,
+    collectives,
+    host_of,
+    world_size,
+)
 from kinetoscope.analysis.events.rows import END, constant, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, BASE, OPTIMIZER, SYNCHRONIZATION
-from kinetoscope.analysis.idle.causes import CAUSES
+from kinetoscope.analysis.idle import causes
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.ranks.lateness import CAUSES, OWN_WORK
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
@@ -91,21 +99,14 @@ def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
 WALL_CLOCK_NS = 10**18  # September 2001; what is less is the time since something else
 KERNELS = 40  # names of a rank, those of most time; the rest is one row per step
 REST = "others"
-# What a rank's device did on its own between two collectives: columns that sum to ``own_ns``.
-APPROACH = ["busy", *CAUSES]
+# What a rank's device did on its own between two collectives: they sum to ``own_ns``.
+APPROACH = ["busy", *causes.CAUSES]
 AT_ITS_END_NS = 2_000  # what begins so near to a collective's end waited for it
 MOST_INTERVALS = 4096  # that are kept of what a device computed while a collective ran
 
-PARTED = {
-    **COLLECTIVES,
-    "own_ns": pl.Int64,
-    "host_ns": pl.Int64,
-    **dict.fromkeys(APPROACH, pl.Int64),
-    "overlapping_ns": pl.Int64,
-    "blocked_ns": pl.Int64,
-}
+PARTED = {**COLLECTIVES, **OWN_WORK}
 OVERLAPPED = {"device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
-KERNEL_TIMES = {"step": pl.String, "name": pl.String, "launches": pl.UInt32, "duration_ns": pl.Int64}
+KERNEL_TIMES = {"step": REPEATED, "name": REPEATED, "launches": pl.UInt32, "duration_ns": pl.Int64}
 STEPS = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
@@ -138,7 +139,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RankPart:
     """Args:
     collectives: columns of ``PARTED``: ``collectives`` with what its rank did on its own from its collective
-        before to this one (``own_ns`` and the ``APPROACH`` that it consists of; null for the first): from
+        before to this one (``own_ns``, null for the first, and what of it is of ``CAUSES``): from
         start to start, less the time for which the device could do nothing but wait for a collective to end.
         ``host_ns``: how long its host took from that one's launch to this one's while it did not wait for the
         device. ``overlapping_ns``: how much of its own a rank did from the collective's start until nothing
@@ -249,11 +250,12 @@ def _approached(trace: Trace, lost: pl.DataFrame, overlapped: pl.DataFrame) -> p
     )
     between, blocked, overlapping = _covered(trace, lost, overlapped, table)
     own = table["start_ns"] - table["since_ns"] - blocked
-    between["start-or-end"] += own - sum(between.values(), constant(0, len(table), pl.Int64))
+    nothing = constant(0, len(table), pl.Int64)
+    between["start-or-end"] += own - sum(between.values(), nothing)
     return table.with_columns(
         own.set(table["first"], None).alias("own_ns"),
         _host(trace, table).alias("host_ns"),
-        *(length.alias(name) for name, length in between.items()),
+        **{cause: sum((between[name] for name in of), nothing) for cause, of in CAUSES.items()},
         overlapping_ns=pl.col("done_ns") - pl.col("start_ns") - overlapping,
         blocked_ns=pl.col("end_ns") - pl.col("done_ns"),
     ).select(typed(PARTED))

@@ -63,6 +63,10 @@ WHY = {
     "compute": ("computing takes longer there", "give all ranks as much to do"),
     "host": ("the host launches later there", "look at its host's code, CPU and other work"),
     "data loader": ("the data loader is slower there", "look at its disk, its network and its workers"),
+    "garbage collection": (
+        "Python collects garbage there while the others wait",
+        "let all ranks collect at the same step: gc.disable(), and gc.collect() every so many steps",
+    ),
     "synchronization": ("the host waits for the device where others do not", "remove that call"),
     "recompilation": (
         "torch.compile compiles there",
@@ -79,11 +83,12 @@ WHY = {
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """``status``: even | straggler | link | turns | unknown. Of stragglers: the ranks (``listed``: as text),
     the worst of them (``rank``), their share of the waiting, and why they were late (null: unknown): slow
-    kernel | clocks | more work | more data | compute | host | data loader | synchronization | recompilation |
-    allocator; of a link (the cause too) the ranks of its groups. ``scope``: rank | ranks | host | stage |
-    group. ``cost_us`` is how much longer that (of turns: the lateness of all) makes a step (or the recording,
-    where ``steps`` is null), ``cost_share`` of the time after the first step. ``hosts`` and ``devices`` (each
-    rank's; empty where ranks of one host give theirs the same number) are where they ran. ``why`` it is
+    kernel | clocks | more work | more data | compute | host | data loader | garbage collection |
+    synchronization | recompilation | allocator; of a link (the cause too) the ranks of its groups. ``scope``:
+    rank | ranks | host | stage | group. ``cost_us`` is how much longer that (of turns: the lateness of all)
+    makes a step (or the recording, where ``steps`` is null), ``cost_share`` of the time after the first step.
+    ``hosts`` and ``devices`` (each rank's; empty where ranks of one host give theirs the same number) are
+    where they ran. ``why`` it is
     unknown, or even though ranks wait."""
 
     status: str

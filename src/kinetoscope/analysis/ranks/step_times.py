@@ -103,7 +103,9 @@ def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
     width = -(-len(every) // COLUMNS) or 1
     columns = [place // width for place in range(len(every))]
     places = pl.DataFrame({"name": every, "column": columns}, {"name": pl.String, "column": pl.Int64})
-    waits = found.table.group_by("rank", name="step").agg(waited=pl.col("exposed_waiting_ns").sum())
+    waits = found.table.group_by("rank", name=pl.col("step").cast(pl.String)).agg(
+        waited=pl.col("exposed_waiting_ns").sum()
+    )
     costs = found.attributed.drop_nulls("culprit").group_by(
         pl.col("culprit").cast(pl.Int32).alias("rank"), name="where"
     )

@@ -22,6 +22,7 @@ from kinetoscope.analysis.ranks.lateness import (
     CAUSES,
     COMPILE,
     COMPUTE,
+    GARBAGE,
     HOST,
     LOADER,
     SYNC,
@@ -43,7 +44,7 @@ MISTAKEN = 0.01
 VARIES = 0.005
 # Hardly by chance: what the others do not do at all in that step.
 UNLIKE, HARDLY = (SYNC, COMPILE, ALLOCATOR), 0.01
-HOSTS = (HOST, LOADER)  # causes that are a host's own doing
+HOSTS = (HOST, LOADER, GARBAGE)  # causes that are a host's own doing
 LEAST = 0.015  # of all time: what costs less is not named
 TRIED = 8  # groups of slow links
 AS_MUCH = 0.5  # of what the worst rank loses: who loses more for the same cause is named too

@@ -24,6 +24,7 @@ import polars as pl
 import polars.selectors as cs
 
 from kinetoscope.analysis.collectives.recorded import PAIR, SENDER
+from kinetoscope.analysis.collectives.waiting import by_start
 from kinetoscope.analysis.ranks.lateness import APART_NS, ON_DEVICE
 from kinetoscope.analysis.ranks.rows import IdealRow
 
@@ -261,7 +262,7 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     key = ["rank", "device"]
     came = pl.col("start_ns") - pl.col("clock_ns")
     table = (
-        table.sort(*key, "start_ns", "id")
+        by_start(table)
         .with_row_index("row", 1)
         .with_columns(
             is_alone=pl.col("clock_ns").is_null() | pl.col("instance").is_null(),
@@ -269,7 +270,10 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         )
     )
     others = table.select(*key, waits_for="id", other_row="row")
-    table = table.join(others, on=[*key, "waits_for"], how="left", maintain_order="left")
+    other = [*key, "waits_for"]
+    table = table.with_columns(
+        table.select(other).join(others, on=other, how="left", maintain_order="left")["other_row"]
+    )
     # What its first collective came after the first of all; one that is no other rank's is its own work.
     own = pl.when("is_alone").then(pl.col("own_ns").fill_null(0) + pl.col("blocked_ns")).otherwise("own_ns")
     table = table.with_columns(own=own.cast(pl.Float64), began=came.min()).with_columns(

@@ -139,8 +139,8 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     idle = pl.sum_horizontal(pl.col(f"{cause}_longer").clip(0) for cause in hosts)
     shares = longer.steps.select(
         "rank",
-        "step",
         "is_known",
+        step=pl.col("step").cast(pl.String),
         computing=(pl.col(f"{COMPUTE}_longer") / pl.col(COMPUTE)).fill_nan(0).clip(0, 1),
         idling=(idle / pl.sum_horizontal(hosts)).fill_nan(0).clip(0, 1),
     )
