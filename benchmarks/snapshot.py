@@ -41,9 +41,9 @@ print(time.perf_counter() - began, cpu, (own.ru_maxrss + child.ru_maxrss) / 1000
 def make(source: Path, megabytes: int, target: Path) -> None:
     """A snapshot of about that size."""
     snapshot = pickle.loads(source.read_bytes())  # the reader's own file, named on the command line
-    histories = snapshot["device_traces"]
-    several = [[*again(history, 0), *again(history, 1)] for history in histories]
-    size = len(pickle.dumps(several, protocol=4)) - len(pickle.dumps(histories, protocol=4))  # of one more
+    twice = [[*again(history, 0), *again(history, 0)] for history in snapshot["device_traces"]]
+    once, both = (len(pickle.dumps(one, 4)) for one in (snapshot, {**snapshot, "device_traces": twice}))
+    size = both - once
     times = max(1, round(megabytes * 1e6 / size))
     for number, history in enumerate(snapshot["device_traces"]):
         if not history:
