@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 # Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report makes and
 # drops large tables all the time: columns go back to the system at once, the rest once it has lain idle for
-# 0.3 s. Only an arena that is still used notices that: so there is one, and threads keep little for
+# 0.3 s. Only an arena that is still used notices that: so there are few, and threads keep little for
 # themselves.
+ARENAS = max(1, (os.cpu_count() or 1) // 2)
 ALLOCATOR = (
     "_RJEM_MALLOC_CONF",
-    "dirty_decay_ms:300,muzzy_decay_ms:0,narenas:1,oversize_threshold:131072,lg_tcache_max:13",
+    f"dirty_decay_ms:300,muzzy_decay_ms:0,narenas:{ARENAS},oversize_threshold:131072,lg_tcache_max:13",
 )
 # The same of glibc's, which has Python's large objects: from so many bytes on each is mapped by itself.
 M_MMAP_THRESHOLD, MAPPED = -3, 1 << 16
