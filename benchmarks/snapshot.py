@@ -1,9 +1,10 @@
 """What reading a large memory snapshot costs: ``python benchmarks/snapshot.py SNAPSHOT [--megabytes 500]``.
 
-Makes a snapshot of that size by repeating a real one's history, later and later, as objects of their own
-that share their stacks, which is how torch writes it. Then reads it in a process of its own, three times, and
-prints the time, the CPU time and the largest memory, beside those of reading its bytes and of Python's own
-unpickler, which would run what a stranger's pickle names.
+Makes a snapshot of that size by repeating a real one's history, later and later, as torch writes it: each
+entry, its list of frames and what it was compiling are objects of their own, and lists share their frames.
+Then reads it in a process of its own, three times, and prints the time, the CPU time and the largest memory,
+beside those of reading its bytes and of Python's own unpickler, which would run what a stranger's pickle
+names.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from multiprocessing import Process
 from pathlib import Path
+from typing import Any
 
 READERS = {
     "bytes": "import sys, pathlib; pathlib.Path(sys.argv[1]).read_bytes()",
     "pickle.load": "import sys, pickle; pickle.load(open(sys.argv[1], 'rb'))",
     "kinetoscope": "import sys; from pathlib import Path\n"
     "from kinetoscope.snapshot.read import read\nread(Path(sys.argv[1]))",
+    "`kinetoscope memory`, the whole command": "import os, sys; os.environ['KINETOSCOPE_CACHE'] = '0'\n"
+    "from kinetoscope.cli import main\nsys.stdout = open(os.devnull, 'w')\n"
+    "main(['memory', sys.argv[1]])\nsys.stdout = sys.__stdout__",
 }
 MEASURED = """
 import resource, time
@@ -33,20 +39,32 @@ print(time.perf_counter() - began, cpu, (own.ru_maxrss + child.ru_maxrss) / 1000
 
 
 def make(source: Path, megabytes: int, target: Path) -> None:
-    """A snapshot of about that size; stacks and names stay objects that entries share."""
+    """A snapshot of about that size."""
     snapshot = pickle.loads(source.read_bytes())  # the reader's own file, named on the command line
-    size = len(pickle.dumps(snapshot["device_traces"], protocol=4))
+    twice = [[*again(history, 0), *again(history, 0)] for history in snapshot["device_traces"]]
+    once, both = (len(pickle.dumps(one, 4)) for one in (snapshot, {**snapshot, "device_traces": twice}))
+    size = both - once
     times = max(1, round(megabytes * 1e6 / size))
     for number, history in enumerate(snapshot["device_traces"]):
         if not history:
             continue
         lasted = history[-1]["time_us"] - history[0]["time_us"] + 1
         snapshot["device_traces"][number] = [
-            {**entry, "time_us": entry["time_us"] - (times - 1 - turn) * lasted}
-            for turn in range(times)
-            for entry in history
+            entry for turn in range(times) for entry in again(history, (times - 1 - turn) * lasted)
         ]
     target.write_bytes(pickle.dumps(snapshot, protocol=4))
+
+
+def again(history: list[dict[str, Any]], earlier_us: int) -> Iterator[dict[str, Any]]:
+    lists: dict[int, list[Any]] = {}  # an allocation and its release may have one
+    for entry in history:
+        frames, compiling = entry.get("frames"), entry.get("compile_context", "N/A")
+        yield {
+            **entry,
+            "time_us": entry["time_us"] - earlier_us,
+            "compile_context": f"{compiling} "[:-1],  # another text
+            "frames": lists.setdefault(id(frames), [*(frames or ())]),
+        }
 
 
 def main() -> None:

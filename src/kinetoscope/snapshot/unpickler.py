@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 # What is allowed: a snapshot takes six to eight times its bytes, and 0.02 s of a slow core for a MB.
 MEMORY, TIMES = 256 << 20, 32
 SECONDS, SECONDS_A_MB = 2, 0.3
+TOGETHER = 1000  # entries: so many stay in a core's cache until each of their columns is taken
 # What torch calls its entries; an entry of any other action is counted and left out.
 ACTIONS = (
     "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
@@ -58,19 +59,21 @@ class Stacks:
         self.frames: dict[tuple[str, str, int], int] = {}
         self.stacks: dict[tuple[int, ...], int] = {(): 0}
         self.by_frames: dict[tuple[int, ...], int] = {}  # by the frames' identities
-        self.by_list: dict[int, int] = {}
+        self.last: dict[tuple[int, ...], tuple[Sequence[object], int]] = {}  # by those of three, and how many
 
     def number(self, frames: Sequence[dict[str, Any]] | None) -> int:
         """The number of a list of frames, without the C++ ones."""
-        if (found := self.by_list.get(id(frames))) is None:
-            found = self.by_list[id(frames)] = self._number(frames or ())
-        return found
-
-    def _number(self, frames: Sequence[dict[str, Any]]) -> int:
+        if not frames:
+            return 0
+        size = len(frames)
+        ends = id(frames[0]), id(frames[size // 2]), id(frames[-1]), size
+        if (last := self.last.get(ends)) and last[0] == frames:  # frames are shared: compared by identity
+            return last[1]
         key = tuple(map(id, frames))
         if (found := self.by_frames.get(key)) is None:
             own = (self._frame(one) for one in frames if not NATIVE.search(one["filename"]))
             found = self.by_frames[key] = self.stacks.setdefault(tuple(own), len(self.stacks))
+        self.last[ends] = frames, found
         return found
 
     def _frame(self, frame: dict[str, Any]) -> int:
@@ -100,8 +103,10 @@ def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
             raise TypeError
     columns: list[array[int]] = [array(code) for code in COLUMNS.values()]
     for trace in traces:
-        for column, values in zip(columns, entries(trace, stacks, pools, contexts), strict=True):
-            column.extend(values)
+        for begin in range(0, len(trace), TOGETHER):
+            some = entries(trace[begin : begin + TOGETHER], stacks, pools, contexts)
+            for column, values in zip(columns, some, strict=True):
+                column.fromlist(values)
     found: dict[str, object] = {
         "segments": [[*segment(one, pools), stacks.number(one.get("frames"))] for one in segments],
         "blocks": [
@@ -124,15 +129,15 @@ def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
 
 def entries(
     trace: Sequence[dict[str, Any]], stacks: Stacks, pools: dict[Any, int], contexts: Contexts
-) -> Iterable[Iterable[int]]:
-    """The columns of one device's history."""
+) -> Iterable[list[int]]:
+    """The columns of some entries of one device's history."""
     yield [NUMBERS.get(action, -1) for action in column(trace, "action")]
     yield column(trace, "addr", "device_free")
     for key in ("size", "stream", "time_us"):
         yield column(trace, key)
-    number = stacks.number
-    yield [number(frames) for frames in column(trace, "frames")]
-    yield [0 if one is None else pool(one, pools) for one in column(trace, "pool_id")]
+    yield [*map(stacks.number, column(trace, "frames"))]
+    named = column(trace, "pool_id")
+    yield [pool(one, pools) for one in named] if any(named) else [0] * len(trace)
     sides = [column(trace, key) for key in ("user_metadata", "compile_context")]
     said = [{value: noted(value) for value in {*side}} for side in sides]  # a few texts, of many entries
     if all(set(texts.values()) <= {""} for texts in said):
@@ -149,7 +154,7 @@ def noted(value: Any) -> str:
     return "" if value is None or value == "N/A" else text(str(value))
 
 
-def column(trace: Sequence[dict[str, Any]], key: str, other: str = "") -> Iterable[Any]:
+def column(trace: Sequence[dict[str, Any]], key: str, other: str = "") -> list[Any]:
     """A value of each entry; without it that of another name, or None, which is no number."""
     try:
         return [*map(itemgetter(key), trace)]

@@ -95,9 +95,8 @@ def idle(run: LoadedRun) -> pl.DataFrame:
 
 def _gaps(trace: Trace, collectives: pl.DataFrame) -> pl.DataFrame:
     queued, behind = _pieces(trace)
-    columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "arrived"]
-    decided = _decided(trace, behind, collectives).select(columns)
-    return _explained(trace, pl.concat([queued.select(columns), decided]).sort("gap", "start_ns"))
+    decided = _decided(trace, behind, collectives).select(queued.columns)
+    return _explained(trace, pl.concat([queued, decided]).sort("gap", "start_ns"))
 
 
 @remembered
@@ -129,7 +128,9 @@ def _pieces(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
     pieces = pl.concat([pieces, arriving.filter(pl.col("end_ns") > pl.col("start_ns"))], how="diagonal")
     known = whole.select("gap", "before", "next", "arrived", "op", dry_ns="start_ns")
-    return queued, pieces.join(known, on="gap")
+    # It is remembered: no more than is used.
+    columns = ["gap", "device", "start_ns", "end_ns", "cause", "next", "host_event", "arrived"]
+    return queued.select(columns), pieces.drop("lane").join(known, on="gap")
 
 
 def _whole_gaps(trace: Trace) -> pl.DataFrame:

@@ -38,10 +38,9 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     calls = (
         snapshot.entries.with_row_index("place")
         .filter(pl.col("action").is_in([ALLOC, ended]))
-        .sort("device", "address", "place")
         .with_columns(
-            pl.when(_same(-1)).then(pl.col("action", "place", "time_us").shift(-1)).name.prefix("next_"),
-            pl.when(_same(1)).then(pl.col("action", "stack").shift(1)).name.suffix("_before"),
+            pl.col("action", "place", "time_us").shift(-1).over("device", "address").name.prefix("next_"),
+            pl.col("action", "stack").shift(1).over("device", "address").name.suffix("_before"),
         )
     )
     is_released = pl.col("next_action").is_not_null()
@@ -79,15 +78,9 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     # What is no longer there at the snapshot was given back where no history was kept of it.
     gone = alive.join(held, on=["device", "address"], how="anti").select("start")
     begun = begun.join(gone, on="start", how="anti")
+    # Those that begin in the history are the last, in the order in which they do.
     tables = [table.cast(ALLOCATIONS) for table in (never_seen, older, begun)]  # type: ignore[arg-type]
     return pl.concat(tables)
-
-
-def _same(rows: int) -> pl.Expr:
-    """Whether the row so many before is of the same address."""
-    return pl.all_horizontal(
-        pl.col(name) == pl.col(name).shift(rows) for name in ("device", "address")
-    ).fill_null(value=False)
 
 
 @dataclass(frozen=True)
@@ -99,8 +92,8 @@ class Curve:
 
     def at(self, place: int) -> tuple[int, int]:
         """Bytes allocated and reserved after the entry at a place."""
-        row = self.table.filter(pl.col("place") <= place).tail(1)
-        held, reserved = row.select("held", "reserved").row(0)
+        row = self.table["place"].search_sorted(place, side="right") - 1
+        held, reserved = self.table.select("held", "reserved").row(row)
         return int(held), int(reserved)
 
 
@@ -116,23 +109,24 @@ def curve(snapshot: Snapshot, device: int) -> Curve:
     first = pl.DataFrame(
         {"place": [-1], "time_us": [steps["time_us"].min() or 0], "taken": [0]}, schema=steps.schema
     )
-    table = pl.concat([first, steps]).join(changes(known), on="place", how="left", maintain_order="left")
+    held = changes(known).select("place", held=pl.col("change").cum_sum())
+    table = pl.concat([first, steps]).set_sorted("place").join_asof(held, on="place")
     table = table.select(
         "place",
         "time_us",
-        held=pl.col("change").fill_null(0).cum_sum(),
+        pl.col("held").fill_null(0),
         reserved=pl.col("taken").cum_sum() + reserved - int(steps["taken"].sum()),
     )
-    return Curve(device, table)
+    return Curve(device, table.rechunk())  # which is searched
 
 
 def changes(known: pl.DataFrame) -> pl.DataFrame:
     """The changes of what allocations hold (``bytes`` from ``start`` to ``end``), in order: ``place``, −1
-    before the history, and ``change``."""
+    before the history, and ``change``; at one place there may be several."""
     held = known.select(pl.col("bytes", "start", "end").cast(pl.Int64))
     begun = held.select(place=pl.col("start").fill_null(-1), change="bytes")
     ended = held.select(place="end", change=-pl.col("bytes")).drop_nulls()
-    return pl.concat([begun, ended]).group_by("place").agg(pl.col("change").sum()).sort("place")
+    return pl.concat([begun, ended]).sort("place")
 
 
 def alive(known: pl.DataFrame, place: int) -> pl.DataFrame:

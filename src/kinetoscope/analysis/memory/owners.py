@@ -210,15 +210,14 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
     """Add the passes that allocations begin and end in: intervals of the history in which the program's own
     threads allocate, or autograd does; and with the place at which the pass first called a module."""
     has_stacks = len(snapshot.stacks) > 1
-    begun = known.filter(pl.col("start").is_not_null()).sort("start")
-    begun = begun.select("start", "forward", ran_backward=pl.col("backward") & has_stacks)
+    older, begun = (known.filter(pl.col("start").is_null() == is_older) for is_older in (True, False))
+    begun = begun.with_columns(ran_backward=pl.col("backward") & has_stacks)
     begun = begun.with_columns(pl.col("ran_backward").rle_id().cast(pl.Int64).alias("pass"))
     calls = begun.filter(pl.col("forward")).group_by("pass").agg(called=pl.col("start").min())
-    begun = begun.join(calls, on="pass", how="left", maintain_order="left").drop("forward")
+    begun = begun.join(calls, on="pass", how="left", maintain_order="left")
     ends = known.select("allocation", "end").drop_nulls().sort("end")
     ends = ends.join_asof(begun.select("start", last_pass="pass"), left_on="end", right_on="start")
-    known = known.join(begun, on="start", how="left", maintain_order="left")
-    return known.join(
+    return pl.concat([older, begun], how="diagonal").join(
         ends.select("allocation", "last_pass"), on="allocation", how="left", maintain_order="left"
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import polars as pl
@@ -78,7 +78,7 @@ class DeviceHistory:
         """At any time of the history, which may reach back before the recorded steps."""
         return whole(self.curve.table["held"].max())
 
-    @property
+    @cached_property
     def at_peak(self) -> pl.DataFrame:
         """The allocations of that moment."""
         return alive(self.known, self.place)

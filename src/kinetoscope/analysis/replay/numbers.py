@@ -71,11 +71,11 @@ class Effect:
     """The effect of one rank's change. None where it changes nothing of the sort.
 
     Args:
-        left: by row of ``work``, what share of the device event is left.
+        left: of the device events that get shorter the ``row`` of ``work``, and what share is ``left``.
         host: what goes away of host time.
     """
 
-    left: pl.Series | None = None
+    left: pl.DataFrame | None = None
     host: Host | None = None
 
 
@@ -132,29 +132,24 @@ class Effects:
         return Effect(left, _host(self.graph, rank, steps))
 
 
-def shortest(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None:
+def shortest(one: pl.DataFrame | None, other: pl.DataFrame | None) -> pl.DataFrame | None:
     """The smaller share that two changes leave of each device event."""
     if one is None or other is None or one is other:
         return other if one is None else one
-    return one.zip_with(one < other, other)
+    return _smallest(pl.concat([one, other]))
 
 
-def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.Series:
+def _smallest(shares: pl.DataFrame) -> pl.DataFrame:
+    return shares.group_by("row").agg(pl.col("left").min())
+
+
+def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
     """The share that is left of events (``id``) which are ``saved_ns`` shorter."""
-    left = constant(1.0, len(graph.work), pl.Float64)
-    if (places := graph.places.get(rank)) is None:  # none of its work is replayed
-        return left
+    places = graph.places.get(rank, constant(None, 0, pl.UInt32))  # empty: none of its work is replayed
     known = device.filter(device["id"] < len(places))
     rows = places[known["id"]]
-    replayed = rows.is_not_null()
-    rows, saved = rows.filter(replayed), known["saved_ns"].filter(replayed)
-    to = (1 - saved / graph.work["duration_ns"][rows]).clip(0, 1)
-    # An event is named once, seldom twice; then the smallest share counts.
-    while len(rows):
-        left = left.scatter(rows, to)
-        more = left[rows] > to
-        rows, to = rows.filter(more), to.filter(more)
-    return left
+    left = (1 - known["saved_ns"] / graph.work["duration_ns"].gather(rows)).clip(0, 1)
+    return _smallest(pl.DataFrame({"row": rows, "left": left.cast(pl.Float64)}).drop_nulls("row"))
 
 
 def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
@@ -215,8 +210,9 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
     """The state after these changes, by rank."""
     work, numbers = base.work, base.numbers
     found = [base.effects.of(rank, change) for rank, change in changes.items()]
-    left = reduce(shortest, (one.left for one in found), None)
-    if left is not None:
+    shorter = reduce(shortest, (one.left for one in found), None)
+    if shorter is not None:
+        left = constant(1.0, len(work), pl.Float64).scatter(shorter["row"], shorter["left"])
         work = _shortened(work, left)
         numbers = replace(numbers, transfer=_transfers(base, left))
     for host in (one.host for one in found if one.host is not None):

@@ -11,7 +11,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs, loaders_of
 from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
-from kinetoscope.analysis.replay.device_work import of_several_streams
+from kinetoscope.analysis.replay.device_work import delays, launched, of_several_streams
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
@@ -221,7 +221,11 @@ def job(run: LoadedRun) -> StepReplay | None:
 def alone(run: LoadedRun) -> dict[int, StepReplay]:
     """Each rank's by itself, as the program runs: collectives take as long as they did, waiting and all."""
     timed = as_it_runs(run)
-    return {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
+    found = {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
+    if len(found) == 1:  # no graph joins it with other ranks
+        for analysis in (delays, launched):
+            analysis.forget(run.traces[0])
+    return found
 
 
 def _alone(trace: Trace, runs: StepAsItRuns | None) -> StepReplay:

@@ -257,11 +257,13 @@ def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
 
 def _blocks(one: RankHistory, began: int) -> tuple[list[document.MemoryBlock], list[list[str]]]:
     """The allocations to draw, and the stacks that they name."""
-    largest = one.history.known.sort("bytes", descending=True, maintain_order=True)
-    at_peak = pl.col("allocation").is_in(one.history.at_peak["allocation"].implode())
-    first = largest.filter(at_peak).head(AT_PEAK)["allocation"]
-    largest = largest.sort(~pl.col("allocation").is_in(first.implode()), maintain_order=True).head(BLOCKS)
-    shown = largest.select(
+    known = one.history.known
+    of_peak, largest = (
+        some.select("allocation", "bytes").sort("bytes", descending=True, maintain_order=True)["allocation"]
+        for some in (one.history.at_peak, known)
+    )
+    chosen = pl.concat([of_peak.head(AT_PEAK), largest]).unique(maintain_order=True).head(BLOCKS)
+    shown = known.filter(pl.col("allocation").is_in(chosen.implode())).select(
         "address", "bytes", "role", "name", "op", "stack", "context", "pool", owner().alias("owner"),
         pl.col("line").replace({"": None}),
         pl.coalesce("ran_module", pl.col("module").replace({"": None})).alias("module"),
