@@ -77,9 +77,7 @@ def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankF
     return sorted(peers, key=lambda one: (one.window_ns, one.rank))[len(peers) // 2] if peers else None
 
 
-def _of_one(
-    typical: RankFacts | None, unit: str
-) -> tuple[document.FindingsListing, document.Serving | None]:
+def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsListing, document.Serving | None]:
     """Findings of one rank's trace, and its steps where it is a server's."""
     from kinetoscope.document.collect.findings import listing
 
