@@ -194,7 +194,10 @@ def client(found: ServingClient) -> Iterable[Block]:
     rate = "" if measured.tokens_per_s is None else f", {numbers.rate(measured.tokens_per_s)} tokens/s"
     said = f"A token took the client {numbers.time(measured.token_us)}{rate}"
     if found.recorded_token_us is None or found.outside_us is None:
-        yield Prose(f"{said}; too few steps were recorded to set next to it.")
+        yield Prose(
+            f"{said}. Nothing can be set next to it: too few steps were recorded, or the client does not say "
+            "how many drafted tokens were accepted."
+        )
         return
     yield Table(
         (Column("where it goes", "text"), Column("time", "time"), Column("share", "share")),
