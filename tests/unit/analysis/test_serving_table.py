@@ -104,7 +104,7 @@ def test_other_programs_have_no_such_table() -> None:
 
 @st.composite
 def decodes(draw: st.DrawFn) -> list[Event]:
-    """Decode steps whose host waits for their tokens or runs ahead, with copies of its own on another stream."""
+    """Decode steps whose host waits for their tokens or runs ahead, with copies on another stream."""
     made = Server(
         layers=draw(st.integers(4, 6)),
         mode=draw(st.sampled_from(("full", "piecewise", "eager"))),
