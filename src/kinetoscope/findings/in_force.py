@@ -31,7 +31,7 @@ WORTH = 0.9  # of a sample's time: what saves less is not worth another batch
 MANY_WAITS = 8  # in a step of training: fewer can be moved out of it
 LISTED = 3  # ops that are launched one by one
 
-# How serving engines are told to replay their steps as graphs: of requests that generate, of prompts.
+# What has serving engines replay their steps as graphs: of requests that generate, of prompts.
 GRAPHS_OF_ENGINES = {
     "vLLM": ("without --enforce-eager; cudagraph_capture_sizes", "without --enforce-eager"),
     "SGLang": ("without --disable-cuda-graph; --cuda-graph-max-bs", "--enable-piecewise-cuda-graph"),
