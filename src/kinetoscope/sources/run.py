@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from kinetoscope import numbers
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -402,7 +403,8 @@ def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     kept = [trace for trace, (_, window) in zip(traces, windows, strict=True) if window == last]
     left_out = len(traces) - len(kept)
     return kept, [
-        f"{left_out} traces of other windows were left out: the one that begins with {last} is shown"
+        f"{numbers.count(left_out, 'trace')} of other windows left out: what begins with {last} is shown; "
+        "name one alone to see it"
     ]
 
 
