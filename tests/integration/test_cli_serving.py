@@ -9,7 +9,7 @@ import pytest
 
 from kinetoscope.cli import main
 from serving_traces import Server
-from traces import Event, event, host, kernel
+from traces import Event, call, event, host, kernel
 
 
 def written(path: Path, events: list[Event]) -> str:
@@ -66,3 +66,45 @@ def test_a_report_holds_the_same_table(
     text = page.read_text()
     for said in ("Steps of SGLang", "What a step's work is", "KV cache writes", "One layer of decode"):
         assert said in text
+
+
+def captured(batch: int) -> list[Event]:
+    """The recording of one graph's capture, as SGLang leaves one a batch."""
+    launched = [call("cudaLaunchKernel", 10 + 10 * n, 2, 5000 + n) for n in range(5)]
+    return [
+        event("user_annotation", f"capture_{batch}_DECODE", 0, 100),
+        call("cudaStreamBeginCapture", 1, 1, 0),
+        *(host("aten::mm", one["ts"] - 1, 5) for one in launched),
+        *launched,
+        call("cudaStreamEndCapture", 90, 1, 0),
+    ]
+
+
+def engines_folder(folder: Path, ranks: int) -> None:
+    """What SGLang and vLLM leave: ranks, a front end, and a recording of each batch's capture."""
+    inside = folder / "capture_traces"
+    inside.mkdir(parents=True)
+    for batch in range(20):
+        written(inside / f"bs_{batch}_rank0.json", captured(batch))
+    written(folder / "host_1.async_llm.99.pt.trace.json", [host("asyncio", 0, 10_000)])
+    for rank in range(ranks):
+        made = Server(layers=6)
+        for _ in range(6):
+            made.step()
+        written(folder / f"1700000000-TP-{rank}.trace.json", made.events)
+
+
+@pytest.mark.parametrize(("ranks", "of_ranks"), [(1, ""), (2, "Rank 0: "), (18, "of rank ")])
+def test_a_folder_is_read_as_its_engine_left_it(
+    tmp_path: Path, ranks: int, of_ranks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More recordings of captures than a report has ranks made it one of ranks, and without any steps."""
+    engines_folder(tmp_path / "traces", ranks)
+    assert main(["report", str(tmp_path / "traces")]) == 0
+    shown = capsys.readouterr()
+    assert "Steps of SGLang" in shown.out
+    assert "decode" in shown.out
+    assert "traces of other" not in shown.out
+    assert "the front end's" in shown.out + shown.err
+    assert of_ranks in shown.out
+    assert shown.out.count("Decode at batch 8 is") == 1

@@ -42,7 +42,7 @@ export interface CompiledKernel { name: string; symbol: string; category: string
   share_of_device_time: number | null; median_us: number | null; flops_per_s: number | null;
   speed_of_light: number | null; bound: string | null; }
 export interface DeviceRow { rank: number; device: number; name: string; window_us: number; busy_us: number;
-  idle_us: number; device_time_us: number; }
+  idle_us: number; device_time_us: number; window_start_us: number; }
 export interface Dot { kernel: number; intensity: number; flops_per_s: number; }
 export interface Evidence { text: string; start_us: number; end_us: number; events: number[]; }
 export interface FindingRow { rule: string; severity: string; title: string; saving_us: number;

@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
         )
     if measured is not None and found.serving is None:
         raise InputError(
-            "no steps of a server are in it, next to which a client's times would stand",
+            "it has no steps of a server that worked on a device, to set next to a client's times",
             where=" ".join(arguments.inputs),
             hint="`kinetoscope explain decode-gap` says which steps are known",
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.analysis.ranks.rows import *
+from kinetoscope.analysis.serving.rows import Serving
 from kinetoscope.document.findings import FindingsListing
 
 
@@ -187,7 +188,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
 class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
     """The document of ``report`` for many ranks: the comparison; what it finds (``of_ranks``), and the
     findings of one rank's trace, where it is here: of one that does the same as the slow one, else of the one
-    whose window is the median."""
+    whose window is the median; and the steps of the server that it is a rank of (``serving``)."""
 
     kinetoscope: str
     events: int
@@ -196,4 +197,5 @@ class RanksListing(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Ranks
     findings: FindingsListing | None = None
     findings_rank: int | None = None
+    serving: Serving | None = None
     schema: str = "kinetoscope.ranks/1"

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.trace.model import Trace
 
 HOST, DEVICE, ANNOTATION = "host", "device", "annotation"
 
 
 def nested(trace: Trace) -> pl.DataFrame:
-    """Every event that lasts, on a lane where each two events are disjoint or one inside the other.
+    """Every event that lasts, on a lane where each two events are disjoint or one inside the other; none of
+    what a graph's capture recorded, which happened at another time.
 
     Returns:
         ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: further lanes, for what overlaps there),
@@ -30,7 +32,11 @@ def nested(trace: Trace) -> pl.DataFrame:
         .with_columns(pl.lit(of).alias("of"))
         .with_row_index("row")
         for of, table in tables.items()
-    ).sort(["lane", "start_ns", "duration_ns"], descending=[False, False, True], maintain_order=True)
+    )
+    captured = matching(trace.host_events, "category", "^captured_").arg_true()
+    events = events.filter(~((pl.col("of") == HOST) & pl.col("row").is_in(captured.implode()))).sort(
+        ["lane", "start_ns", "duration_ns"], descending=[False, False, True], maintain_order=True
+    )
     return events.with_columns(pl.Series("extra", _extra_lanes(events), pl.UInt32)).sort(
         "lane", "extra", maintain_order=True
     )

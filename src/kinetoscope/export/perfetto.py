@@ -10,6 +10,7 @@ from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, named, nested
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.schema import whole
 
 KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 
@@ -21,13 +22,13 @@ CUT = 0.0002
 
 def render(run: LoadedRun) -> bytes:
     """One JSON document; times count from the first event. Several ranks stand below each other."""
-    starts = [table["start_ns"].min() for trace in run.traces for table in _tables(trace) if len(table)]
-    base = min((int(start) for start in starts if isinstance(start, int)), default=0)
+    drawn = [(trace, nested(trace)) for trace in run.traces]
+    base = min((whole(events["start_ns"].min()) for _, events in drawn if len(events)), default=0)
     lines: list[str] = []
     pids: dict[tuple[int, str], int] = {}
     arrows = 0
-    for trace in run.traces:
-        lines += _trace_lines(trace, base, pids, arrows, several=len(run.traces) > 1)
+    for trace, events in drawn:
+        lines += _trace_lines(trace, events, base, pids, arrows, several=len(drawn) > 1)
         arrows += len(trace.device_events)
         lines += _memory(run, trace, base, pids)
     devices = msgspec.json.encode([{"id": d.index, "name": d.name} for d in run.traces[0].devices]).decode()
@@ -35,14 +36,15 @@ def render(run: LoadedRun) -> bytes:
     return (head + ",\n".join(lines) + "\n]}\n").encode()
 
 
-def _tables(trace: Trace) -> tuple[pl.DataFrame, ...]:
-    return trace.host_events, trace.device_events, trace.device_annotations
-
-
 def _trace_lines(
-    trace: Trace, base: int, pids: dict[tuple[int, str], int], arrows: int, *, several: bool
+    trace: Trace,
+    events: pl.DataFrame,
+    base: int,
+    pids: dict[tuple[int, str], int],
+    arrows: int,
+    *,
+    several: bool,
 ) -> list[str]:
-    events = nested(trace)
     lanes = _lanes(trace, events, pids)
     placed = events.join(lanes, on=["lane", "extra"], maintain_order="left").with_columns(
         _microseconds(pl.col("start_ns") - base).alias("ts"),

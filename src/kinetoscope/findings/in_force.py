@@ -20,6 +20,8 @@ from kinetoscope.analysis.events.torch_names import (
     SYNCHRONIZATION,
 )
 from kinetoscope.analysis.kernels.occupancy import filled
+from kinetoscope.analysis.serving.client import GENERATES
+from kinetoscope.analysis.serving.steps import marks, steps
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.trace.schema import whole
@@ -28,6 +30,13 @@ A_TENTH = 0.1
 WORTH = 0.9  # of a sample's time: what saves less is not worth another batch
 MANY_WAITS = 8  # in a step of training: fewer can be moved out of it
 LISTED = 3  # ops that are launched one by one
+
+# What has serving engines replay their steps as graphs: of requests that generate, of prompts.
+GRAPHS_OF_ENGINES = {
+    "vLLM": ("without --enforce-eager; cudagraph_capture_sizes", "without --enforce-eager"),
+    "SGLang": ("without --disable-cuda-graph; --cuda-graph-max-bs", "--enable-piecewise-cuda-graph"),
+    "TensorRT-LLM": ("cuda_graph_config", "torch_compile_config with enable_piecewise_cuda_graph"),
+}
 
 # Makers whose devices replay captured graphs under torch.
 WITH_GRAPHS = ("NVIDIA", "AMD", None)
@@ -57,6 +66,12 @@ def trains(view: RankView) -> bool:
     """Whether the program trains: a larger batch makes that faster, and a single answer of a server
     slower."""
     return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
+
+
+def engine(view: RankView) -> str | None:
+    """The serving engine that marks its steps; None where none does."""
+    found = marks(view.trace)
+    return str(found.table["engine"][0]) if found.found_by == "annotation" else None
 
 
 def capturable(view: RankView) -> bool:
@@ -90,6 +105,13 @@ def fewer_launches(view: RankView) -> Remedy:
         return Remedy(f"Put more work behind each launch ({larger}torch.compile).{gain}")
     if captures(view):
         return Remedy(_outside_graphs(view))
+    if (by := engine(view)) in GRAPHS_OF_ENGINES:
+        of_tokens, of_prompts = GRAPHS_OF_ENGINES[by]
+        if steps(view.trace)["phase"].is_in(GENERATES).any():
+            what, how = "the steps that generate, one for each batch size that is served", of_tokens
+        else:
+            what, how = "what prompts run between two attentions", of_prompts
+        return Remedy(f"Replay CUDA graphs of {what} ({by}: {how}).")
     mode = "reduce-overhead"
     snippet = f'model = torch.compile(model, mode="{mode}")'
     if why := _skipped_graphs(view):

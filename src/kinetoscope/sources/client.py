@@ -25,6 +25,8 @@ class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
         token_us: time for a token after a request's first, at the mean over requests; ``token_median_us``
             its median; ``first_token_us`` the time to the first.
         tokens_per_s: generated tokens of all requests in a second.
+        tokens_per_step: of a request, where a step may accept several drafted ones (SGLang ``accept_length``,
+            vLLM ``spec_decode_acceptance_length``).
     """
 
     file: str
@@ -34,6 +36,7 @@ class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
     token_median_us: float | None = None
     first_token_us: float | None = None
     tokens_per_s: float | None = None
+    tokens_per_step: float | None = None
 
 
 def read(path: Path) -> ClientTimes:
@@ -46,7 +49,10 @@ def read(path: Path) -> ClientTimes:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
-    found = _number(result := _result(text), "mean_tpot_ms")
+    result = _result(text)
+    # Older versions of SGLang's wrote no other time than that between tokens.
+    names = ("mean_tpot_ms", "mean_itl_ms", "median_itl_ms")
+    found = next((value for name in names if (value := _number(result, name)) is not None), None)
     if found is None:
         raise InputError(
             "it holds no time per token (mean_tpot_ms)",
@@ -63,16 +69,19 @@ def read(path: Path) -> ClientTimes:
         token_median_us=None if median is None else 1000 * median,
         first_token_us=None if first is None else 1000 * first,
         tokens_per_s=_number(result, "output_throughput"),
+        tokens_per_step=_number(result, "accept_length") or _number(result, "spec_decode_acceptance_length"),
     )
 
 
 def _result(text: str) -> dict[str, Any]:
-    """The object of a file, or of its last line that is one; empty where there is none."""
+    """The object of a file, of its last line that is one, or the last of a list; else an empty one."""
     for part in (text, *reversed(text.splitlines())):
         try:
             found = json.loads(part)
         except (ValueError, RecursionError):
             continue
+        if isinstance(found, list) and found:  # of a sweep
+            found = cast(list[Any], found)[-1]
         if isinstance(found, dict):
             return cast(dict[str, Any], found)
     return {}

@@ -135,7 +135,7 @@ def distinct(traces: Sequence[Trace], recorded: Iterable[Trace] = ()) -> tuple[T
                 raise InputError(
                     f"two traces are of rank {trace.rank}: they are not the ranks of one run",
                     where=f"{taken[trace.rank].source.path} and {trace.source.path}",
-                    hint="name the traces of one run",
+                    hint="name one of them, or the traces of one run",
                 )
             taken[trace.rank] = trace
     nameless = [trace for trace in traces if trace not in taken.values()]

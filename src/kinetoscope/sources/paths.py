@@ -25,6 +25,8 @@ DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$
 LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
 FEW = 16  # traces of which a report holds everything
+CAPTURES = "capture_traces"  # the folder in which serving engines leave how their graphs were captured
+FRONT_END = re.compile(r"\.async_llm\.")  # in the name of the trace of vLLM's front end
 
 
 class TraceFile(NamedTuple):
@@ -78,6 +80,7 @@ def find(inputs: Iterable[str | Path]) -> Found:
                 raise InputError("it does not exist, and nothing fits it", where=text, hint="check the path")
             for path in matched:
                 _sort(found, _local(path))
+    found.left_out.extend(_of_ranks_alone(found.traces))
     last = set(last_written([one.url for one in found.traces]))
     found.left_out.extend(of_other_times(len(found.traces) - len(last), " ".join(inputs)))
     found.traces[:] = [one for one in found.traces if one.url in last]
@@ -96,6 +99,25 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
                 found.dumps.append(file.url)
         elif LOG.search(file.url):
             found.logs.append(file.url)
+
+
+def _of_ranks_alone(traces: list[TraceFile]) -> Iterator[str]:
+    """Leaves out what serving engines write next to the traces of their ranks, and says so of front ends."""
+    ranks = [one for one in traces if Path(one.url).parent.name != CAPTURES] or traces
+    workers = [one for one in ranks if not is_of_a_front_end(one.url)] or ranks
+    yield from (front_end_left_out(one.url) for one in ranks if one not in workers)
+    traces[:] = workers
+
+
+def is_of_a_front_end(path: str) -> bool:
+    return FRONT_END.search(Path(path).name) is not None
+
+
+def front_end_left_out(path: str) -> str:
+    return (
+        f"{path} was left out: it is the front end's, which does no work on a device; "
+        "name it alone to see its host"
+    )
 
 
 def _is_snapshot(url: str) -> bool:

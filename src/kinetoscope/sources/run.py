@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from kinetoscope import numbers
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
@@ -31,7 +31,17 @@ from kinetoscope.sources.numbering import (
     natural,
     of_other_times,
 )
-from kinetoscope.sources.paths import EXPORT_FILE, TRACE_FILE, find, is_remote, recordings_in, standard_input
+from kinetoscope.sources.paths import (
+    CAPTURES,
+    EXPORT_FILE,
+    TRACE_FILE,
+    find,
+    front_end_left_out,
+    is_of_a_front_end,
+    is_remote,
+    recordings_in,
+    standard_input,
+)
 from kinetoscope.trace.container import is_database
 from kinetoscope.trace.damage import is_loss
 from kinetoscope.trace.model import Damage, Source, Trace
@@ -44,10 +54,7 @@ if TYPE_CHECKING:
 Progress = Callable[[Path, int, int], None]
 T = TypeVar("T")
 
-# Where vLLM and SGLang put the recordings of their graphs' captures, and how many of them are opened.
-CAPTURES, MOST_CAPTURES = "capture_traces", 256
-# vLLM's name of the recording of the process that takes requests.
-FRONT_END = re.compile(r"\.async_llm\.")
+MOST_CAPTURES = 256  # recordings of captures that are opened
 
 # Ranks that are read of a folder or recording: each costs the analyses some 0.2 s, however small it is.
 MOST_RANKS = 64
@@ -359,14 +366,10 @@ def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Tra
 
 def _without_front_ends(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     """The traces of workers, and a sentence on those of a serving engine's front end, which has no device."""
-    fronts = [trace for trace in traces if FRONT_END.search(Path(trace.source.path).name)]
-    if not fronts or len(fronts) == len(traces):
+    fronts = [trace for trace in traces if is_of_a_front_end(trace.source.path)]
+    if len(fronts) == len(traces):
         return traces, []
-    said = [
-        f"{trace.source.path} was left out: it is the front end's, which does no work on a device; "
-        "name it alone to see its host"
-        for trace in fronts
-    ]
+    said = [front_end_left_out(trace.source.path) for trace in fronts]
     return [trace for trace in traces if trace not in fronts], said
 
 
@@ -401,7 +404,8 @@ def _latest(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
     kept = [trace for trace, (_, window) in zip(traces, windows, strict=True) if window == last]
     left_out = len(traces) - len(kept)
     return kept, [
-        f"{left_out} traces of other windows were left out: the one that begins with {last} is shown"
+        f"{numbers.count(left_out, 'trace')} of other windows left out: what begins with {last} is shown; "
+        "name one alone to see it"
     ]
 
 

@@ -104,7 +104,8 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
-    of_steps = serving.section(report.serving, ALL), steps.phases(report, ALL), steps.pace(report, ALL)
+    of_server = serving.section(report.serving, ALL, whole=False)
+    of_steps = of_server, steps.phases(report, ALL), steps.pace(report, ALL)
     shown = [block for blocks in of_steps for block in blocks]
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
 

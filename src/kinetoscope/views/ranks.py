@@ -13,7 +13,7 @@ from kinetoscope.document.ranks import WHY
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import *
 from kinetoscope.render.formats import Extent, View
-from kinetoscope.views import findings
+from kinetoscope.views import findings, serving
 
 ROWS = 8
 HOSTS, LISTED = 3, 24  # hosts, and characters of ranks, that a sentence names
@@ -455,7 +455,9 @@ def blocks(listing: document.RanksListing, extent: Extent = "whole") -> list[Blo
         shown.append(line(Text(more, "yellow")))
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    return [*shown, *advice(listing.ranks), *what_to_change(listing, FINDINGS), *tables(listing.ranks)]
+    served = serving.section(listing.serving, ROWS, whole=extent == "page", of_rank=listing.findings_rank)
+    shown += [*advice(listing.ranks), *what_to_change(listing, FINDINGS), *served]
+    return [*shown, *tables(listing.ranks)]
 
 
 def what_to_change(listing: document.RanksListing, most: int) -> Iterable[Block]:

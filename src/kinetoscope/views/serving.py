@@ -41,11 +41,15 @@ PARTS = {
 }
 
 
-def section(found: Serving | None, most: int, *, whole: bool = True) -> Iterable[Block]:
-    """The table of a server's steps, a sentence on each phase, and what the steps are made of.
+def section(
+    found: Serving | None, most: int, *, whole: bool = True, of_rank: int | None = None
+) -> Iterable[Block]:
+    """The table of a server's steps, a sentence on each phase, and what the steps are made of; of several
+    ranks that of the first.
 
     Args:
         whole: with what the host does meanwhile, and the layers.
+        of_rank: the rank whose steps these are, where there are others.
     """
     if found is None:
         return
@@ -53,6 +57,7 @@ def section(found: Serving | None, most: int, *, whole: bool = True) -> Iterable
     shown = rows[: most or len(rows)]
     many, followed = len({row.rank for row in rows}) > 1, any(row.period_us for row in rows)
     basis = "medians; work counted with the step that launched it"
+    basis = basis if of_rank is None else f"of rank {of_rank}; {basis}"
     yield Heading(f"Steps of {ENGINES.get(found.engine, found.engine)}", basis)
     columns = [
         field("rank", "count", "rank") if many else None,
@@ -80,12 +85,13 @@ def section(found: Serving | None, most: int, *, whole: bool = True) -> Iterable
     yield table(rows, *known, most=most, noun="kind of step", leave=leave)
     if found.found_by in FOUND_BY:
         yield Prose(f"{FOUND_BY[found.found_by]} {PHASES_BY[found.phases_by]}", "dim")
-    yield Prose(" ".join(map(sentence, shown)))
+    first = [row for row in shown if row.rank == shown[0].rank]
+    yield Prose((f"Rank {first[0].rank}: " if many else "") + " ".join(map(sentence, first)))
     if found.client is not None:
         yield from client(found.client)
-    yield from parts(shown)
-    yield from host(shown) if whole else ()
-    for row in shown if whole else ():
+    yield from parts(first)
+    yield from host(first) if whole else ()
+    for row in first if whole else ():
         if row.layer is not None:
             yield from layer(row, row.layer, most)
 
@@ -188,7 +194,10 @@ def client(found: ServingClient) -> Iterable[Block]:
     rate = "" if measured.tokens_per_s is None else f", {numbers.rate(measured.tokens_per_s)} tokens/s"
     said = f"A token took the client {numbers.time(measured.token_us)}{rate}"
     if found.recorded_token_us is None or found.outside_us is None:
-        yield Prose(f"{said}; too few steps were recorded to set next to it.")
+        yield Prose(
+            f"{said}. Nothing can be set next to it: too few steps were recorded, or the client does not say "
+            "how many drafted tokens were accepted."
+        )
         return
     yield Table(
         (Column("where it goes", "text"), Column("time", "time"), Column("share", "share")),

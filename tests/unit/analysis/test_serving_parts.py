@@ -208,6 +208,34 @@ def test_both_engines_benchmarks_are_read(tmp_path: Path) -> None:
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert (client.read(file).token_us, client.read(file).concurrency) == (3000.0, 7.25)
+    for result, found in (
+        ({"median_itl_ms": 4.0, "median_ttft_ms": 9.0}, (4000.0, None)),  # SGLang 0.3
+        ({"mean_tpot_ms": 2.0, "accept_length": 2.5}, (2000.0, 2.5)),
+        ({"mean_tpot_ms": 2.0, "spec_decode_acceptance_length": 1.5}, (2000.0, 1.5)),
+        ([{"mean_tpot_ms": 2.0}, {"mean_tpot_ms": 5.0}], (5000.0, None)),
+    ):
+        file.write_text(json.dumps(result))
+        assert (client.read(file).token_us, client.read(file).tokens_per_step) == found
+
+
+def test_a_step_that_accepts_several_tokens_is_so_many_of_the_clients() -> None:
+    made = Server(marked=False)
+    marks: list[Event] = []
+    for _ in range(6):
+        began = made.at
+        made.step()
+        name = "step[TARGET_VERIFY bs=8]"
+        marks.append(event("user_annotation", name, began, made.at - began - 80))
+    run = LoadedRun((trace(*made.events, *marks),))
+    assert compared(run, client.ClientTimes(file="x", token_us=100.0)).recorded_token_us is None
+    alone, several = (
+        compared(run, client.ClientTimes(file="x", token_us=100.0, tokens_per_step=accepted))
+        for accepted in (1.0, 2.5)
+    )
+    assert alone.recorded_token_us is not None
+    assert several.recorded_token_us == pytest.approx(alone.recorded_token_us / 2.5)
+    assert several.recorded_tokens_per_s == pytest.approx(2.5 * (alone.recorded_tokens_per_s or 0))
+    assert sum(part.us for part in several.parts) == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from statistics import median
 
+import polars as pl
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from kinetoscope.analysis.serving.parts import parted
 from kinetoscope.analysis.serving.rows import ServingRow
 from kinetoscope.analysis.serving.table import replayed, serving
 from kinetoscope.sources.run import LoadedRun
+from serving_by_hand import figures
+from serving_traces import Server
 from traces import Event, call, copy, event, kernel, trace
 
 # Microseconds from the annotation's start: the host is far ahead of the device, or waits for it.
@@ -94,3 +100,40 @@ def test_other_programs_have_no_such_table() -> None:
     run = run_of([event("user_annotation", "ProfilerStep#1", 0, 100), call("cudaLaunchKernel", 1, 1, 5)])
     assert serving(run) is None
     assert replayed(run.traces[0]) == (0, 0, 0)
+
+
+@st.composite
+def decodes(draw: st.DrawFn) -> list[Event]:
+    """Decode steps whose host waits for their tokens or runs ahead, with copies on another stream."""
+    made = Server(
+        layers=draw(st.integers(4, 6)),
+        mode=draw(st.sampled_from(("full", "piecewise", "eager"))),
+        waits=draw(st.booleans()),
+        gemm_us=draw(st.floats(2, 60)),
+    )
+    for pause in draw(st.lists(st.floats(5, 300), min_size=2, max_size=7)):
+        began = made.at
+        made.step(pause=pause)
+        number, at, us = next(made.numbers), began + draw(st.floats(4, 200)), draw(st.floats(1, 40))
+        side = kernel("Memcpy DtoD (Device -> Device)", at, us, number, 0, 9) | {"cat": "gpu_memcpy"}
+        made.events += [call("cudaMemcpyAsync", began + 2, 1, number), side]
+    return made.events
+
+
+@given(decodes())
+@settings(deadline=None, max_examples=40)
+def test_a_row_is_what_raw_events_say(events: list[Event]) -> None:
+    run = trace(*events)
+    rows = rows_of(LoadedRun((run,)))
+    assume(len(rows) == 1 and not rows[0].warmup)
+    (row,) = rows
+    names = parted(run).select(pl.col("name").cast(pl.String), "part").unique()
+    truth = figures(events, lambda one: dict(names.iter_rows())[one["name"]])
+    assert (row.kernels, row.launches) == (truth.kernels, truth.launches)
+    assert row.span_us == pytest.approx(truth.span_us, abs=0.01)
+    assert row.busy_us == pytest.approx(truth.busy_us, abs=0.01)
+    assert row.period_us is not None
+    assert row.period_us.median == pytest.approx(truth.period_us, abs=0.01)
+    assert row.between_us == pytest.approx(truth.between_us, abs=0.01)
+    assert row.exposed_idle_us == pytest.approx(truth.idle_us, abs=0.05)
+    assert {one.category: one.us for one in row.exposed} == pytest.approx(truth.exposed, abs=0.05)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kinetoscope.findings.in_force import fewer_launches
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.registry import find as every
@@ -257,6 +258,35 @@ def test_a_prefill_is_not_told_to_be_larger() -> None:
     ]
     found = list(small_grid.find(on_h200(*events)))
     assert all("larger batch" not in one.advice for one in found)
+
+
+@pytest.mark.parametrize(
+    ("mark", "prefill", "said"),
+    [
+        ("step[DECODE bs=8]", 0, "one for each batch size that is served (SGLang: without --disable-cuda-gr"),
+        (
+            "execute_context_0(0)_generation_8(8)",
+            0,
+            "(vLLM: without --enforce-eager; cudagraph_capture_sizes",
+        ),
+        (
+            "execute_context_1(64)_generation_0(0)",
+            64,
+            "between two attentions (vLLM: without --enforce-eager",
+        ),
+    ],
+)
+def test_graphs_are_advised_in_the_engines_own_words(mark: str, prefill: int, said: str) -> None:
+    made = Server(layers=12, mode="eager", gemm_us=2, attention_us=2, marked=False)
+    marks: list[Event] = []
+    for _ in range(6):
+        began = made.at
+        made.step(prefill=prefill, pause=60)
+        marks.append(event("user_annotation", mark, began, made.at - began - 60))
+    remedy = fewer_launches(view(*made.events, *marks))
+    assert said in remedy.advice
+    assert (remedy.snippet, remedy.mode) == (None, None)
+    assert "torch.compile" in fewer_launches(view(*made.events)).advice
 
 
 def test_a_trace_without_a_server_has_none_of_these() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -14,12 +15,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import traces
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.document import Report
 from kinetoscope.document.collect import timeline
 from kinetoscope.document.collect.report import build
 from kinetoscope.document.collect.timeline import excerpt, packed
+from kinetoscope.export import perfetto
 from kinetoscope.sources.run import LoadedRun, load
+from kinetoscope.trace.captures import with_captures
 from kinetoscope.views import page as html
 from page_data import PageData, page_data
 
@@ -60,6 +64,21 @@ def report(run: LoadedRun) -> Report:
 @pytest.fixture(scope="module")
 def data(report: Report) -> PageData:
     return page_data(html.render(report, ["breaks"]))
+
+
+def test_what_a_capture_recorded_is_no_event_of_the_run() -> None:
+    """It came minutes before: the page began with it, and the steps were a line at its end."""
+    launch, work = traces.call("cudaGraphLaunch", 5, 1, 9), traces.kernel("gemm", 20, 5, 9)
+    capture = [traces.call("cudaStreamBeginCapture", 1, 1, 0), traces.call("cudaStreamEndCapture", 90, 1, 0)]
+    capture += [traces.host("aten::mm", 10, 5), traces.call("cudaLaunchKernel", 12, 1, 5000)]
+    early = [one | {"ts": one["ts"] - 1e8} for one in capture]
+    joined = with_captures(traces.trace(launch, work), [traces.trace(*early)])
+    assert joined.host_events["name"].cast(str).to_list()[-1] == "aten::mm"
+    found = timeline.timeline(LoadedRun((joined,)), [])
+    assert found is not None
+    assert (found.origin_ns, [lane.count for lane in found.lanes]) == (5000, [1, 1])
+    exported = json.loads(perfetto.render(LoadedRun((joined,))))["traceEvents"]
+    assert [one["name"] for one in exported if one["ph"] == "X"] == ["cudaGraphLaunch", "gemm"]
 
 
 def test_events_are_those_of_the_tables(run: LoadedRun, data: PageData) -> None:

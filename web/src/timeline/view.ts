@@ -18,12 +18,25 @@ import { rangePanel, statistics } from "./range.ts";
 const LEAST = 20; // nanoseconds across the screen
 const TALL: [least: number, most: number] = [0.5, 8];
 const PINNED = 0.6; // of the height: more than that scrolls
+const SMALL = 0.1; // part of the whole that has room for what is around it
+const ROOM = 0.1;
 const HOST = {
   cpu_op: "ops",
   cuda_runtime: "runtime calls",
   user_annotation: "annotations",
   python_function: "Python",
 };
+
+/** What is seen first: all, or the devices' windows with some room, where they are but a small part of it. A server's
+ * trace begins with what was open when its profiler began, minutes before its steps. */
+function recorded({ report }: App, { end, timeline }: Store): [number, number] {
+  const starts = report.devices.map((row) => row.window_start_us * 1000 - timeline.origin_ns);
+  const from = Math.min(...starts);
+  const to = Math.max(...report.devices.map((row, at) => starts[at]! + row.window_us * 1000));
+  if (!(to > from) || to - from > SMALL * end) return [0, end];
+  const room = ROOM * (to - from);
+  return [Math.max(0, from - room), Math.min(end, to + room)];
+}
 
 export class TimelineView {
   readonly element: HTMLElement;
@@ -54,7 +67,8 @@ export class TimelineView {
     private readonly app: App,
     readonly store: Store,
   ) {
-    this.view = { from: 0, to: store.end, scroll: 0, fixed: 0, width: 100, height: 100 };
+    const [from, to] = recorded(app, store);
+    this.view = { from, to, scroll: 0, fixed: 0, width: 100, height: 100 };
     this.groups = groupsOf(app, store);
     this.map = minimap(app, store, this.view, (from, to) => this.show(from, to));
     const zoom = (factor: number) => () => this.zoom(factor, this.view.width / 2);

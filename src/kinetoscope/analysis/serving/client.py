@@ -55,18 +55,29 @@ def tokens(trace: Trace) -> pl.DataFrame:
     return found.filter(nothing_runs <= NO_REQUESTS * pl.col("whole_ns").median())
 
 
+def verified(trace: Trace) -> bool:
+    """Whether steps check drafted tokens: each makes as many as it accepts."""
+    return "verify" in steps(trace)["phase"]
+
+
 def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:
     """A client's times next to the steps of the first rank that has any."""
-    each = next((one for trace in run.traces if len(one := tokens(trace))), None)
-    if each is None:
+    each, verifies = next(
+        ((one, verified(trace)) for trace in run.traces if len(one := tokens(trace))), (None, False)
+    )
+    made = measured.tokens_per_step if verifies else 1.0
+    if each is None or made is None:
         return ServingClient(measured=measured)
     whole, work, busy, other = (
-        float(each[name].sum()) / len(each) / 1000 for name in ("whole_ns", "work_ns", "busy_ns", "other_ns")
+        float(each[name].sum()) / len(each) / 1000 / made
+        for name in ("whole_ns", "work_ns", "busy_ns", "other_ns")
     )
     known = each["requests"].null_count() == 0
     requests = float(each["requests"].sum()) / len(each) if known else None
     waited = (
-        None if requests is None else float(each["waited_ns"].sum()) / float(each["waiting"].sum()) / 1000
+        None
+        if requests is None
+        else float(each["waited_ns"].sum()) / float(each["waiting"].sum()) / 1000 / made
     )
     token = whole if waited is None else waited
     found = {

@@ -13,7 +13,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     part (see ``work``): parts overlap, so they may sum to more. ``exposed_communication_us`` is communication
     while nothing computes, ``device_time_us`` the plain sum of durations. ``unattributed_kernels`` are device
     events whose launch is not in the recording, ``launches_without_kernel`` launch calls whose device work is
-    not."""
+    not. ``window_start_us`` is on the trace's clock."""
 
     rank: int
     device: int
@@ -34,6 +34,7 @@ class DeviceRow(msgspec.Struct, frozen=True, kw_only=True):
     launches_without_kernel: int
     device_events: int
     window_basis: str
+    window_start_us: float = 0.0
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):

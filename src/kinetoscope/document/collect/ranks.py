@@ -16,6 +16,7 @@ from kinetoscope.analysis.collectives.recorded import PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
 from kinetoscope.analysis.ranks.parts import RankFacts, RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
+from kinetoscope.analysis.serving.table import serving
 from kinetoscope.document.collect.rows import rows
 from kinetoscope.errors import InputError
 from kinetoscope.sources.run import LoadedRun, load
@@ -52,8 +53,11 @@ def listing(
     """
     facts = [part.facts for part in found.parts]
     typical = _typical(facts, found.verdict)
+    unit = "step" if any(len(part.steps) for part in found.parts) else "recording"
+    of_one, served = _of_one(typical, unit)
     return document.RanksListing(
-        findings=_findings(found, typical) if facts else None,
+        findings=_findings(found, of_one) if facts else None,
+        serving=served,
         findings_rank=None if typical is None else typical.rank,
         kinetoscope=__version__,
         events=sum(one.events for one in facts),
@@ -73,18 +77,26 @@ def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankF
     return sorted(peers, key=lambda one: (one.window_ns, one.rank))[len(peers) // 2] if peers else None
 
 
-def _findings(ranks: RankComparison, typical: RankFacts | None) -> document.FindingsListing | None:
+def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsListing, document.Serving | None]:
+    """Findings of one rank's trace, and its steps where it is a server's."""
+    from kinetoscope.document.collect.findings import listing
+
+    nothing = document.FindingsListing(findings=[], unit=unit)
+    if typical is None:
+        return nothing, None
+    try:
+        run = load(typical.path)
+    except InputError as error:
+        return msgspec.structs.replace(nothing, unread=[f"{error.where}: {error.what}"]), None
+    return listing(run), serving(run)
+
+
+def _findings(ranks: RankComparison, of_one: document.FindingsListing) -> document.FindingsListing:
     """Findings of the comparison, then those of one rank's trace: who waits for whom is known of all ranks
     better than of one."""
-    from kinetoscope.document.collect.findings import compared, listing
+    from kinetoscope.document.collect.findings import compared
 
     first = compared(ranks)
-    unit = "step" if any(len(part.steps) for part in ranks.parts) else "recording"
-    of_one = document.FindingsListing(findings=[], unit=unit)
-    try:
-        of_one = of_one if typical is None else listing(load(typical.path))
-    except InputError as error:
-        of_one = msgspec.structs.replace(of_one, unread=[f"{error.where}: {error.what}"])
     rules = {one.rule for one in first}
     # What the trace alone tells of waiting was taken off what else it finds, and stands first or nowhere.
     own = [

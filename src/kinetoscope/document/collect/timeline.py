@@ -10,6 +10,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
@@ -160,6 +161,7 @@ def _names(distinct: pl.DataFrame) -> list[Name]:
 
 def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     """Host events, device work and what else the profiler draws on devices: ``id`` is the row of its table.
+    What a graph's capture recorded happened at another time, and is none of them.
 
     Texts stay categories: they are as many as the recording's events, of which a page may hold few.
     """
@@ -170,6 +172,7 @@ def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     host = trace.host_events.with_columns(
         _frames(lines_of_ops(trace, lines).select("line", "modules", before=silent))
     )
+    host = host.filter(~matching(host, "category", "^captured_"))
     host = host.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
     noted = _frames(lines_of_work(trace, lines).select("line", "modules"))
     device = _work(run, trace.rank).with_columns(

@@ -44,7 +44,7 @@ ADVICE = {
     "detokenise": "Detokenise in another process or thread, while the device works on the next step.",
     "copies": "Copy the tokens into page-locked memory without blocking, and read them one step later.",
     OTHER: "Launch the next step before the results of this one are handled: its tokens can stay on the "
-    "device.",
+    "device (vLLM: --async-scheduling; SGLang and TensorRT-LLM: leave the overlap scheduler on).",
 }
 
 

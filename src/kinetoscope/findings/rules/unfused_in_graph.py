@@ -23,10 +23,15 @@ Source
 
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.analysis.serving.steps import LAYERS, own
+from kinetoscope.findings.in_force import engine
 from kinetoscope.findings.rule import *
 
 FUSIBLE = "^(elementwise|copy|reduction|normalization)$"
 LENGTH = 4
+COMPILED = {
+    "vLLM": "vLLM: without --enforce-eager; fusion passes of --compilation-config",
+    "SGLang": "SGLang: --enable-torch-compile",
+}
 GENERATED = "^triton_"  # a compiler fused what it could
 
 
@@ -53,7 +58,7 @@ def find(view: RankView) -> Findings:
     each = runs.group_by("run", maintain_order=True).agg(pl.len(), duration.sum())
     longest = runs.filter(pl.col("run") == each.sort("duration_ns", descending=True)["run"][0])
     names = longest["name"].cast(pl.String).map_elements(short_name, return_dtype=pl.String)
-    number = runs["step"].n_unique()
+    number, how = runs["step"].n_unique(), COMPILED.get(engine(view) or "", "")
     yield Finding(
         title=f"Inside its graph a step runs {len(each) / number:.0f} times {each['len'].median():.0f} small "
         "kernels that one could do: norms, rotary positions, activations",
@@ -61,8 +66,8 @@ def find(view: RankView) -> Findings:
         at_most="medium",
         saving=savings.device(view, runs, "each run in the time of its longest kernel"),
         evidence=[evidence.of(view, "the longest run: " + " → ".join(names.head(8)), longest)],
-        advice="Compile the model before its graph is captured, or use the engine's fused norms, activations "
-        "and rotary positions.",
-        snippet="model = torch.compile(model)  # then capture",
+        advice=f"Compile the model before its graph is captured{how and f' ({how})'}, or use the engine's "
+        "fused norms, activations and rotary positions.",
+        snippet=None if how else "model = torch.compile(model)  # then capture",
         source=evidence.source(view, longest["op"]),
     )
