@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -105,7 +106,8 @@ def prove(
             )
         except ProgramError as error:
             hint = (
-                f"run it by itself, changed: it has to make steps, several within budget_s ({budget_s:g} s)"
+                f"run it by itself, changed, with {sys.executable}: it has to make steps, well within budget_s "
+                f"({budget_s:g} s)"
             )
             raise ProgramError(error.what, hint=hint) from error
     return FullAnswer(
