@@ -106,7 +106,7 @@ def prove(
             )
         except ProgramError as error:
             hint = (
-                f"run it by itself, changed, with {sys.executable}: it has to make steps, well within budget_s "
+                f"run it by itself, changed, with {sys.executable}: it has to make steps well within budget_s "
                 f"({budget_s:g} s)"
             )
             raise ProgramError(error.what, hint=hint) from error
