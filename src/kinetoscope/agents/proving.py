@@ -105,10 +105,8 @@ def prove(
                 launch=run_one,
             )
         except ProgramError as error:
-            hint = (
-                f"run it by itself, changed, with {sys.executable}: it has to make steps well within budget_s "
-                f"({budget_s:g} s)"
-            )
+            well = f"it has to make steps well within budget_s ({budget_s:g} s)"
+            hint = f"run it by itself, changed, with {sys.executable}: {well}"
             raise ProgramError(error.what, hint=hint) from error
     return FullAnswer(
         rows=[_row(finding, trial, changed, found)],
