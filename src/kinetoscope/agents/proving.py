@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -104,9 +105,8 @@ def prove(
                 launch=run_one,
             )
         except ProgramError as error:
-            hint = (
-                f"run it by itself, changed: it has to make steps, several within budget_s ({budget_s:g} s)"
-            )
+            well = f"it has to make steps well within budget_s ({budget_s:g} s)"
+            hint = f"run it by itself, changed, with {sys.executable}: {well}"
             raise ProgramError(error.what, hint=hint) from error
     return FullAnswer(
         rows=[_row(finding, trial, changed, found)],

@@ -339,20 +339,20 @@ class _Export:
             for wanted in columns.split()
             if tables.get(table, frozenset()).isdisjoint(wanted.split("|"))
             and (table in tables or (table == _TEXTS and wanted == "value"))
-            and not (wanted.startswith("global") and self._only)
+            and not (wanted.startswith("global") and self._only is not None)
         ]
 
     @cached_property
-    def _only(self) -> int:
+    def _only(self) -> int | None:
         """The process of everything, where there is one: tables may lack the column that says so."""
         tables = {f"{_ACTIVITY}KERNEL": "globalPid", f"{_ACTIVITY}RUNTIME": "globalTid"}
         rows = (row for table, column in tables.items() for row in self._database.rows(table, column))
         keys = {number >> 24 for (number,) in rows if number is not None}
-        return keys.pop() if len(keys) == 1 else 0
+        return None if len(keys) > 1 else keys.pop() if keys else 0
 
     def _of(self, number: int | None) -> _Recorded:
         """The process of a ``globalPid`` or ``globalTid``: their upper bits are its host's and its own."""
-        key = self._only if number is None else number >> 24
+        key = (self._only or 0) if number is None else number >> 24
         if key not in self._processes:
             self._processes[key] = _Recorded(key)
         return self._processes[key]

@@ -334,6 +334,23 @@ def test_tables_and_columns_that_an_export_lacks_are_left_empty(tmp_path: Path) 
     assert not listing(load(path), "op", None).is_noted
 
 
+def test_a_process_without_a_number_is_one_all_the_same(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.sqlite",
+        {},
+        [
+            'CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, "end", streamId, correlationId, shortName)',
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (2000, 3000, 7, 1, 1)",
+            'CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, "end", globalTid, correlationId, nameId)',
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1000, 1500, 1, 1, 2)",
+            "CREATE TABLE StringIds (id, value)",
+            "INSERT INTO StringIds VALUES (1, 'k'), (2, 'cudaLaunchKernel')",
+        ],
+    )
+    assert one(path).device_events["launch"].to_list() == [0]
+    assert not any(note.code == "unknown-export" for note in health(load(path)).notes)
+
+
 def test_databases_of_other_tools_and_empty_exports_are_refused(tmp_path: Path) -> None:
     for name, statement, said in (
         ("rocpd", "CREATE TABLE rocpd_kernel_dispatch_7 (id)", "rocpd"),
