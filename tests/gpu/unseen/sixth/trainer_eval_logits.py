@@ -68,7 +68,7 @@ def main():
     config = LlamaConfig(
         vocab_size=VOCAB,
         hidden_size=WIDTH,
-        intermediate_size=WIDTH * 8 // 3,
+        intermediate_size=WIDTH * 11 // 4,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         max_position_embeddings=LENGTH,
