@@ -39,7 +39,7 @@ class VectorQuantizerEMA(nn.Module):
             quantized = F.embedding(encoding_indices, self.embedding).view(inputs.shape)
         else:
             encodings = torch.zeros(len(encoding_indices), CODES, device=inputs.device)
-            encodings.scatter_(1, encoding_indices.unsqueeze(1), 1)
+            encodings.scatter_(1, encoding_indices.unsqueeze(1), 1.0)
             quantized = torch.matmul(encodings, self.embedding).view(inputs.shape)
         with torch.no_grad():
             if "lookup" in FIX:
