@@ -15,6 +15,7 @@ from job_simulator import Fault, Job, cost, recorded
 from kinetoscope.analysis.ranks.attribution import kernel_cause
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.document.collect.ranks import compared
+from kinetoscope.findings.registry import compared as findings_of_ranks
 from kinetoscope.views.ranks import advice, verdict
 
 SMALL = {"layers": 4, "steps": 4}
@@ -163,3 +164,10 @@ def test_a_device_is_slower_from_three_hundredths_on(times: float, cause: str) -
 def test_clocks_of_hosts_that_only_send_to_each_other_are_known() -> None:
     """Each host holds one stage; the collectives that end at one instant are within hosts."""
     assert {rank for rank, _ in recorded(PIPELINE)} == set(found_in(FAULTY[5]).paired.clocks)
+
+
+def test_the_finding_names_the_host_and_the_device_of_a_slow_rank() -> None:
+    (one,) = findings_of_ranks(found_in(FAULTY[0]))
+    assert one.title.startswith("Rank 4 on host host1, GPU 0 keeps the others waiting (")
+    (several,) = findings_of_ranks(found_in(FAULTY[2]))
+    assert several.title.startswith("Ranks 4-7 on host host1 keep the others waiting (")
