@@ -52,7 +52,7 @@ def headline(report: Report) -> str:
     """A few sentences that answer "where does the time go": as the program runs, where that was timed."""
     of_run = whole_run.sentence(report)
     first, last = (of_run, "") if whole_run.is_lesser_part(report) else ("", of_run)
-    parts = [first, _lacking(report), memory.ran_out(report), steps.defined(report)]
+    parts = [_slow_ranks(report), first, _lacking(report), memory.ran_out(report), steps.defined(report)]
     if report.devices:
         own = steps.own_step(report) or f"As recorded, under the profiler, {_busy_sentence(report)}"
         parts += [own, _work_sentence(report), _waiting(report)]
@@ -244,9 +244,16 @@ def _waiting(report: Report) -> str:
         f"{numbers.percent(share)} of GPU time ({numbers.time(inside)}) was spent inside collectives, "
         "waiting for another rank."
     )
-    if report.ranks is None or report.ranks.verdict.status not in ("straggler", "link"):
+    if report.ranks is None or _slow_ranks(report):
         return text
     return f"{text} {rank_lines.verdict(report.ranks)}"
+
+
+def _slow_ranks(report: Report) -> str:
+    """Who makes the run slower, which comes first: where, by how much, and why; empty where nobody does."""
+    if report.ranks is None or report.ranks.verdict.status not in ("straggler", "link"):
+        return ""
+    return rank_lines.verdict(report.ranks)
 
 
 def _host_headline(report: Report) -> str:

@@ -430,8 +430,11 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[tuple[str, str]
     has_failed = any(peak.failed_bytes is not None for peak in report.memory_peaks)
     if has_failed:
         commands.append((memory, "what filled the memory when it ran out"))
+    of_ranks = ranks.next_commands(report.ranks.verdict) if report.ranks is not None else []
+    commands += of_ranks[:1]
     if report.findings:
         commands.append((f"kinetoscope findings {quoted}", "all findings, with their evidence"))
+    commands += of_ranks[1:]
     for finding in findings.worth_doing(report)[:1]:
         command = f"kinetoscope explain {shlex.quote(finding.rule)}"
         commands.append((command, "why the first one is slow"))

@@ -133,23 +133,19 @@ LOOK = {
 OF_THE_HOST = {"clocks", "link", "host", "data loader"}
 
 
-def advice(ranks: document.Ranks) -> Iterable[Block]:
-    """Commands to run next about those that make the run slower, however many ranks there are."""
-    found = ranks.verdict
+def next_commands(found: document.RankVerdict) -> list[tuple[str, str]]:
+    """Commands to run next about those that make the run slower, and what each shows."""
     if found.status not in ("straggler", "link"):
-        return
+        return []
     items: list[tuple[str, str]] = []
+    slow = found.rank if found.rank is not None else found.ranks[0]
+    if found.path and found.peer_path:
+        command = f"kinetoscope diff {quote(found.peer_path)} {quote(found.path)}"
+        items.append((command, f"what rank {slow} does that a rank like it does not"))
     if found.path:
-        slow = found.rank if found.rank is not None else found.ranks[0]
         items.append((f"kinetoscope report {quote(found.path)}", f"all about rank {slow}"))
     if found.path and found.peer_path:
-        items += [
-            (f"kinetoscope report {quote(found.peer_path)}", "the same of a rank that does the same"),
-            (
-                f"kinetoscope diff {quote(found.peer_path)} {quote(found.path)}",
-                "what differs between the two",
-            ),
-        ]
+        items.append((f"kinetoscope report {quote(found.peer_path)}", "the same of that other rank"))
     on = f"on {found.hosts[0]}: " if found.hosts else "there: "
     gpu = f"-i {found.devices[0]} " if found.devices else ""
     items += [(command.format(gpu=gpu), on + shows) for command, shows in LOOK.get(found.cause or "", ())]
@@ -157,7 +153,12 @@ def advice(ranks: document.Ranks) -> Iterable[Block]:
         for host in found.hosts[:1]:
             command = f"scontrol update nodename={quote(host)} state=drain reason=slow"
             items.append((command, f"if it stays so; in Kubernetes: kubectl cordon {quote(host)}"))
-    if items:
+    return items
+
+
+def advice(ranks: document.Ranks) -> Iterable[Block]:
+    """The next commands, however many ranks there are."""
+    if items := next_commands(ranks.verdict):
         yield Heading("Next", level=3)
         yield Commands(tuple(items))
 
@@ -430,8 +431,9 @@ def section(report: document.Report, most: int, *, whole: bool) -> Iterable[Bloc
     yield Heading("Ranks", "who waits for whom in collectives")
     sentences = lines(report.ranks)
     yield from (Prose(sentence) for sentence in (sentences if whole else sentences[:most]))
-    yield from advice(report.ranks)
-    yield from tables(report.ranks, most) if whole else ()
+    if whole:
+        yield from advice(report.ranks)
+        yield from tables(report.ranks, most)
 
 
 def view(listing: document.RanksListing, page: Callable[[], str]) -> View:

@@ -10,11 +10,12 @@ import pytest
 
 from broad import broad
 from cases.job_verdicts import WITHIN, judged, parts_of
-from job_sets import DDP, FSDP, HSDP, PIPELINE, TENSOR
+from job_sets import CUBE, DDP, FSDP, HSDP, PIPELINE, TENSOR
 from job_simulator import Fault, Job, cost, recorded
 from kinetoscope.analysis.ranks.attribution import kernel_cause
 from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.document.collect.ranks import compared
+from kinetoscope.findings.registry import compared as findings_of_ranks
 from kinetoscope.views.ranks import advice, verdict
 
 SMALL = {"layers": 4, "steps": 4}
@@ -41,10 +42,51 @@ FAULTY = [
     # Its device has nothing to do during a gather since its host is late, not since it needs the result.
     replace(FSDP, data=2, noise=0.03, moves=2.1, fault=Fault("host", (0,), 19.0), seed=707618),
     replace(DDP, fault=Fault("garbage", (3,), 6000.0), seed=9, **SMALL),
+    # All hosts of a stage are slow, so that none differs from those that do the same.
+    replace(
+        PIPELINE,
+        layers=4,
+        moves=2.13,
+        noise=0.018,
+        stalls=200.0,
+        varies=0.005,
+        fault=Fault("host", (0, 1), 23.2),
+        seed=636362,
+    ),
+    # One of four slow hosts waits for the others, and loses less than half of what they do.
+    replace(
+        TENSOR,
+        moves=0.4417705985407427,
+        noise=0.03048882141823533,
+        varies=0.005643867571853316,
+        fault=Fault("host", (4, 5, 6, 7), 18.02289477504377),
+        seed=442290,
+    ),
+    # A loader that is late by a tenth of each of three steps, where none of the others ever is.
+    replace(
+        CUBE,
+        layers=8,
+        moves=0.643064827019521,
+        noise=0.018674275987207833,
+        stalls=200.0,
+        varies=0.0016819856181377437,
+        fault=Fault("loader", (1,), 2267.741610726223),
+        seed=498157,
+    ),
 ]
 HEALTHY = [
     replace(DDP, seed=7, stalls=900.0, **SMALL),
     replace(HSDP, seed=8, stalls=400.0, noise=0.05, **SMALL),
+    # One of two devices is slower by 1.7 % in every step: devices differ by that.
+    replace(
+        FSDP,
+        data=2,
+        layers=8,
+        moves=0.7178418228082158,
+        noise=0.03515804494513712,
+        varies=0.005275800944374355,
+        seed=828670,
+    ),
 ]
 
 
@@ -122,3 +164,10 @@ def test_a_device_is_slower_from_three_hundredths_on(times: float, cause: str) -
 def test_clocks_of_hosts_that_only_send_to_each_other_are_known() -> None:
     """Each host holds one stage; the collectives that end at one instant are within hosts."""
     assert {rank for rank, _ in recorded(PIPELINE)} == set(found_in(FAULTY[5]).paired.clocks)
+
+
+def test_the_finding_names_the_host_and_the_device_of_a_slow_rank() -> None:
+    (one,) = findings_of_ranks(found_in(FAULTY[0]))
+    assert one.title.startswith("Rank 4 on host host1, GPU 0 keeps the others waiting (")
+    (several,) = findings_of_ranks(found_in(FAULTY[2]))
+    assert several.title.startswith("Ranks 4-7 on host host1 keep the others waiting (")

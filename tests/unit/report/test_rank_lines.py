@@ -10,7 +10,9 @@ from kinetoscope.document import IdealRow, Ranks, RanksListing
 from kinetoscope.document.collect.ranks import compared
 from kinetoscope.render.blocks import Commands, Table
 from kinetoscope.render.terminal import text
+from kinetoscope.views import headline, overview
 from kinetoscope.views import ranks as rank_lines
+from report_sample import report
 
 NOTHING = compared(compare([]), every=True)
 PIPELINE = IdealRow(
@@ -86,6 +88,26 @@ def test_the_first_sentence_names_host_device_and_rank_and_the_cost_is_said_once
     assert any("20.0 % less" in line for line in rank_lines.lines(straggler(cost_share=0.1)))
 
 
+def test_a_report_of_few_ranks_says_who_is_slow_before_all_else_or_that_nobody_is() -> None:
+    waited = [msgspec.structs.replace(report().idle[0], busy_inside_collectives_us=4_000.0)]
+    slow, even = (
+        headline.headline(report(idle=waited, ranks=one))
+        for one in (
+            straggler(),
+            ranks(verdict=msgspec.structs.replace(NOTHING.verdict, status="even", why="none stands out")),
+        )
+    )
+    assert slow.startswith("Rank 3 (GPU 1 of host node2) makes each step 900 µs longer")
+    assert slow.count("Rank 3") == 1
+    assert even.endswith("waiting for another rank. Ranks wait for each other, but none stands out.")
+
+
+def test_what_to_type_next_begins_with_a_slow_rank_and_one_like_it() -> None:
+    first, second, *_ = overview.next_commands(report(ranks=straggler()), ["runs"])
+    assert first[0] == "kinetoscope diff runs/rank2.json runs/rank3.json"
+    assert second[0] == "kinetoscope findings runs"
+
+
 def test_of_a_stage_whose_one_rank_is_slow_the_rank_is_named() -> None:
     assert any(
         "Stage 1 (ranks 2-3) alone, by its rank 3, makes" in one for one in rank_lines.lines(straggler())
@@ -109,9 +131,9 @@ def test_what_to_do_next_names_both_traces_the_counters_and_the_host() -> None:
     (items,) = [block.items for block in rank_lines.advice(straggler()) if isinstance(block, Commands)]
     words = [command for command, _ in items]
     assert words[:3] == [
+        "kinetoscope diff runs/rank2.json runs/rank3.json",
         "kinetoscope report runs/rank3.json",
         "kinetoscope report runs/rank2.json",
-        "kinetoscope diff runs/rank2.json runs/rank3.json",
     ]
     assert any(word.startswith("dcgmi dmon -i 1 ") for word in words)
     assert words[-1].startswith("scontrol update nodename=node2 ")

@@ -35,7 +35,7 @@ LEAST_NS = 1_000
 APART_NS = 10_000  # by which ends that belong together lie apart (7 µs on eight ranks of one host)
 BUSY = {"rank": pl.Int32, "device": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 EXPOSED = {"exposed_waiting_ns": pl.Int64, "exposed_transfer_ns": pl.Int64}
-RANKS_AT_ONCE = 64
+RANKS_AT_ONCE = 32
 
 
 @remembered

@@ -38,9 +38,9 @@ class Excess:
     steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the
         rank did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:
         shorter), ``pace_ns`` (of what was longer for its host's sake, what that is slower by at all that it
-        does), ``mostly`` (by which share its host is slower at three of four ways) and ``is_known`` (all of
-        it is: not what came before a rank's first collective). Steps of which a rank lacks collectives are
-        not there.
+        does), ``mostly`` (by which share its host is slower at three of four ways), ``launch_ns`` (its host's
+        time, of each kernel that it launches) and ``is_known`` (all of it is: not what came before a rank's
+        first collective). Steps of which a rank lacks collectives are not there.
     kernels: ``rank``, ``step``, ``name``, ``launches``, ``duration_ns``, with the launches of ranks that do
         the same (``usual_launches``) and how long those usually take (``usual_ns``).
     places: ``rank``, ``kind``, ``bytes``, ``nth`` (of a step's collectives of that kind and size: a place of
@@ -121,7 +121,8 @@ def excess(
     )
     kernels = _kernels(parts, steps, usual)
     sums = kernels.group_by(STEP).agg(
-        pl.col("duration_ns").sum(), kernels_longer=(pl.col("duration_ns") - pl.col("usual_ns")).sum()
+        pl.col("duration_ns", "launches").sum(),
+        kernels_longer=(pl.col("duration_ns") - pl.col("usual_ns")).sum(),
     )
     group = ["like", "step"]
     steps = steps.join(sums, on=STEP, how="left", maintain_order="left").with_columns(
@@ -144,8 +145,16 @@ def excess(
             pace_ns=_whole_ns(
                 (pl.col("pace").fill_null(0) * pl.col("usual_host_ns")).clip(0, by_host.clip(0))
             ),
+            launch_ns=pl.col("host_ns") / pl.col("launches"),
         ).select(
-            *STEP, "like", "is_known", "pace_ns", "mostly", *CAUSES, *(f"{cause}_longer" for cause in CAUSES)
+            *STEP,
+            "like",
+            "is_known",
+            "pace_ns",
+            "mostly",
+            "launch_ns",
+            *CAUSES,
+            *(f"{cause}_longer" for cause in CAUSES),
         ),
         kernels,
         _places(ways),
@@ -272,10 +281,25 @@ def with_usual(table: pl.DataFrame, found: Excess) -> pl.DataFrame:
     return table.with_columns(usual_own_ns=(table["own_ns"] - longer).clip(0), host_late_ns=late)
 
 
-def has_slow_hosts(found: Excess, ranks: Collection[int]) -> bool:
-    """Whether the hosts of these ranks are slower at most of what they do, by twice what equal ones are."""
-    own = found.steps.filter(pl.col("rank").is_in(list(ranks)))["mostly"]
-    return bool(len(own)) and bool((own.fill_null(0) >= 2 * PACE).all())
+def slow_hosts(found: Excess) -> tuple[int, ...]:
+    """The ranks whose hosts are slower at most of what they do, by twice what equal ones are."""
+    return tuple(found.steps.filter(pl.col("mostly") >= 2 * PACE)["rank"].unique().sort())
+
+
+def stages_of_slow_hosts(found: Excess) -> tuple[int, ...]:
+    """The ranks of a pipeline's stages, of half of them at most, all of whose hosts take longer for a launch
+    than those of other stages in every step, by twice what equal ones do, and leave their devices idle for no
+    other cause: within such a stage there is no difference."""
+    others = [cause for cause in CAUSES if cause not in (*ON_DEVICE, HOST)]
+    slower = pl.col("launch_ns") / lower_median("launch_ns").over("step") - 1
+    each = found.steps.with_columns(slower=slower).group_by("like", "rank").agg(
+        pl.col("slower").min(), other=pl.sum_horizontal(pl.col(cause).sum() for cause in others),
+        host=pl.col(HOST).sum(),
+    )  # fmt: skip
+    slow = (pl.col("slower") >= 2 * PACE) & (pl.col("host") > pl.col("other"))
+    stages = each.with_columns(slow=slow.fill_null(False)).group_by("like").agg("rank", pl.col("slow").all())
+    ranks = stages.filter("slow")["rank"]
+    return tuple(sorted(ranks.explode().to_list())) if 2 * len(ranks) <= len(stages) else ()
 
 
 def stall_at_one_place(found: Excess, ranks: Collection[int], least_ns: float, mistaken: float) -> bool:

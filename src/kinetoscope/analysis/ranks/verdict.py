@@ -16,7 +16,14 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.collectives.recorded import ARRIVAL, TOGETHER
-from kinetoscope.analysis.ranks.excess import Excess, has_slow_hosts, shows_in_kernels, stall_at_one_place
+from kinetoscope.analysis.ranks.attribution import EVEN_COMPUTE, kernel_cause
+from kinetoscope.analysis.ranks.excess import (
+    Excess,
+    shows_in_kernels,
+    slow_hosts,
+    stages_of_slow_hosts,
+    stall_at_one_place,
+)
 from kinetoscope.analysis.ranks.lateness import (
     ALLOCATOR,
     CAUSES,
@@ -83,7 +90,10 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
     Args:
         steps: see ``comparison.lengths``.
     """
+    if ranks := stages_of_slow_hosts(found):
+        yield Suspect(ranks, HOST)
     totals = {cause: found.total(cause) for cause in CAUSES}
+    slow_anywhere = set(slow_hosts(found))
     step_ns = whole(steps["length_ns"].median())
     for cause, own in totals.items():
         most = max(own.values(), default=0)
@@ -92,20 +102,52 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
             continue
         if cause != max(CAUSES, key=lambda one: sum(totals[one][rank] for rank in ranks)):
             continue  # they lose more for another one
-        lost = lost_by_step(found.by_step(cause), ranks)
+        by_step = found.by_step(cause)
+        lost = lost_by_step(by_step, ranks)
+        like = found.similar(ranks[0])
+        slow = tuple(rank for rank in like if rank in slow_anywhere)
+        of_slow = set(ranks) <= set(slow)
         if (
             stands_out(lost, steps, HARDLY if cause in UNLIKE else CHANCE)
-            or (found.is_even and loses_in_each_step(lost, steps))
+            or (found.is_even and is_notable(found, cause, ranks) and loses_in_each_step(lost, steps))
             or (found.is_even and cause == COMPUTE and shows_in_kernels(found, ranks))
-            or (found.is_even and cause == HOST and has_slow_hosts(found, ranks))
+            or (found.is_even and cause == HOST and of_slow)
             or (
                 found.is_even
                 and cause in HOSTS
-                and stall_at_one_place(found, ranks, LEAST * step_ns, MISTAKEN)
+                and (
+                    stall_at_one_place(found, ranks, LEAST * step_ns, MISTAKEN)
+                    or stall_alone(by_step, ranks, like, LEAST * step_ns)
+                )
             )
         ):
-            # A host that is slower at most of what it does also waits for its device at other times.
-            yield Suspect(ranks, HOST if cause == SYNC and has_slow_hosts(found, ranks) else cause)
+            # A host that is slower at most of what it does also waits for its device at other times, and may
+            # lose less than others that are as slow, for which it waits.
+            yield Suspect(slow, HOST) if of_slow and cause in (HOST, SYNC) else Suspect(ranks, cause)
+
+
+def stall_alone(
+    each: Mapping[str, Mapping[int, float]], ranks: Collection[int], like: Sequence[int], least_ns: float
+) -> bool:
+    """Whether these ranks lose so much in every step, and no rank that does the same does so in any.
+
+    However often hosts stall by chance, that always the same one of n does, and none of the others ever, is
+    likeliest where each does so in one step of n. Ranks that stall together count as one: their host may.
+
+    Args:
+        each: by step and rank the time lost. like: the ranks that do the same.
+    """
+    known = [own for step, own in each.items() if step and all(rank in own for rank in like)]
+    is_so = all((own[rank] >= least_ns) == (rank in ranks) for own in known for rank in like)
+    count = len(like) // len(ranks)
+    if not known or not is_so or count < 2:
+        return False
+    return count * (1 / count * (1 - 1 / count) ** (count - 1)) ** len(known) <= MISTAKEN
+
+
+def is_notable(found: Excess, cause: str, ranks: Sequence[int]) -> bool:
+    """Whether a loss that is the same in each step is more than equal devices always differ by."""
+    return cause != COMPUTE or kernel_cause(found.kernels, ranks, None)[0] != EVEN_COMPUTE
 
 
 def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspect]:

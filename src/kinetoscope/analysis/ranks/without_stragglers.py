@@ -287,11 +287,18 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     table = table.with_columns(usual_own=usual.clip(0))
     is_first = pl.col("step").ne_missing(pl.col("step").shift(1).over(key))
     # All ranks of a collective are at the same place of their step, whatever other groups they are in.
-    segment = (*key, "step")
-    table = table.with_columns(
-        *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
-        faster=(pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0),
-        since=pl.when(is_first).then(0.0).otherwise("usual_own").cum_sum().over(segment),
+    step = [*key, "step"]
+    numbers = table.select(step).unique(maintain_order=True).with_row_index("segment")
+    numbered = table.select(step).join(numbers, on=step, how="left", maintain_order="left")
+    segment = "segment"  # one number: windows over three columns take several times their memory
+    table = (
+        table.with_columns(numbered["segment"])
+        .with_columns(
+            *(pl.col(name).cum_sum().over(key).alias(f"{name}_at") for name in ("own", "usual_own")),
+            faster=(pl.col("usual_own").sum() / pl.col("own").sum()).over(segment).fill_nan(1.0),
+            since=pl.when(is_first).then(0.0).otherwise("usual_own").cum_sum().over(segment),
+        )
+        .drop("own", "usual_own")
     )
     is_bound = pl.col("is_bound")
     is_blocked = pl.col("blocked_ns") > APART_NS
@@ -311,7 +318,7 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
         .when(of_blocked.is_null()).then(float("inf"))
         .otherwise(pl.max_horizontal(needed, of_blocked)),
     ).with_columns(
-        ready_since=pl.col("ready_since").forward_fill().over(*segment, "stream").fill_null(0.0)
+        ready_since=pl.col("ready_since").forward_fill().over(segment, "stream").fill_null(0.0)
     )  # fmt: skip
 
     def position(since: str, at: str, faster: pl.Expr) -> pl.Expr:
@@ -320,17 +327,23 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
     # A device whose host is late has nothing to do during a collective that others compute during: it has not
     # been given that work yet. Put right, its rank comes to it, and needs it, where the others do.
     is_like, late = pl.col("semantics") != PAIR, pl.col("host_late_ns").fill_null(0).sum().over(segment)
-    table = table.with_columns(
-        late=pl.when(is_like).then(late).otherwise(0),
-        least=pl.col("ready_since").quantile(0.5, "lower").over("instance"),
-        most=pl.col("needed_since").quantile(0.5, "higher").over("instance"),
-    ).with_columns(
-        usual_ready_since=pl.max_horizontal(
-            pl.min_horizontal("ready_since", "least"), pl.col("ready_since") - pl.col("late")
-        ),
-        usual_needed_since=pl.min_horizontal(
-            pl.max_horizontal("needed_since", "most"), pl.col("needed_since") + pl.col("late")
-        ),
+    table = (
+        table.with_columns(
+            late=pl.when(is_like).then(late).otherwise(0),
+            least=pl.col("ready_since").quantile(0.5, "lower").over("instance"),
+        )
+        .with_columns(
+            most=pl.col("needed_since").quantile(0.5, "higher").over("instance"),
+        )
+        .with_columns(
+            usual_ready_since=pl.max_horizontal(
+                pl.min_horizontal("ready_since", "least"), pl.col("ready_since") - pl.col("late")
+            ),
+            usual_needed_since=pl.min_horizontal(
+                pl.max_horizontal("needed_since", "most"), pl.col("needed_since") + pl.col("late")
+            ),
+        )
+        .drop("late", "least", "most")
     )
 
     recorded, same = pl.col("faster").clip(1e-9), pl.lit(1.0)

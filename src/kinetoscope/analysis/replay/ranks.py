@@ -12,11 +12,12 @@ import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import loaders_of
 from kinetoscope.analysis.ranks.comparison import comparison
-from kinetoscope.analysis.ranks.excess import excess
+from kinetoscope.analysis.ranks.excess import excess, slow_hosts
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, Usual, lower_median, mean
 from kinetoscope.analysis.ranks.parts import part
 from kinetoscope.analysis.replay.change import (
@@ -25,6 +26,7 @@ from kinetoscope.analysis.replay.change import (
     ReplayChange,
     faster_loader,
     shorten,
+    without_host,
     without_idle,
 )
 from kinetoscope.analysis.replay.engine import Numbers, once
@@ -143,6 +145,10 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
         step=pl.col("step").cast(pl.String),
         computing=(pl.col(f"{COMPUTE}_longer") / pl.col(COMPUTE)).fill_nan(0).clip(0, 1),
         idling=(idle / pl.sum_horizontal(hosts)).fill_nan(0).clip(0, 1),
+        # Of a host that is slower at most of what it does, what keeps no device waiting is too long as well.
+        hosting=pl.when(pl.col("rank").is_in(list(slow_hosts(longer)))).then(
+            1 - lower_median("launch_ns").over("like", "step") / pl.col("launch_ns")
+        ),
     )
     # By how much longer a rank was idle until its first collective is not known, and nothing of steps that
     # lack some: as much as in other steps.
@@ -155,6 +161,7 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
     known = pl.col("idling").filter("is_known").mean().over("rank")
     shares = shares.with_columns(
         idling=pl.when("is_known").then("idling").otherwise(known).fill_null(0),
+        hosting=pl.coalesce("hosting", pl.col("hosting").mean().over("rank"), 0.0),
         computing=pl.coalesce("computing", pl.col("computing").mean().over("rank"), 0.0),
     )
     paces = [own.pace_us for own in loaders_of(run).values()]
@@ -173,7 +180,7 @@ def _batches_each(run: LoadedRun, trace: Trace, pace_us: float) -> ReplayChange:
 
 
 def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange:
-    """The shares ``computing`` and ``idling`` of what a rank did in each ``step`` go away."""
+    """The shares ``computing``, ``idling`` and ``hosting`` of what a rank did in each ``step`` go away."""
     if shares.is_empty():
         return NOTHING
     names = _steps(run, trace).select(step="id", named="name")
@@ -184,4 +191,12 @@ def _shorter(run: LoadedRun, trace: Trace, shares: pl.DataFrame) -> ReplayChange
     idle = gaps(run).filter(rank=trace.rank).join(each, left_on="next", right_on="id", maintain_order="left")
     computed = each.filter(pl.col("part") != "communication")
     shorter = shorten(computed["id"], computed["duration_ns"] * computed["computing"])
-    return shorter | without_idle(trace, idle.with_columns(share="idling"))
+    shorter |= without_idle(trace, idle.with_columns(share="idling"))
+    if not (shares["hosting"] > 0).any():
+        return shorter
+    steps = trace.steps.join(names, left_on="id", right_on="step").join(
+        shares, left_on="named", right_on="step"
+    )
+    threads = launching_lanes(trace).to_frame()
+    hosted = threads.join(steps.select("start_ns", "duration_ns", share="hosting"), how="cross")
+    return shorter | without_host(hosted)

@@ -63,7 +63,7 @@ def compared(ranks: RankComparison) -> Findings:
         keeps = "keep" if len(found.ranks) > 1 else "keeps"
         caused = f"which caused {found.share_of_waiting:.0%} of the waiting"
         yield Finding(
-            title=f"{name.capitalize()} {keeps} the others waiting ({caused})",
+            title=f"{name.capitalize()}{_place(found)} {keeps} the others waiting ({caused})",
             saving=savings.by_comparison(found, f"with {name} in collectives no later than its peers"),
             evidence=[],
             advice=_look(found, name),
@@ -129,6 +129,14 @@ def _name(found: RankVerdict) -> str:
     if len(found.listed) > LISTED:
         return f"{len(found.ranks)} ranks"
     return f"ranks {found.listed}" if len(found.ranks) > 1 else f"rank {found.rank}"
+
+
+def _place(found: RankVerdict) -> str:
+    """Where they run, if that is one host."""
+    if len(found.hosts) != 1:
+        return ""
+    device = f", GPU {found.devices[0]}" if len(found.devices) == 1 else ""
+    return f" on host {found.hosts[0]}{device}"
 
 
 def _look(found: RankVerdict, name: str) -> str:
