@@ -25,11 +25,13 @@ ALLOCATOR = (
     "_RJEM_MALLOC_CONF",
     f"dirty_decay_ms:300,muzzy_decay_ms:0,narenas:{ARENAS},oversize_threshold:131072,lg_tcache_max:13",
 )
-# The same of glibc's, which has Python's large objects: from so many bytes on each is mapped by itself.
-M_MMAP_THRESHOLD, MAPPED = -3, 1 << 16
 # Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
 SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
+# glibc's allocator, which has Python's large objects, keeps them likewise: where traces are large, those of
+# so many bytes are mapped one by one.
+LARGE = 16 << 20
+M_MMAP_THRESHOLD, MAPPED = -3, 1 << 16
 
 
 def settle(inputs: Sequence[str]) -> None:
@@ -37,24 +39,27 @@ def settle(inputs: Sequence[str]) -> None:
     user has not. No verb that reads inputs starts a process that loads Polars but for workers, which have
     settings of their own."""
     os.environ.setdefault(*ALLOCATOR)
-    with suppress(ImportError, AttributeError, OSError, TypeError):  # another C library than glibc
-        import ctypes
-
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED)
-    if _are_small(inputs):
+    size = _bytes(inputs)
+    if 0 < size <= SMALL:
         os.environ.setdefault(*ONE_THREAD)
+    if size > LARGE:
+        with suppress(ImportError, AttributeError, OSError, TypeError):  # another C library
+            import ctypes
+
+            ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED)
 
 
-def _are_small(inputs: Sequence[str]) -> bool:
+def _bytes(inputs: Sequence[str]) -> int:
+    """The bytes of their traces; 0 where that is not known."""
     from kinetoscope.errors import InputError
     from kinetoscope.sources.paths import find, is_remote
 
     if any(map(is_remote, inputs)):
-        return False
+        return 0
     try:
-        return 0 < sum(os.path.getsize(trace.url) for trace in find(inputs).traces) <= SMALL
+        return sum(os.path.getsize(trace.url) for trace in find(inputs).traces)
     except (OSError, InputError):  # who reads it says what is wrong
-        return False
+        return 0
 
 
 def are_many(inputs: Sequence[str]) -> bool:

@@ -57,6 +57,7 @@ def test_what_was_held_and_reserved_is_what_the_allocator_counted(script: Script
     rows = found.table.filter(pl.col("place") >= 0).select("held", "reserved").rows()
     assert rows == [(entry["requested"], entry["reserved"]) for entry in allocator.counted]
     known = allocations(snapshot)
+    assert known["start"].to_list() == known["start"].sort(nulls_last=False).to_list()  # owners rely on it
     assert (
         known["bytes"].sum()
         == sum(

@@ -102,6 +102,16 @@ def test_cpp_frames_which_torch_writes_by_default_are_nobody_s_own_code(tmp_path
     assert found.blocks.equals(expected.blocks)
 
 
+def test_stacks_that_differ_between_their_ends_are_distinguished(tmp_path: Path) -> None:
+    allocator = Allocator()
+    for number in range(6):
+        lines = (1, number % 3, 2, 3, 4)
+        allocator.alloc(512, frames(*(f"model.py:{line}:f" for line in lines)))
+    found = read(dump(tmp_path / "x.pickle", allocator))
+    same(found, snapshot(allocator))
+    assert len(found.stacks) == 1 + 3
+
+
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_a_snapshot_of_any_protocol_is_read_as_it_is(tmp_path: Path, protocol: int):
     one, two = busy(1, 1500), Allocator(1)

@@ -140,7 +140,7 @@ def shortest(one: pl.DataFrame | None, other: pl.DataFrame | None) -> pl.DataFra
 
 
 def _smallest(shares: pl.DataFrame) -> pl.DataFrame:
-    return shares.group_by("row").agg(pl.col("left").min())
+    return shares.sort("row").group_by("row", maintain_order=True).agg(pl.col("left").min())
 
 
 def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
