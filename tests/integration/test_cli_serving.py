@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.cli import main
+from page_data import page_data
 from serving_traces import Server
 from traces import Event, call, event, host, kernel
 
@@ -108,3 +109,6 @@ def test_a_folder_is_read_as_its_engine_left_it(
     assert "the front end's" in shown.out + shown.err
     assert of_ranks in shown.out
     assert shown.out.count("Decode at batch 8 is") == 1
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "traces"), "-o", str(page)]) == 0
+    assert "Steps of SGLang" in str(page_data(page.read_text()))
