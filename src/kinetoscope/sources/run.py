@@ -30,6 +30,7 @@ from kinetoscope.sources.numbering import (
     latest_window,
     natural,
     of_other_times,
+    rank_in,
 )
 from kinetoscope.sources.paths import (
     CAPTURES,
@@ -277,7 +278,10 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     return LoadedRun(
         tuple(
             sorted(
-                (with_captures(trace, of_captures, numbered.get(trace.rank, ())) for trace in ranks),
+                (
+                    with_captures(trace, _of_rank(of_captures, trace.rank), numbered.get(trace.rank, ()))
+                    for trace in ranks
+                ),
                 key=lambda trace: trace.rank,
             )
         ),
@@ -335,6 +339,17 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
     from kinetoscope.trace.captures import captures
 
     return [trace for trace in found if captures(trace)]
+
+
+def _of_rank(of_captures: Sequence[Trace], rank: int) -> list[Trace]:
+    """The recordings of a rank's captures; of one that recorded none those of the first that did: engines
+    capture the same on each."""
+    ranks = [
+        trace.rank if (named := rank_in(Path(trace.source.path).name)) is None else named
+        for trace in of_captures
+    ]
+    own = rank if rank in ranks else min(ranks, default=0)
+    return [trace for trace, of in zip(of_captures, ranks, strict=True) if of == own]
 
 
 def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:
