@@ -37,9 +37,8 @@ from kinetoscope.sources.paths import (
     EXPORT_FILE,
     TRACE_FILE,
     find,
-    front_end_left_out,
-    is_of_a_front_end,
     is_remote,
+    no_rank,
     recordings_in,
     standard_input,
 )
@@ -271,7 +270,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     from kinetoscope.trace.captures import with_captures
 
     traces, of_captures = _without_captures(traces, of_captures)
-    traces, front_ends = _without_front_ends(traces)
+    traces, no_ranks = _of_ranks(traces)
     traces, repeated = _without_copies(traces)
     traces, earlier = _latest(traces)
     ranks, apart = _with_exports(distinct([*recorded, *traces], recorded), exported)
@@ -288,7 +287,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier, *apart),
+        (*unread, *map(_left_out, failures), *no_ranks, *repeated, *earlier, *apart),
         tuple(light),
         tuple(memory),
         tuple(timelines),
@@ -378,13 +377,12 @@ def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Tra
     return [trace for trace in traces if trace not in of_captures], [*known, *of_captures]
 
 
-def _without_front_ends(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
-    """The traces of workers, and a sentence on those of a serving engine's front end, which has no device."""
-    fronts = [trace for trace in traces if is_of_a_front_end(trace.source.path)]
-    if len(fronts) == len(traces):
+def _of_ranks(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces of ranks, and a sentence on each that a serving engine writes next to them."""
+    said = {id(trace): why for trace in traces if (why := no_rank(trace.source.path)) is not None}
+    if len(said) == len(traces):
         return traces, []
-    said = [front_end_left_out(trace.source.path) for trace in fronts]
-    return [trace for trace in traces if trace not in fronts], said
+    return [trace for trace in traces if id(trace) not in said], list(said.values())
 
 
 def _without_copies(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
