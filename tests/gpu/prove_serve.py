@@ -51,7 +51,8 @@ def main() -> None:
         for name in names:
             began = time.monotonic()
             try:
-                one = found[name] = measured(name, servers, arguments.rounds, arguments.steps)
+                part = 8 if arguments.small else 1  # of the requests
+                one = found[name] = measured(name, servers, arguments.rounds, arguments.steps, part)
                 folder = servers[name, "waiting"].folder / "001"
                 one |= said(folder, one["client"], name)
                 print(f"{HEAD}\n{row(name, one)}", flush=True)
@@ -88,11 +89,12 @@ def started(
     return servers
 
 
-def measured(name: str, servers: dict[Any, Any], rounds: int, steps: int) -> dict[str, Any]:
-    """The client's times with both servers, and of a recording."""
+def measured(name: str, servers: dict[Any, Any], rounds: int, steps: int, part: int = 1) -> dict[str, Any]:
+    """The client's times with both servers, and of a recording; ``part``: of the requests one of so many."""
     _, asking, requests = prove_live.PROGRAMS[name]
     if name == "generate":  # which answers one request at a time
         asking, requests = ["--at-once", "1", *asking[2:]], 6
+    requests = max(2, requests // part)
     kinds = {kind: servers[name, kind] for kind in ("plain", "waiting")}
     for server in kinds.values():
         prove_live.asked(server, asking, requests)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.analysis.serving.table import replays
 from kinetoscope.cli import main
+from kinetoscope.sources.run import load
+from page_data import page_data
 from serving_traces import Server
 from traces import Event, call, event, host, kernel
 
@@ -68,13 +71,13 @@ def test_a_report_holds_the_same_table(
         assert said in text
 
 
-def captured(batch: int) -> list[Event]:
+def captured(batch: int, kernels: int = 5) -> list[Event]:
     """The recording of one graph's capture, as SGLang leaves one a batch."""
-    launched = [call("cudaLaunchKernel", 10 + 10 * n, 2, 5000 + n) for n in range(5)]
+    launched = [call("cudaLaunchKernel", 10 + n, 0.5, 5000 + n) for n in range(kernels)]
     return [
         event("user_annotation", f"capture_{batch}_DECODE", 0, 100),
         call("cudaStreamBeginCapture", 1, 1, 0),
-        *(host("aten::mm", one["ts"] - 1, 5) for one in launched),
+        *(host("aten::mm", one["ts"] - 0.2, 0.9) for one in launched),
         *launched,
         call("cudaStreamEndCapture", 90, 1, 0),
     ]
@@ -92,6 +95,7 @@ def engines_folder(folder: Path, ranks: int) -> None:
         for _ in range(6):
             made.step()
         written(folder / f"1700000000-TP-{rank}.trace.json", made.events)
+        written(folder / "merged-1700000000.trace.json", made.events[:-1])
 
 
 @pytest.mark.parametrize(("ranks", "of_ranks"), [(1, ""), (2, "Rank 0: "), (18, "of rank ")])
@@ -105,6 +109,28 @@ def test_a_folder_is_read_as_its_engine_left_it(
     assert "Steps of SGLang" in shown.out
     assert "decode" in shown.out
     assert "traces of other" not in shown.out
-    assert "the front end's" in shown.out + shown.err
+    said = " ".join((shown.out + shown.err).split())
+    assert "the front end's" in said
+    assert "all ranks once more" in said
     assert of_ranks in shown.out
     assert shown.out.count("Decode at batch 8 is") == 1
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "traces"), "-o", str(page)]) == 0
+    assert "Steps of SGLang" in str(page_data(page.read_text()))
+
+
+@pytest.mark.parametrize("capturing", [[0], [0, 1]])
+def test_replays_are_those_of_their_ranks_captures(tmp_path: Path, capturing: list[int]) -> None:
+    """Two ranks that each recorded the capture of a batch: which of both a replay was of was not guessed."""
+    inside = tmp_path / "capture_traces"
+    inside.mkdir()
+    made = Server(layers=6)
+    for _ in range(4):
+        made.step()
+    for rank in range(2):
+        written(tmp_path / f"1700000000-TP-{rank}.trace.json", made.events)
+    for rank in capturing:
+        written(inside / f"bs_8_rank{rank}.json", captured(8, kernels=6 * len(made.layer())))
+    found = replays(load(tmp_path))
+    assert found is not None
+    assert found.joined == found.replayed == 2 * 4 * 6 * len(made.layer())

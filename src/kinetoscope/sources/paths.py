@@ -26,7 +26,11 @@ LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
 FEW = 16  # traces of which a report holds everything
 CAPTURES = "capture_traces"  # the folder in which serving engines leave how their graphs were captured
-FRONT_END = re.compile(r"\.async_llm\.")  # in the name of the trace of vLLM's front end
+# Names of what vLLM's front end and SGLang's merging of traces write next to the traces of ranks.
+NO_RANKS = {
+    r"\.async_llm\.": "it is the front end's, which does no work on a device; name it alone to see its host",
+    r"^merged-[^/]*\.trace\.json": "it holds the traces of all ranks once more",
+}
 
 
 class TraceFile(NamedTuple):
@@ -102,22 +106,18 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
 
 
 def _of_ranks_alone(traces: list[TraceFile]) -> Iterator[str]:
-    """Leaves out what serving engines write next to the traces of their ranks, and says so of front ends."""
+    """Leaves out what serving engines write next to the traces of their ranks; all but captures it names."""
     ranks = [one for one in traces if Path(one.url).parent.name != CAPTURES] or traces
-    workers = [one for one in ranks if not is_of_a_front_end(one.url)] or ranks
-    yield from (front_end_left_out(one.url) for one in ranks if one not in workers)
+    workers = [one for one in ranks if no_rank(one.url) is None] or ranks
+    yield from (said for one in ranks if one not in workers and (said := no_rank(one.url)) is not None)
     traces[:] = workers
 
 
-def is_of_a_front_end(path: str) -> bool:
-    return FRONT_END.search(Path(path).name) is not None
-
-
-def front_end_left_out(path: str) -> str:
-    return (
-        f"{path} was left out: it is the front end's, which does no work on a device; "
-        "name it alone to see its host"
-    )
+def no_rank(path: str) -> str | None:
+    """Why a trace is left out where there are others; None of a rank's."""
+    name = Path(path).name
+    why = next((why for pattern, why in NO_RANKS.items() if re.search(pattern, name)), None)
+    return None if why is None else f"{path} was left out: {why}"
 
 
 def _is_snapshot(url: str) -> bool:

@@ -30,15 +30,15 @@ from kinetoscope.sources.numbering import (
     latest_window,
     natural,
     of_other_times,
+    rank_in,
 )
 from kinetoscope.sources.paths import (
     CAPTURES,
     EXPORT_FILE,
     TRACE_FILE,
     find,
-    front_end_left_out,
-    is_of_a_front_end,
     is_remote,
+    no_rank,
     recordings_in,
     standard_input,
 )
@@ -268,7 +268,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     from kinetoscope.trace.captures import with_captures
 
     traces, of_captures = _without_captures(traces, of_captures)
-    traces, front_ends = _without_front_ends(traces)
+    traces, no_ranks = _of_ranks(traces)
     traces, repeated = _without_copies(traces)
     is_one_file = len({trace.source.path for trace in traces}) == 1
     traces, earlier = (traces, []) if is_one_file else _latest(traces)
@@ -276,14 +276,17 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     return LoadedRun(
         tuple(
             sorted(
-                (with_captures(trace, of_captures, numbered.get(trace.rank, ())) for trace in ranks),
+                (
+                    with_captures(trace, _of_rank(of_captures, trace.rank), numbered.get(trace.rank, ()))
+                    for trace in ranks
+                ),
                 key=lambda trace: trace.rank,
             )
         ),
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *front_ends, *repeated, *earlier, *apart),
+        (*unread, *map(_left_out, failures), *no_ranks, *repeated, *earlier, *apart),
         tuple(light),
         tuple(memory),
         tuple(timelines),
@@ -338,6 +341,17 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
     return [trace for trace in found if captures(trace)]
 
 
+def _of_rank(of_captures: Sequence[Trace], rank: int) -> list[Trace]:
+    """The recordings of a rank's captures; of one that recorded none those of the first that did: engines
+    capture the same on each."""
+    ranks = [
+        trace.rank if (named := rank_in(Path(trace.source.path).name)) is None else named
+        for trace in of_captures
+    ]
+    own = rank if rank in ranks else min(ranks, default=0)
+    return [trace for trace, of in zip(of_captures, ranks, strict=True) if of == own]
+
+
 def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:
     """The captures that a recording's replays name by their number; a file that holds several stands there as
     often. None where one cannot be read."""
@@ -364,13 +378,12 @@ def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Tra
     return [trace for trace in traces if trace not in of_captures], [*known, *of_captures]
 
 
-def _without_front_ends(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
-    """The traces of workers, and a sentence on those of a serving engine's front end, which has no device."""
-    fronts = [trace for trace in traces if is_of_a_front_end(trace.source.path)]
-    if len(fronts) == len(traces):
+def _of_ranks(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces of ranks, and a sentence on each that a serving engine writes next to them."""
+    said = {id(trace): why for trace in traces if (why := no_rank(trace.source.path)) is not None}
+    if len(said) == len(traces):
         return traces, []
-    said = [front_end_left_out(trace.source.path) for trace in fronts]
-    return [trace for trace in traces if trace not in fronts], said
+    return [trace for trace in traces if id(trace) not in said], list(said.values())
 
 
 def _without_copies(traces: list[Trace]) -> tuple[list[Trace], list[str]]:

@@ -337,6 +337,7 @@ def render_ranks(listing: RanksListing) -> str:
         headline=numbers.together(ranks.verdict(listing.ranks)),
     )
     words.blocks["ranks"] += ranks.what_to_change(listing, ranks.FINDINGS)
+    words.blocks["ranks"] += ranks.served(listing, overview.ALL, whole=True)
     return _page(report, words)
 
 

@@ -457,9 +457,13 @@ def blocks(listing: document.RanksListing, extent: Extent = "whole") -> list[Blo
         shown.append(line(Text(more, "yellow")))
     for at, sentence in enumerate(lines(listing.ranks)):
         shown.append(Prose(sentence, "" if at else "bold"))
-    served = serving.section(listing.serving, ROWS, whole=extent == "page", of_rank=listing.findings_rank)
-    shown += [*advice(listing.ranks), *what_to_change(listing, FINDINGS), *served]
+    shown += [*advice(listing.ranks), *what_to_change(listing, FINDINGS), *served(listing, ROWS, whole=False)]
     return [*shown, *tables(listing.ranks)]
+
+
+def served(listing: document.RanksListing, most: int, *, whole: bool) -> Iterable[Block]:
+    """The steps of the server that the ranks are of, by the one whose trace was looked at."""
+    return serving.section(listing.serving, most, whole=whole, of_rank=listing.findings_rank)
 
 
 def what_to_change(listing: document.RanksListing, most: int) -> Iterable[Block]:

@@ -7,11 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.analysis.serving.client import compared
+from kinetoscope.analysis.serving.host import ACTIVITIES
 from kinetoscope.analysis.serving.layers import Repeats, repeats
 from kinetoscope.analysis.serving.parts import parts
 from kinetoscope.analysis.serving.rows import ServingLayer, ServingRow
@@ -133,6 +135,31 @@ def test_idle_time_has_the_hosts_scope() -> None:
     assert between["schedule"] == pytest.approx(100 * 3 / 4)
     assert between["detokenise"] == pytest.approx(70 * 3 / 4)
     assert sum(between.values()) == pytest.approx(3 / 4 * (row.between_us or 0.0))
+
+
+@pytest.mark.parametrize(
+    ("scope", "activity"),
+    [
+        ("gpu_model_runner: preprocess", "prepare inputs"),  # vLLM
+        ("Preprocess", "prepare inputs"),  # as it wrote them before
+        ("gpu_model_runner: bookkeep", "detokenise"),
+        ("Bookkeep", "detokenise"),
+        ("gpu_model_runner: sample", "sample"),
+        ("schedule: allocate_slots", "schedule"),
+        ("scheduler.get_next_batch_to_run", "schedule"),  # SGLang
+        ("scheduler.process_batch_result_decode", "detokenise"),
+        ("_fetch_new_requests", "schedule"),  # TensorRT-LLM
+        ("_prepare_tp_inputs", "prepare inputs"),
+        ("_sample_async", "sample"),
+        ("_handle_responses", "detokenise"),
+        ("cudaMemcpyAsync", "copies"),
+        ("gpu_model_runner: forward", None),
+        ("aten::mm", None),
+    ],
+)
+def test_engines_scopes_say_what_the_host_does(scope: str, activity: str | None) -> None:
+    found = [name for name, pattern in ACTIVITIES.items() if pl.Series([scope]).str.contains(pattern)[0]]
+    assert (found[0] if found else None) == activity
 
 
 def test_batches_that_were_padded_are_said() -> None:

@@ -16,7 +16,7 @@ from kinetoscope.trace.model import Trace
 ACTIVITIES: dict[str, str] = {
     "copies": r"^(cuda|cu|hip)Memcpy|^aten::(_local_scalar_dense|item|_to_copy)$|: (tolist|to_cpu)$",
     "detokenise": r"(?i)detoken|(?:: |^)_?(batch_)?decode_(tokens|ids)|process_batch_result|process_outputs?"
-    r"|_handle_responses|update_from_output|_update_requests",
+    r"|_handle_responses|update_from_output|_update_requests|bookkeep",
     "sample": r"(?i)(^|[_: ])sampl(e|er|ing)\w*|argmax|multinomial|logits_?proc|_sample_async",
     "prepare inputs": r"(?i)prepare_?(\w*_)?(inputs?|batch|decode|prefill|extend)|preprocess|update_states"
     r"|build\w*_metadata|init_forward_metadata|resolve_future",
