@@ -20,8 +20,11 @@ from kinetoscope.analysis.ranks.comparison import RankComparison, compare
 from kinetoscope.analysis.ranks.parts import RankPart, part, placed
 from kinetoscope.trace.read import read
 
-CAUSES = {"device": {"clocks"}, "kernel": {"slow kernel"}, "host": {"host"}, "stall": {"host"},
-          "garbage": {"garbage collection"}, "loader": {"data loader"}, "sync": {"host", "synchronization"}, "link": {"link"}}  # fmt: skip
+CAUSES = {
+    "device": {"clocks"}, "kernel": {"slow kernel"}, "host": {"host"}, "stall": {"host"},
+    "garbage": {"garbage collection"}, "loader": {"data loader"}, "sync": {"host", "synchronization"},
+    "link": {"link"},
+}  # fmt: skip
 WITHIN = 1.25
 OUTCOMES = ("right", "partly", "not said", "wrong")
 
