@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report of millions
 # of events makes and drops large tables all the time: what lay idle for this long goes back to the system.
 ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:300,muzzy_decay_ms:0")
+# Tables of a thousand ranks come and go by the column: threads share what is free, and it is kept less long.
+OF_MANY = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:50,muzzy_decay_ms:0,narenas:1")
 # Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
 SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
@@ -27,21 +29,16 @@ SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
 def settle(inputs: Sequence[str]) -> None:
     """Set what Polars reads when it is loaded, where the user has not. No verb that reads inputs starts a
     process that loads Polars but for workers, which have settings of their own."""
-    os.environ.setdefault(*ALLOCATOR)
-    if _are_small(inputs):
-        os.environ.setdefault(*ONE_THREAD)
-
-
-def _are_small(inputs: Sequence[str]) -> bool:
     from kinetoscope.errors import InputError
-    from kinetoscope.sources.paths import find, is_remote
+    from kinetoscope.sources.paths import FEW, Found, find, is_remote
 
-    if any(map(is_remote, inputs)):
-        return False
-    try:
-        return 0 < sum(os.path.getsize(trace.url) for trace in find(inputs).traces) <= SMALL
-    except (OSError, InputError):  # who reads it says what is wrong
-        return False
+    size, found = 0, Found()
+    with suppress(OSError, InputError):  # who reads it says what is wrong
+        found = found if any(map(is_remote, inputs)) else find(inputs)
+        size = sum(os.path.getsize(trace.url) for trace in found.traces)
+    os.environ.setdefault(*(OF_MANY if max(len(found.traces), len(found.parts)) > FEW else ALLOCATOR))
+    if 0 < size <= SMALL:
+        os.environ.setdefault(*ONE_THREAD)
 
 
 def are_many(inputs: Sequence[str]) -> bool:
