@@ -25,6 +25,8 @@ ALLOCATOR = (
     "_RJEM_MALLOC_CONF",
     f"dirty_decay_ms:300,muzzy_decay_ms:0,narenas:{ARENAS},oversize_threshold:131072,lg_tcache_max:13",
 )
+# Tables of a thousand ranks come and go by the column: threads share what is free, and it is kept less long.
+OF_MANY = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:50,muzzy_decay_ms:0,narenas:1")
 # Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
 SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
@@ -38,8 +40,14 @@ def settle(inputs: Sequence[str]) -> None:
     """Have memory that is freed go back to the system, and set what Polars reads when it is loaded, where the
     user has not. No verb that reads inputs starts a process that loads Polars but for workers, which have
     settings of their own."""
-    os.environ.setdefault(*ALLOCATOR)
-    size = _bytes(inputs)
+    from kinetoscope.errors import InputError
+    from kinetoscope.sources.paths import FEW, Found, find, is_remote
+
+    size, found = 0, Found()
+    with suppress(OSError, InputError):  # who reads it says what is wrong
+        found = found if any(map(is_remote, inputs)) else find(inputs)
+        size = sum(os.path.getsize(trace.url) for trace in found.traces)
+    os.environ.setdefault(*(OF_MANY if max(len(found.traces), len(found.parts)) > FEW else ALLOCATOR))
     if 0 < size <= SMALL:
         os.environ.setdefault(*ONE_THREAD)
     if size > LARGE:
@@ -47,19 +55,6 @@ def settle(inputs: Sequence[str]) -> None:
             import ctypes
 
             ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED)
-
-
-def _bytes(inputs: Sequence[str]) -> int:
-    """The bytes of their traces; 0 where that is not known."""
-    from kinetoscope.errors import InputError
-    from kinetoscope.sources.paths import find, is_remote
-
-    if any(map(is_remote, inputs)):
-        return 0
-    try:
-        return sum(os.path.getsize(trace.url) for trace in find(inputs).traces)
-    except (OSError, InputError):  # who reads it says what is wrong
-        return 0
 
 
 def are_many(inputs: Sequence[str]) -> bool:

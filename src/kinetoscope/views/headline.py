@@ -250,7 +250,7 @@ def _waiting(report: Report) -> str:
 
 
 def _slow_ranks(report: Report) -> str:
-    """Who makes the run slower, which comes first: where, by how much, and why; empty where nobody does."""
+    """Who makes the run slower, which comes first: where, by how much, and why; empty where none does."""
     if report.ranks is None or report.ranks.verdict.status not in ("straggler", "link"):
         return ""
     return rank_lines.verdict(report.ranks)
