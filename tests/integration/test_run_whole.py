@@ -78,7 +78,7 @@ def place(function: str) -> str:
 
 
 def test_a_recorded_rollout_says_first_what_it_leaves_out(programs: Programs):
-    run = programs.record(str(programs.write(ROLLOUT)))
+    run = programs.record("--warmup", "40", str(programs.write(ROLLOUT)))  # what the user chose stays
     assert run.steps["found_by"] == "module"
     spent = json.loads(run.out)
     found = report(run)
@@ -95,6 +95,21 @@ def test_a_recorded_rollout_says_first_what_it_leaves_out(programs: Programs):
     assert "--range learn" in notes["phase-not-recorded"].text
     assert notes["phase-not-recorded"].gravity == "degraded"
     assert place("learn") in notes["optimizer-not-recorded"].text
+
+
+def test_an_optimizer_that_steps_once_a_rollout_was_recorded_is_recorded_in_its_place(programs: Programs):
+    run = programs.record(str(programs.write(ROLLOUT)))
+    assert (run.steps["found_by"], run.steps["step_name"]) == ("optimizer", "Adam")
+    spent = json.loads(run.out)
+    found = report(run)
+    assert found.whole_run is not None
+    rows = {row.name: row for row in found.whole_run.phases}
+    total_s = found.whole_run.time_us / 1e6
+    assert rows["rollout"].share == pytest.approx(spent["rollout"] / total_s, abs=NEAR)
+    assert found.whole_run.about_steps == 400
+    notes = {note.code: note for note in found.health.notes}
+    assert "--range rollout" in notes["phase-not-recorded"].text
+    assert "optimizer-not-recorded" not in notes
 
 
 EPOCHS = (

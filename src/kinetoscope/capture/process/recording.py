@@ -45,7 +45,7 @@ PERIOD_OF: dict[str, Period] = {
     "preparing": "timed",
     "recovering": "timed",
     "timing again": "timed",
-    "standing by": "timed",
+    "standing by": "after",
     "done": "after",
 }
 
@@ -247,7 +247,8 @@ class ProcessRecording:
             steps = ticks // detector.ticks_of_a_step
             # Of an iteration that had begun, its optimizers' steps come later.
             running = leader[0] == "iteration"
-            self.recorder.measured.steps_after = max(0, steps - running)
+            measured = self.recorder.measured
+            measured.steps_after = measured.stood_by + max(0, steps - running)
 
     def forked(self) -> bool:
         """This process is a fork of the recorded one, and is none to record."""

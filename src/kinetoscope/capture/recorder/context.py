@@ -88,6 +88,7 @@ class MeasuredSteps:
         slowed: something of the profiler is in the process where the first steps are timed.
         paused_s: seconds in which the program stood still for us.
         passed, steps_after: see :class:`StepTimings`.
+        stood_by: steps since, in which faster ones, or those of a surer source, were looked for.
         evaluations: of the model, each of which had the number of a step.
     """
 
@@ -102,6 +103,7 @@ class MeasuredSteps:
     first_step: int | None = None
     passed: int | None = None
     steps_after: int | None = None
+    stood_by: int = 0
     evaluations: int = 0
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
@@ -216,6 +218,11 @@ class Context:
     memory: NoMemoryHistory
     provisional: Provisional
     measured: MeasuredSteps
+
+    @property
+    def passed(self) -> int:
+        """How many steps there were so far."""
+        return self.detector.index + 1 - self.measured.evaluations
 
     @property
     def light_trace(self) -> Path:

@@ -645,6 +645,7 @@ class Standby(Phase):
         context = self.context
         self.began_s = context.stopwatch.now_s
         context.ledgers.remove()
+        context.measured.passed = context.passed
         context.saved()
         timed = context.measured.after.times or context.measured.before.times
         self.step_s = timed.seconds / len(timed) if timed and _paced(context) else 0.0
@@ -689,8 +690,9 @@ class Done(Phase):
         self.context.provisional.end()
         self.context.ledgers.remove()
         if self.context.detector.leader is not None:
-            measured = self.context.measured
-            measured.passed = self.context.detector.index + 1 - measured.evaluations
+            measured, passed = self.context.measured, self.context.passed
+            measured.passed = passed if measured.passed is None else measured.passed
+            measured.stood_by = passed - measured.passed
         self.context.saved()
 
     def cut_short(self, why: str) -> Phase:
