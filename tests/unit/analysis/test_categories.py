@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kinetoscope.analysis.events.backward import updates
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.kernels.work import categories
 from traces import Event, call, copy, host, kernel, trace
@@ -170,6 +171,33 @@ FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<Ten
 )
 def test_the_ops_around_a_launch_tell_its_category(name: str, chain: list[str], category: str) -> None:
     assert under(name, *chain) == category
+
+
+def test_what_a_closure_runs_in_an_optimizers_step_is_no_update() -> None:
+    found = trace(
+        host("Optimizer.step#AdamW.step", 0, 1000),
+        *(host("aten::mul", 100, 50), call("cudaLaunchKernel", 110, 5, 1), kernel(ADD, 200, 5, 1)),
+        host("Optimizer.zero_grad#AdamW.zero_grad", 200, 50),
+        *(
+            host("aten::_foreach_zero_", 205, 20),
+            call("cudaLaunchKernel", 210, 5, 2),
+            kernel(FOREACH, 300, 5, 2),
+        ),
+        host("autograd::engine::evaluate_function: MulBackward0", 400, 100, tid=2),
+        *(
+            host("aten::mul", 410, 20, tid=2),
+            call("cudaLaunchKernel", 415, 5, 3, tid=2),
+            kernel(ADD, 450, 5, 3),
+        ),
+        *(
+            host("aten::_foreach_mul_", 600, 50),
+            call("cudaLaunchKernel", 610, 5, 4),
+            kernel(FOREACH, 650, 5, 4),
+        ),
+    )
+    assert categories(found).to_list() == ["elementwise", "optimizer", "elementwise", "optimizer"]
+    update = updates(found).row(0, named=True)
+    assert (update["start_ns"], update["duration_ns"]) == (500_000, 500_000)
 
 
 def test_a_bare_name_given_to_the_driver_is_tritons() -> None:

@@ -1,4 +1,5 @@
-"""Backward passes: where each begins, and the forward ops that checkpointing runs again in them."""
+"""Backward passes: where each begins, the forward ops that checkpointing runs again in them, and the updates
+of optimizers, in whose steps a closure may run such passes."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace
 
@@ -97,3 +98,38 @@ def recomputed(trace: Trace) -> pl.DataFrame:
     ends = ends.with_columns(end_ns=pl.coalesce("own_ns", "end_ns"))
     around = host.select("lane", "start_ns")[ends["parent"]]
     return around.with_columns(duration_ns=ends["end_ns"] - around["start_ns"]).sort("lane", "start_ns")
+
+
+@remembered
+def updates(trace: Trace) -> pl.DataFrame:
+    """The calls of optimizers (``step`` and ``zero_grad``) among ``host_events``, with its columns.
+
+    ``step(closure)`` runs forward and backward passes first, as Lightning's loop always does: such a call
+    begins where the last of its backward passes ends, on whatever thread that ran.
+    """
+    host = trace.host_events
+    calls = host.filter(matching(host, "name", OPTIMIZER))
+    nodes = host.filter(matching(host, "name", AUTOGRAD_NODE)).select("start_ns", passed_ns=END)
+    nodes = nodes.sort("passed_ns").with_columns(pl.col("start_ns").cum_max())
+    within = calls.select("id", "start_ns", END).sort("end_ns")
+    last = within.join_asof(
+        nodes.rename({"start_ns": "began_ns"}), left_on="end_ns", right_on="passed_ns", check_sortedness=False
+    )
+    last = last.filter(pl.col("began_ns") >= pl.col("start_ns")).select("id", "passed_ns")
+    begins = pl.coalesce("passed_ns", "start_ns")
+    return (
+        calls.join(last, on="id", how="left", maintain_order="left")
+        .with_columns(duration_ns=pl.col("start_ns") + pl.col("duration_ns") - begins, start_ns=begins)
+        .select(host.columns)
+    )
+
+
+@remembered
+def in_update(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it is in one of ``updates``, or such a call itself."""
+    host = trace.host_events
+    calls = updates(trace).select(around="id", begins_ns="start_ns")
+    around = nearest(host, host["id"].is_in(calls["around"].implode())).alias("around")
+    found = host.select("id", "start_ns", around).join(calls, on="around", how="left", maintain_order="left")
+    own = pl.col("id") == pl.col("around")
+    return found.select((own | (pl.col("start_ns") >= pl.col("begins_ns"))).fill_null(False)).to_series()

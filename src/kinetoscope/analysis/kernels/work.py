@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from kinetoscope.analysis.events.backward import in_update
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import OPTIMIZER
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import LoadedRun
@@ -30,7 +32,7 @@ def categories(trace: Trace) -> pl.Series:
         op=host["name"].gather(device["op"]),
         call=host["name"].gather(device["launch"]),
         is_collective=pl.col("collective").is_not_null(),
-        **{_under(around): _inside(host, around).gather(called_by).fill_null(False) for around in AROUND},
+        **{_under(around): _inside(trace, around).gather(called_by).fill_null(False) for around in AROUND},
     )
     distinct = launched.unique(maintain_order=True)
     texts = distinct.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
@@ -80,8 +82,12 @@ def _under(pattern: str) -> str:
     return f"under {pattern}"
 
 
-def _inside(host: pl.DataFrame, pattern: str) -> pl.Series:
-    """Whether each host event is, or is inside, one whose name the pattern fits."""
+def _inside(trace: Trace, pattern: str) -> pl.Series:
+    """Whether each host event is, or is inside, one whose name the pattern fits; of optimizers, whether it
+    is in an update, and not in the passes that a closure runs first."""
+    if pattern == OPTIMIZER:
+        return in_update(trace)
+    host = trace.host_events
     fits = matching(host, "name", f"(?i){pattern}")
     if not fits.any():
         return fits

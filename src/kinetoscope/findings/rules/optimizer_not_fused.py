@@ -20,6 +20,7 @@ Source
     PyTorch documentation of torch.optim, "fused".
 """
 
+from kinetoscope.analysis.events.backward import updates
 from kinetoscope.findings.rule import *
 
 KERNELS = 30  # a fused optimizer needs a handful
@@ -38,7 +39,8 @@ def find(view: RankView) -> Findings:
     ):
         return
     freed = savings.device(view, _gone(kernels), "60 % of the optimizer's device time", saved="duration_ns")
-    calls = view.host(r"^Optimizer\.step#")
+    calls = view.inside(updates(view.trace))
+    calls = calls.filter(matching(calls, "name", r"^Optimizer\.step#"))
     name = _name(calls)
     fused = name in WITH_FUSED
     waited = savings.idle(view, view.idle_during(calls), "the device's idle time during Optimizer.step")

@@ -26,9 +26,7 @@ Source
     Diffusion trainers that precompute latents and text embeddings (huggingface/diffusers, examples).
 """
 
-from kinetoscope.analysis.events.backward import in_backward, without_gradients
-from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.torch_names import OPTIMIZER
+from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.findings.rule import *
 
 PRODUCTS = "^(attention|convolution|matmul)$"
@@ -41,7 +39,7 @@ AVERAGES = r"^aten::(_foreach_)?lerp_?$"
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
     kind = view.record.steps.found_by if view.record else None
-    in_optimizer = nearest(host, matching(host, "name", OPTIMIZER)).is_not_null()
+    in_optimizer = in_update(view.trace)
     if kind == "iteration" or not in_optimizer.any():
         return
     work = view.work.drop_nulls("launch")
