@@ -244,6 +244,28 @@ def test_what_is_prepared_for_the_device_may_be_prepared_there(sends: bool, advi
     assert advice in finding.advice
 
 
+@pytest.mark.parametrize(("size", "prepared"), [(1 << 20, True), (4096, False)])
+def test_what_is_prepared_after_a_result_was_read_is_no_work_on_that_result(
+    size: int, prepared: bool
+) -> None:
+    """An evolution strategy reads each member's reward, and NumPy then draws the next member's weights; an
+    environment returns a small state for the action that was read."""
+    program = Program()
+    for _ in range(4):
+        for _ in range(10):
+            program.op()
+        program.read()
+        program.python(1000)
+        for _ in range(2):
+            program.read("aten::copy_", size // 2)
+            program.events[-2] |= {"name": "Memcpy HtoD (Pageable -> Device)"}
+    view = program.view()
+    finding = only(unexplained_idle.find(view) if prepared else results_on_host.find(view))
+    assert not list(results_on_host.find(view) if prepared else unexplained_idle.find(view))
+    assert ("is then copied to it" in finding.title) == prepared
+    assert finding.saving.us == pytest.approx(4000, rel=0.05)
+
+
 def test_stacks_name_the_line() -> None:
     finding = only(results_on_host.find(decoded(python="/p/eval.py(12): peaks")))
     assert finding.source == "/p/eval.py:12"

@@ -13,7 +13,8 @@ How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
     one and the next, are a loop: it counts from its first read to its last. After any other read,
     silences of the launching thread count, in which no op ran, from 50 µs on, until anything is launched
-    again. Loaders, the optimizer, compiling, garbage collections and anomaly detection have rules of their
+    again. One that ends with 64 KiB or more copied to the device is ``unexplained-idle``'s: what is prepared
+    to be sent, such as the next batch, has little to do with what was read. Loaders, the optimizer, compiling, garbage collections and anomaly detection have rules of their
     own. Of a loop in training all goes, as it does where it runs every fiftieth step, elsewhere all but its
     first read; of silences, from 3 % of the step on. A thread other than the main one of a program that does
     not train may as well wait for requests: no trace tells, and nothing is promised.
@@ -48,6 +49,7 @@ LOOP = 4  # reads in a row
 BETWEEN, BETWEEN_NS = 8, 50_000
 SILENCE_NS = 50_000  # eager Python takes 5 to 30 µs between two ops
 LARGE = 1 << 20  # bytes: results that the device should work on
+PREPARED = 1 << 16  # bytes: more than a few environments' states, of which the program asks for each in turn
 ASKS = r"^aten::(item|_local_scalar_dense|is_nonzero|equal|to|_to_copy|copy_|clone)$"
 LBFGS = r"^Optimizer\.step#LBFGS"
 OTHERS = "|".join((DATA_LOADER, DATA_LOADER_FRAME, OPTIMIZER, COMPILATION, BARRIER, GARBAGE_COLLECTION))
@@ -97,7 +99,7 @@ def _looped(view: RankView) -> Findings:
 
 
 def _silent(view: RankView) -> Findings:
-    quiet = silences(view).with_row_index("id")
+    quiet = silences(view).filter(pl.col("sends") < PREPARED).with_row_index("id")
     quiet = quiet.filter(~quiet["id"].is_in(_inside(quiet, _loops(view)).implode()))
     saving = savings.of(view, without_host(quiet), "the steps without the silence after reading results")
     if saving.share < MEDIUM:
@@ -107,8 +109,7 @@ def _silent(view: RankView) -> Findings:
     serves = not trains(view) and not _on_the_main_thread(view, longest)
     if serves:
         saving = savings.not_predicted(saving, "the thread may wait for requests")
-    middle = longest.select("lane", pl.col("start_ns") + pl.col("duration_ns") // 2).head(1)
-    source = evidence.source(view, running(host, middle))
+    source = _line(view, longest.head(1))
     size, op = int(longest["bytes"][0]), host["name"][longest["read"][0]]
     what = f"{numbers.size(size)} that {op} copied" if size >= LARGE else f"what {op} read"
     yield Finding(
@@ -133,6 +134,17 @@ def _silent(view: RankView) -> Findings:
     )
 
 
+def _line(view: RankView, silence: pl.DataFrame) -> str | None:
+    """The line of the program in which a silence passes."""
+    host = view.trace.host_events
+    ends = silence.select("lane", pl.col("start_ns") + pl.col("duration_ns"))
+    following = running(host, ends)[0]
+    if view.lines is not None and following is not None and (line := view.lines.rows["before"][following]):
+        return str(line).split(" ")[0]
+    middle = silence.select("lane", pl.col("start_ns") + pl.col("duration_ns") // 2)
+    return evidence.source(view, running(host, middle))
+
+
 def _on_the_main_thread(view: RankView, quiet: pl.DataFrame) -> bool:
     """Whether most of these times are the main thread's, whose number on Linux is the process's."""
     lane = view.trace.lanes.row(whole(quiet["lane"].mode().min()), named=True)
@@ -142,7 +154,8 @@ def _on_the_main_thread(view: RankView, quiet: pl.DataFrame) -> bool:
 @remembered
 def silences(view: RankView) -> pl.DataFrame:
     """The times in which a launching thread ran no op between a read and the next launch: ``lane``,
-    ``start_ns``, ``duration_ns``, the op that read (row of ``host_events``) and its ``bytes``."""
+    ``start_ns``, ``duration_ns``, the op that read (row of ``host_events``), its ``bytes``, and how many bytes
+    the thread ``sends`` to the device before it launches anything else."""
     calls, asked = _calls(view), pl.col("read") & pl.col("asks")
     ends = calls.filter(~asked & (pl.col("launches") | pl.col("read"))).select(ended_ns="start_ns")
     last = [
@@ -163,6 +176,25 @@ def silences(view: RankView) -> pl.DataFrame:
             bytes="of",
         )
         .filter(pl.col("duration_ns") >= SILENCE_NS)
+        .sort("start_ns")
+        .join_asof(_sent(view), on="start_ns", by="lane", strategy="forward", check_sortedness=False)
+        .with_columns(pl.col("sends").fill_null(0))
+    )
+
+
+def _sent(view: RankView) -> pl.DataFrame:
+    """Each launch of the threads (``lane``, ``start_ns``) with the bytes that it and those after it copy to
+    the device until something else is launched (``sends``)."""
+    host = view.trace.host_events
+    sends = matching(view.work, "name", "^Memcpy HtoD").alias("copies")
+    launches = view.work.select("launch", "bytes", sends).drop_nulls("launch")
+    launches = host.select("lane", "start_ns")[launches["launch"]].hstack(launches).sort("lane", "start_ns")
+    run = pl.struct("lane", "copies").rle_id().alias("run")
+    sent = pl.when("copies").then(pl.col("bytes").fill_null(0)).otherwise(0)
+    return (
+        launches.with_columns(run)
+        .select("lane", "start_ns", sends=sent.cum_sum(reverse=True).over("run"))
+        .sort("start_ns")
     )
 
 

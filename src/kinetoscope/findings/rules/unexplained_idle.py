@@ -13,7 +13,8 @@ Why it is slow
 
 How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
-    where it ends with one made in time. A silence after reading results is ``results-on-host``'s. What
+    where it ends with one made in time. A silence after reading results is ``results-on-host``'s, unless it
+    ends with 64 KiB or more copied to the device. What
     silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
     It is not known how such a delay could be ended: nothing is promised.
 
@@ -28,15 +29,15 @@ Source
 """
 
 from kinetoscope.findings.rule import *
-from kinetoscope.findings.rules.results_on_host import silences
+from kinetoscope.findings.rules.results_on_host import PREPARED, silences
 
 SHOWN = 3  # gaps
 SENT = r"^Memcpy HtoD"
 UNSEEN = "for code that was not recorded: Python, or a library that is not profiled"
 AHEAD = "while Python or a library such as NumPy prepares what is then copied to it"
 CONVERT = (
-    "copy the data as they are (bytes), and convert and normalise them on the device, or have workers of a "
-    "data loader do it ahead"
+    "make it on the device (random numbers, arithmetic), copy the data as they are (bytes) and convert them "
+    "there, or have workers of a data loader do it ahead"
 )
 AWAY = "take it out of the step, have the device do it, do it less often, or in another thread"
 
@@ -45,7 +46,8 @@ def find(view: RankView) -> Findings:
     gaps = _unexplained(view)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
-    after_reading = intervals.covered(intervals.union(spans(silences(view))), silent)
+    reading = silences(view).filter(pl.col("sends") < PREPARED)
+    after_reading = intervals.covered(intervals.union(spans(reading)), silent)
     silent = silent.filter(2 * after_reading < silent["idle_ns"])
     if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
         at = _line_before(view, silent)
