@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import queue
 import signal
 import sys
 import threading
@@ -269,3 +270,16 @@ def test_it_stays_away_where_that_is_asked_for() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
 def test_the_process_is_older_than_this_test() -> None:
     assert 0 < process_age_s() < 1e6
+
+
+def test_a_thread_that_waits_for_another_one_is_seen_to_wait_and_at_which_line(sampler: Sampler) -> None:
+    requests: queue.Queue[int] = queue.Queue()
+    threading.Thread(target=lambda: (until(lambda: sampler.count >= 3), requests.put(1))).start()
+    requests.get()
+    found = sampler.written()
+    (waiting,) = (
+        n for n in found.nodes if n.place >= 0 and found.places[n.place] == SampledPlace("", "waiting", 0)
+    )
+    assert sum(waiting.samples) >= 2
+    function = test_a_thread_that_waits_for_another_one_is_seen_to_wait_and_at_which_line
+    assert found.nodes[waiting.parent].line == function.__code__.co_firstlineno + 3

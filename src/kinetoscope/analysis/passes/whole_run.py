@@ -9,16 +9,16 @@ that of the steps, by lines where there is none, or by what torch or Python does
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Literal
 
 import msgspec
 
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.samples import LIBRARIES, SampleTree, function_name, where_it_is
+from kinetoscope.analysis.passes.thread_lines import ThreadLine, lines_of_steps
 from kinetoscope.analysis.passes.unprofiled import unprofiled
 from kinetoscope.recording.manifest import StepTimings
 from kinetoscope.recording.whole_run import PERIODS, Period, SampledPlace, WholeRun
@@ -35,7 +35,6 @@ STEPS_IN_A_ROW = 2
 SMALL = 0.01
 # A function of a library's that has this share of its time in one that it calls only passes a call on.
 PASSED_ON = 0.9
-LIBRARIES = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 # What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
 IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
 NAMED = ("loading data", "saving")
@@ -91,6 +90,8 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
         timed_step_us: of the timed steps, the mean.
         later_steps: steps once nothing was timed or recorded any more; null where they were not counted.
         later_step_us: of those, at the mean, without what else the program did.
+        lines: where the thread that steps was in them, those of most time first; what takes less than a
+            hundredth of the steps is left out.
         first_optimizer_after: the function in which an optimizer first stepped once all was recorded; null:
             none did.
         sampling_us: what the samples took of the processor.
@@ -113,6 +114,7 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
     later_steps: int | None = None
     later_step_us: float | None = None
     phases: list[RunPhase]
+    lines: list[ThreadLine] = []
     first_optimizer_after: str | None = None
 
 
@@ -132,14 +134,14 @@ def libraries_of_steps(run: LoadedRun) -> frozenset[str]:
     return frozenset(
         place.file[library.end() :].replace("\\", "/")
         for watched in run.watched.values()
-        for node in _Tree(watched).stepping()
+        for node in SampleTree(watched).stepping()
         if (place := watched.places[node]).file and (library := LIBRARIES.match(place.file))
     )
 
 
 def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRow | None:
     """The phases of one process, from its samples; None where too few are of its steps."""
-    tree = _Tree(watched)
+    tree = SampleTree(watched)
     periods: tuple[Period, ...] = ("timed",)
     if tree.samples_of(tree.roots, periods) < OF_TIMED:
         periods = ("settling", "timed")
@@ -177,6 +179,7 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         later_steps=later,
         later_step_us=1e6 * found.steps.seconds["after"] / later if later else None,
         phases=rows,
+        lines=lines_of_steps(tree, path[-1], found.in_steps, 1e6 * (step_s or 0.0)),
         first_optimizer_after=None if timings.found_by == "optimizer" else _first_optimizer_after(tree),
     )
 
@@ -226,78 +229,18 @@ class _Part:
         self.samples -= other.samples
 
 
-class _Tree:
-    """The samples' tree, with what is below each node; what imports and compiles is taken out."""
-
-    def __init__(self, watched: WholeRun) -> None:
-        self.nodes, self.places = watched.nodes, watched.places
-        self.children: list[list[int]] = [[] for _ in self.nodes]
-        self.roots: list[int] = []
-        self.seconds = [list(node.seconds) for node in self.nodes]  # with all that is below
-        self.samples = [list(node.samples) for node in self.nodes]
-        for number, node in enumerate(self.nodes):
-            (self.roots if node.parent < 0 else self.children[node.parent]).append(number)
-        for number, node in reversed(list(enumerate(self.nodes))):
-            if node.parent >= 0:
-                seconds, samples = self.seconds[node.parent], self.samples[node.parent]
-                for at in range(len(PERIODS)):
-                    seconds[at] += self.seconds[number][at]
-                    samples[at] += self.samples[number][at]
-
-    def place(self, node: int) -> SampledPlace | None:
-        """The function that a node is, or what is done there; None of a line."""
-        number = self.nodes[node].place
-        return None if number < 0 else self.places[number]
-
-    def does(self, node: int) -> str:
-        """The name of what torch or Python does at a node; empty at others."""
-        place = self.place(node)
-        return place.name if place is not None and not place.file else ""
-
-    def is_function(self, node: int) -> bool:
-        place = self.place(node)
-        return place is not None and bool(place.file)
-
-    def function_of(self, node: int) -> int:
-        """The function that a node is, or is in; -1: none."""
-        while node >= 0 and not self.is_function(node):
-            node = self.nodes[node].parent
-        return node
-
-    def name_of(self, node: int) -> str:
-        """``evaluate (train.py:88)``."""
-        place = self.place(node)
-        return "" if place is None else f"{_function(place)} ({_where(place)})"
-
-    def samples_of(self, nodes: Iterable[int], periods: Iterable[Period]) -> int:
-        places = [PERIODS.index(period) for period in periods]
-        return sum(self.samples[node][place] for node in nodes for place in places)
-
-    def part(self, node: int, *, alone: bool = False) -> _Part:
-        """A node, with all that is below it or without."""
-        own = self.nodes[node]
-        seconds = own.seconds if alone else self.seconds[node]
-        samples = own.samples if alone else self.samples[node]
-        part = _Part(dict(zip(PERIODS, seconds, strict=True)), sum(samples))
-        if not alone:
-            part.stays, part.longest_s = own.stays, own.longest_s
-        return part
-
-    def stepping(self) -> set[int]:
-        """The places that were on the stack while steps settled or were timed."""
-        seen = (node for node in range(len(self.nodes)) if self.samples_of([node], ("settling", "timed")))
-        return {self.nodes[node].place for node in seen} - {-1}
-
-    def path(self, node: int) -> list[int]:
-        """The nodes from a root to this one."""
-        found: list[int] = []
-        while node >= 0:
-            found.append(node)
-            node = self.nodes[node].parent
-        return found[::-1]
+def _part(tree: SampleTree, node: int, *, alone: bool = False) -> _Part:
+    """A node, with all that is below it or without."""
+    own = tree.nodes[node]
+    seconds = own.seconds if alone else tree.seconds[node]
+    samples = own.samples if alone else tree.samples[node]
+    part = _Part(dict(zip(PERIODS, seconds, strict=True)), sum(samples))
+    if not alone:
+        part.stays, part.longest_s = own.stays, own.longest_s
+    return part
 
 
-def _loop(tree: _Tree, tick: int | None, periods: tuple[Period, ...]) -> list[int]:
+def _loop(tree: SampleTree, tick: int | None, periods: tuple[Period, ...]) -> list[int]:
     """The path to the function that the loop of the steps is in; empty where steps have none in common."""
     path: list[int] = []
     below = tree.roots
@@ -326,7 +269,7 @@ class _Phases:
 
     def __init__(
         self,
-        tree: _Tree,
+        tree: SampleTree,
         path: list[int],
         periods: tuple[Period, ...],
         evidence: int,
@@ -337,6 +280,7 @@ class _Phases:
         self.tree, self.path, self.periods = tree, path, periods
         self.evidence, self.step_s = evidence, step_s
         self.steps = _Part()
+        self.in_steps: list[int] = []  # nodes whose own samples are of the steps
         self.parts: dict[_Key, _Part] = {(IMPORTING, "", 0): _Part(), (COMPILING, "", 0): _Part()}
         self.on_path = {tree.nodes[node].place for node in path if tree.is_function(node)}
         seen = (node for node in range(len(tree.nodes)) if tree.samples_of([node], periods))
@@ -356,7 +300,7 @@ class _Phases:
             for child in self.tree.children[node]:
                 if child != following:
                     self._outside(child, (line, line))
-            if own := self.tree.part(node, alone=True).samples:
+            if own := _part(self.tree, node, alone=True).samples:
                 self._add_lines(node, (line, line), self.tree.nodes[node].line, own)
         loop_s = self.steps.later_s + sum(part.later_s for part in self.parts.values() if part.in_loop)
         for key, part in list(self.parts.items()):
@@ -377,7 +321,7 @@ class _Phases:
         seen = [child for child in tree.children[loop] if tree.samples_of([child], self.periods)]
         lines = [tree.nodes[child].line for child in seen if tree.place(child) is None]
         extent = (min(lines), max(lines)) if lines else (0, 1 << 53)
-        self.steps.add(tree.part(loop, alone=True))
+        self._count(loop)
         for child in tree.children[loop]:
             if extent[0] <= tree.nodes[child].line <= extent[1]:
                 self._in_steps(child)
@@ -391,17 +335,22 @@ class _Phases:
             always = any(self.tree.does(one) in self.always for one in at)
             if not always and not self.tree.samples_of([node], self.periods):
                 for child in self._named(node):
-                    self._add(child, self.tree.part(child), in_loop=True)
+                    self._add(child, _part(self.tree, child), in_loop=True)
                 return
-            self.steps.add(self.tree.part(node, alone=True))
+            self._count(node)
             for child in self.tree.children[node]:
                 self._in_steps(child)
+
+    def _count(self, node: int) -> None:
+        """Count what was seen at a node itself to the steps."""
+        self.steps.add(_part(self.tree, node, alone=True))
+        self.in_steps.append(node)
 
     def _named(self, node: int) -> Iterator[int]:
         """The functions that a line calls, if it does nothing else of note; else the node itself."""
         below = self.tree.children[node] if self.tree.place(node) is None else []
         functions = [child for child in below if self.tree.is_function(child)]
-        whole, called = self.tree.part(node), [self.tree.part(child) for child in functions]
+        whole, called = _part(self.tree, node), [_part(self.tree, child) for child in functions]
         if functions and sum(part.samples for part in called) == whole.samples:
             yield from functions
         else:
@@ -419,16 +368,16 @@ class _Phases:
                 self._outside(child, (line, line), in_loop=in_loop)
             return
         if self.tree.place(node) is not None:
-            self._add(node, self.tree.part(node), in_loop=in_loop)
+            self._add(node, _part(self.tree, node), in_loop=in_loop)
             return
         function, line = self.tree.nodes[node].parent, self.tree.nodes[node].line
-        rest = self.tree.part(node, alone=True)
+        rest = _part(self.tree, node, alone=True)
         for child in self.tree.children[node]:
             named = self.tree.is_function(child) and not (in_loop and self._is_seen(child))
             if named or self.tree.does(child) in NAMED:
                 self._outside(child, extent, in_loop=in_loop)
             elif not self._apart(child):
-                rest.add(self.tree.part(child))
+                rest.add(_part(self.tree, child))
         self._add_lines(function, extent, line, rest.samples, rest, in_loop=in_loop)
 
     def _is_seen(self, node: int) -> bool:
@@ -438,7 +387,7 @@ class _Phases:
         """Take out what imports or compiles, wherever it is; True where that is all of the node."""
         does = self.tree.does(node)
         if does in (IMPORTING, COMPILING):
-            self.parts[does, "", 0].add(self.tree.part(node))
+            self.parts[does, "", 0].add(_part(self.tree, node))
             return True
         return False
 
@@ -454,10 +403,10 @@ class _Phases:
             own = list(self._authors_below(node))
             if sum(sum(self.tree.seconds[one]) for one in own) >= PASSED_ON * part.total_s > 0:
                 for one in own:
-                    self._add(one, self.tree.part(one), in_loop=in_loop)
-                    part.take(self.tree.part(one))
+                    self._add(one, _part(self.tree, one), in_loop=in_loop)
+                    part.take(_part(self.tree, one))
             place = self._known_by(node, place)
-        key = (_function(place), place.file, place.line)
+        key = (function_name(place), place.file, place.line)
         if does:
             around = self.tree.function_of(node)
             outer = self.tree.place(around) if around >= 0 else None
@@ -509,9 +458,9 @@ class _Phases:
         if place is None or not samples:
             return
         side = BEFORE_STEPS if line < extent[0] else AFTER_STEPS if line > extent[1] else AMONG_STEPS
-        part = self.tree.part(function, alone=True) if part is None else part
+        part = _part(self.tree, function, alone=True) if part is None else part
         part.lines.append(line)
-        self._into((_function(place), place.file, side), part, in_loop=in_loop)
+        self._into((function_name(place), place.file, side), part, in_loop=in_loop)
 
     def _into(self, key: _Key, part: _Part, *, in_loop: bool) -> None:
         known = self.parts.setdefault(key, _Part(in_loop=in_loop))
@@ -540,12 +489,14 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
             joined.add(part)
             continue
         kind: Kind = "setup" if part.seconds["before"] > part.later_s else "phase"
-        where = _where(SampledPlace(file, name, line)) if file else None
+        where = where_it_is(SampledPlace(file, name, line)) if file else None
         if name in (IMPORTING, COMPILING) and not file:
             kind = "importing" if name == IMPORTING else "compiling"
         if part.lines:
             first, last = min(part.lines), max(part.lines)
-            lines = row(_of_lines(name, first, last), kind, part, _where(SampledPlace(file, name, first)))
+            lines = row(
+                _of_lines(name, first, last), kind, part, where_it_is(SampledPlace(file, name, first))
+            )
             rows.append(msgspec.structs.replace(lines, first_line=first, last_line=last))
             continue
         rows.append(row(name, kind, part, where))
@@ -556,7 +507,7 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
     return rows
 
 
-def _first_optimizer_after(tree: _Tree) -> str | None:
+def _first_optimizer_after(tree: SampleTree) -> str | None:
     """The function in which optimizers step, where they do so only once all is recorded."""
     stepping = [node for node in range(len(tree.nodes)) if tree.does(node) == OPTIMIZER]
     if not stepping or tree.samples_of(stepping, PERIODS[:-1]):
@@ -565,18 +516,5 @@ def _first_optimizer_after(tree: _Tree) -> str | None:
     return next((tree.name_of(node) for node in functions if node >= 0), None)
 
 
-def _function(place: SampledPlace) -> str:
-    """A function's name as its author knows it; of a module's own code, the file's."""
-    name = place.name.rpartition("<locals>.")[2]
-    return PurePath(place.file).name if name == "<module>" else name
-
-
 def _of_lines(function: str, first: int, last: int) -> str:
     return f"{f'line {first}' if first == last else f'lines {first}–{last}'} of {function}"
-
-
-def _where(place: SampledPlace) -> str:
-    """``train.py:88``; a library's file by its path in the library, which may be named as the author's is."""
-    library = LIBRARIES.match(place.file)
-    file = place.file[library.end() :].replace("\\", "/") if library else PurePath(place.file).name
-    return f"{file}:{place.line}"

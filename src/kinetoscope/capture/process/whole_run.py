@@ -45,7 +45,20 @@ MOST_CACHED = 20_000
 PATIENCE_S = 1.0
 # More reasons than ever end.
 NEVER = 1 << 30
-IMPORTING, COMPILING = "importing", "compiling"
+IMPORTING, COMPILING, WAITING = "importing", "compiling", "waiting"
+# Functions of Python's library in which a thread waits: for another one, a process, or requests.
+WAITS = {
+    "queue.py": frozenset({"get", "put", "join"}),
+    "threading.py": frozenset({"wait", "wait_for", "join", "acquire"}),
+    "concurrent/futures/_base.py": frozenset({"result", "exception", "wait"}),
+    "selectors.py": frozenset({"select"}),
+    "socket.py": frozenset({"accept", "readinto"}),
+    "subprocess.py": frozenset({"wait", "communicate"}),
+    "multiprocessing/connection.py": frozenset({"wait", "recv", "recv_bytes", "poll"}),
+    "multiprocessing/pool.py": frozenset({"get", "wait", "next"}),
+    "multiprocessing/popen_fork.py": frozenset({"wait"}),
+    "multiprocessing/queues.py": frozenset({"get", "put"}),
+}
 # A fraction that falls into no step with the program's own period.
 GOLDEN = 0.6180339887
 
@@ -145,6 +158,10 @@ class Places:
             does, functions = torch_private.DOES.get(own, ("", None))
             return False, does, functions
         installed = "site-packages" in file or "dist-packages" in file
+        for folder in self.standard:
+            own = file.removeprefix(folder).replace(os.sep, "/")
+            if not installed and own in WAITS:
+                return False, WAITING, WAITS[own]
         # What torch.fx and Inductor generate has no file, or one that is no author's.
         generated = file.startswith(("<frozen", "<eval_with_key>")) or "torchinductor_" in file
         return not (generated or (file.startswith(self.standard) and not installed)), "", None

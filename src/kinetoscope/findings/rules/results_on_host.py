@@ -14,10 +14,11 @@ How it decides
     one and the next, are a loop: it counts from its first read to its last. After any other read,
     silences of the launching thread count, in which no op ran, from 50 µs on, until anything is launched
     again. One that ends with 64 KiB or more copied to the device is ``unexplained-idle``'s: what is prepared
-    to be sent, such as the next batch, has little to do with what was read. Loaders, the optimizer, compiling, garbage collections and anomaly detection have rules of their
-    own. Of a loop in training all goes, as it does where it runs every fiftieth step, elsewhere all but its
-    first read; of silences, from 3 % of the step on. A thread other than the main one of a program that does
-    not train may as well wait for requests: no trace tells, and nothing is promised.
+    to be sent, such as the next batch, has little to do with what was read. Loaders, the optimizer,
+    compiling, garbage collections and anomaly detection have rules of their own. Of a loop in training all
+    goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from
+    3 % of the step on. A thread other than the main one of a program that does not train may as well wait
+    for requests: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -154,8 +155,8 @@ def _on_the_main_thread(view: RankView, quiet: pl.DataFrame) -> bool:
 @remembered
 def silences(view: RankView) -> pl.DataFrame:
     """The times in which a launching thread ran no op between a read and the next launch: ``lane``,
-    ``start_ns``, ``duration_ns``, the op that read (row of ``host_events``), its ``bytes``, and how many bytes
-    the thread ``sends`` to the device before it launches anything else."""
+    ``start_ns``, ``duration_ns``, the op that read (row of ``host_events``), its ``bytes``, and how many of
+    them the thread ``sends`` to the device before it launches anything else."""
     calls, asked = _calls(view), pl.col("read") & pl.col("asks")
     ends = calls.filter(~asked & (pl.col("launches") | pl.col("read"))).select(ended_ns="start_ns")
     last = [

@@ -1,0 +1,128 @@
+"""Where the thread that steps spends them, line by line of the program, by samples of its stack.
+
+Unlike a trace they show what is no op: NumPy, pandas, a tokenizer, metrics, waiting in a queue. Steps are
+sampled where no profiler runs, so that no line is slower than in the program itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from kinetoscope.analysis.passes.samples import LIBRARIES, SampleTree, function_name, where_it_is
+from kinetoscope.recording.whole_run import PERIODS, Period, SampledPlace
+
+# Samples of later steps say most; with fewer than this, those while their time settled count as well.
+ENOUGH = 20
+SETTLED: tuple[Period, ...] = ("timed", "after")
+WORTH = 0.01
+
+
+class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the program, and what it calls.
+
+    Attributes:
+        line: ``train.py:77``; where no line of the program's own is below the loop of the steps, the
+            library's, ``transformers/trainer.py:165``.
+        function: the function that the line is in.
+        calls: the library and its function that the line calls, ``torchmetrics Metric.forward``, or what
+            torch or Python does there, such as ``backward`` or ``waiting``; empty where that is an op of
+            torch's, or not in Python.
+        loads: whether a data loader runs the line.
+        share: of the steps' time.
+        time_us: of a step's.
+        samples: so many showed the line. Of ``n`` samples in all, a share ``p`` is known to within
+            ``2 * sqrt(p * (1 - p) / n)``.
+    """
+
+    line: str
+    function: str
+    calls: str
+    share: float
+    time_us: float
+    samples: int
+    loads: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the thread waits there for another one, a process or requests."""
+        return self.calls == "waiting"
+
+    @property
+    def library(self) -> str:
+        """The library that the line calls; empty where it calls none."""
+        return self.calls.partition(" ")[0] if " " in self.calls and self.calls != LOADING else ""
+
+
+LOADING = "loading data"
+_Key = tuple[str, str, str, bool]
+
+
+def lines_of_steps(tree: SampleTree, loop: int, nodes: Iterable[int], step_us: float) -> list[ThreadLine]:
+    """The lines below a loop, by their time.
+
+    Args:
+        loop: the node of the function that the steps' loop is in.
+        nodes: those at which the samples of steps were taken.
+        step_us: the time of a step at the mean, µs.
+    """
+    nodes = list(nodes)
+
+    def counted(periods: Iterable[Period], node: int) -> tuple[int, float]:
+        own, places = tree.nodes[node], [PERIODS.index(period) for period in periods]
+        return sum(own.samples[place] for place in places), sum(own.seconds[place] for place in places)
+
+    periods = SETTLED
+    if sum(counted(periods, node)[0] for node in nodes) < ENOUGH:
+        periods = ("settling", *SETTLED)
+    samples, seconds = Counter[_Key](), defaultdict[_Key, float](float)
+    for node in nodes:
+        number, took = counted(periods, node)
+        if number:
+            key = _key(tree, tree.path(node), loop)
+            samples[key] += number
+            seconds[key] += took
+    whole = sum(seconds.values())
+    found = [
+        ThreadLine(
+            line=line, function=function, calls=calls, loads=loads,
+            share=took / whole, time_us=step_us * took / whole, samples=samples[line, function, calls, loads],
+        )
+        for (line, function, calls, loads), took in seconds.items()
+        if took >= WORTH * whole > 0
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: (-one.share, one.line, one.calls))
+
+
+def _key(tree: SampleTree, path: list[int], loop: int) -> _Key:
+    """The line that a sample counts for: the innermost of the program's own below the loop; without one, the
+    innermost of a library's."""
+    below = path[path.index(loop) :]
+    lines = [node for node in below if tree.place(node) is None and tree.is_function(tree.nodes[node].parent)]
+    own = [node for node in lines if not LIBRARIES.match(_function(tree, node).file)]
+    if not lines:
+        place = tree.place(loop)
+        return ("", "" if place is None else function_name(place), "", False)
+    at = (own or lines)[-1]
+    place = _function(tree, at)
+    before, after = below[: below.index(at)], below[below.index(at) + 1 :]
+    calls = next((_called(found) for node in after if (found := tree.place(node)) is not None), "")
+    where = where_it_is(SampledPlace(place.file, place.name, tree.nodes[at].line))
+    return where, function_name(place), calls, any(tree.does(node) == LOADING for node in before)
+
+
+def _function(tree: SampleTree, line: int) -> SampledPlace:
+    place = tree.place(tree.nodes[line].parent)
+    assert place is not None
+    return place
+
+
+def _called(place: SampledPlace) -> str:
+    """``torchmetrics Metric.forward``; what torch or Python does by its name."""
+    library = LIBRARIES.match(place.file)
+    if library is None:
+        return place.name
+    package = place.file[library.end() :].replace("\\", "/").partition("/")[0]
+    return f"{package.removesuffix('.py')} {function_name(place)}"
