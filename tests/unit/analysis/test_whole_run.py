@@ -284,3 +284,16 @@ def test_an_optimizer_that_stepped_before_the_recording_is_no_news():
     found = run.divided(found_by="module")
     assert found is not None
     assert found.first_optimizer_after is None
+
+
+def test_lines_that_a_few_samples_of_short_steps_missed_are_no_other_phase() -> None:
+    """A step of ten lines, of which twenty samples show seven: each by itself may be missed."""
+    run = Run()
+    for line in range(41, 48):
+        run.sample("timed", f"<module> 20 decode {line}", times=3 if line < 47 else 2)
+    for line in range(41, 51):
+        run.sample("after", f"<module> 20 decode {line}", times=13)
+    found = named(run.divided())
+    assert set(found) == {"steps like the recorded ones"}
+    run.sample("after", "<module> 20 decode 46 evaluate 61", times=60)
+    assert "evaluate" in named(run.divided())

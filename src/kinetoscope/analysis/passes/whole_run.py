@@ -261,6 +261,7 @@ def _loop(tree: SampleTree, tick: int | None, periods: tuple[Period, ...]) -> li
 
 # A function by its name, file and first line; lines by their function, and where they are.
 AMONG_STEPS, BEFORE_STEPS, AFTER_STEPS = -1, -2, -3
+A_LINE = -4  # and below: each line by itself, until it is known which of them are of the steps
 _Key = tuple[str, str, int]
 
 
@@ -282,6 +283,7 @@ class _Phases:
         self.steps = _Part()
         self.in_steps: list[int] = []  # nodes whose own samples are of the steps
         self.parts: dict[_Key, _Part] = {(IMPORTING, "", 0): _Part(), (COMPILING, "", 0): _Part()}
+        self.sides: dict[_Key, int] = {}  # of lines by themselves: where they are
         self.on_path = {tree.nodes[node].place for node in path if tree.is_function(node)}
         seen = (node for node in range(len(tree.nodes)) if tree.samples_of([node], periods))
         self.seen = {tree.nodes[node].place for node in seen if tree.is_function(node)}
@@ -302,18 +304,23 @@ class _Phases:
                     self._outside(child, (line, line))
             if own := _part(self.tree, node, alone=True).samples:
                 self._add_lines(node, (line, line), self.tree.nodes[node].line, own)
-        loop_s = self.steps.later_s + sum(part.later_s for part in self.parts.values() if part.in_loop)
-        for key, part in list(self.parts.items()):
-            if part.in_loop and self._is_of_steps(part, loop_s):
+        candidates = {key: part for key, part in self.parts.items() if part.in_loop}
+        loop_s = self.steps.later_s + sum(part.later_s for part in candidates.values())
+        for key, part in candidates.items():
+            if self._is_of_steps(part, loop_s, len(candidates)):
                 self.steps.add(self.parts.pop(key))
+        for key, side in self.sides.items():
+            if (line := self.parts.pop(key, None)) is not None:
+                self._into((*key[:2], side), line, in_loop=True)
 
-    def _is_of_steps(self, part: _Part, loop_s: float) -> bool:
+    def _is_of_steps(self, part: _Part, loop_s: float, of: int) -> bool:
         """Whether a part that no sample of the steps shows is one of theirs all the same: it is so small that
-        they may have missed it, and it is not seen in a row for longer than a step."""
+        they may have missed one like it of so many, and it is not seen in a row for longer than a step."""
         share = part.later_s / loop_s if loop_s > 0 else 0.0
         in_a_row = part.samples >= 4 and part.samples >= 2 * part.stays > 0
         longer = in_a_row and part.longest_s > STEPS_IN_A_ROW * self.step_s
-        return part.later_s > 0 and not longer and (1 - min(1.0, share)) ** self.evidence >= MISSED
+        missed = (1 - min(1.0, share)) ** self.evidence
+        return part.later_s > 0 and not longer and missed >= MISSED / of
 
     def _around_the_loop(self, loop: int) -> None:
         """Divide what the function of the loop calls."""
@@ -460,7 +467,10 @@ class _Phases:
         side = BEFORE_STEPS if line < extent[0] else AFTER_STEPS if line > extent[1] else AMONG_STEPS
         part = _part(self.tree, function, alone=True) if part is None else part
         part.lines.append(line)
-        self._into((function_name(place), place.file, side), part, in_loop=in_loop)
+        key = (function_name(place), place.file, A_LINE - line if in_loop else side)
+        if in_loop:
+            self.sides[key] = side
+        self._into(key, part, in_loop=in_loop)
 
     def _into(self, key: _Key, part: _Part, *, in_loop: bool) -> None:
         known = self.parts.setdefault(key, _Part(in_loop=in_loop))

@@ -40,6 +40,7 @@ from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, data_differs
 from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.findings.loaders import GATHERS, picks, with_workers
+from kinetoscope.findings.program_lines import of_loader
 from kinetoscope.findings.rule import *
 
 ENOUGH = 8  # workers to try where their number is not known
@@ -175,7 +176,9 @@ def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataF
         + (_PICKS if len(picking) else ": the loader has no workers" if workers == 0 else ""),
         saving=saving,
         evidence=[evidence.of(view, _shown(own, data_us), calls if len(calls) else view.trace.steps)],
-        advice=(_AT_ONCE if len(picking) else _advice(workers, enough)) + _pinned(view),
+        advice=(_AT_ONCE if len(picking) else _advice(workers, enough))
+        + (of_loader(view) if workers == 0 else "")
+        + _pinned(view),
         snippet=_BATCHES if len(picking) else with_workers(view, max(enough, workers or 1)),
         source=evidence.source(view, calls["id"]),
     )

@@ -22,6 +22,7 @@ Source
 """
 
 from kinetoscope.analysis.idle.gaps import TIMES
+from kinetoscope.findings.program_lines import that_launch
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.overhead_bound import BUSY
 
@@ -42,13 +43,15 @@ def find(view: RankView) -> Findings:
         return
     remedy = fewer_launches(view)
     longest = late.sort("idle_ns", descending=True).head(4)
+    launches = view.trace.device_events["launch"].gather(late["next"]).drop_nulls().unique()
+    begin, line = that_launch(view, launches) or ("", None)
     yield Finding(
         title=f"{times:,.0f} times per {view.unit} the device is idle because the host has not launched the "
         "next kernel yet",
         saving=saving,
         evidence=evidence.of_gaps(view, longest),
-        advice=remedy.advice,
-        source=evidence.source(view, longest["host_event"]),
+        advice=remedy.advice + begin,
+        source=line or evidence.source(view, longest["host_event"]),
         proof=commands.tune(view, remedy.mode) if remedy.mode else None,
     )
 

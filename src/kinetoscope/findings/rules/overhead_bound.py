@@ -26,6 +26,7 @@ Source
     "Profiling in PyTorch", part 1: "Self CPU time total ≫ Self CUDA time total".
 """
 
+from kinetoscope.findings.program_lines import that_launch
 from kinetoscope.findings.rule import *
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
@@ -61,13 +62,15 @@ def find(view: RankView) -> Findings:
     )
     longest = late.sort("idle_ns", descending=True).head(3)
     remedy = fewer_launches(view)
+    begin, line = that_launch(view, view.work["launch"].drop_nulls().unique()) or ("", None)
     yield Finding(
         title=f"The device is busy {share} of the {view.unit}{but}: launching "
         f"{view.per_step(len(kernels)):,.0f} {what} of {numbers.time(typical)} each{and_others} takes longer "
         "than running them",
         saving=saving,
         evidence=[evidence.of(view, shown, kernels), *evidence.of_gaps(view, longest)],
-        advice=remedy.advice,
+        advice=remedy.advice + begin,
+        source=line,
         snippet=remedy.snippet,
         proof=commands.tune(view, remedy.mode) if remedy.mode else None,
     )

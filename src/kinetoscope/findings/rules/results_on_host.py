@@ -42,6 +42,7 @@ from kinetoscope.analysis.events.torch_names import (
 )
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings.in_force import trains
+from kinetoscope.findings.program_lines import waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.anomaly_detection import in_checks
 
@@ -107,10 +108,10 @@ def _silent(view: RankView) -> Findings:
         return
     host = view.trace.host_events
     longest = quiet.sort("duration_ns", descending=True)
-    serves = not trains(view) and not _on_the_main_thread(view, longest)
-    if serves:
-        saving = savings.not_predicted(saving, "the thread may wait for requests")
     source = _line(view, longest.head(1))
+    serves = not trains(view) and not on_the_main_thread(view, longest["read"])
+    if serves := serves or waits_at(view, source) is not None:
+        saving = savings.not_predicted(saving, "the thread may wait for requests")
     size, op = int(longest["bytes"][0]), host["name"][longest["read"][0]]
     what = f"{numbers.size(size)} that {op} copied" if size >= LARGE else f"what {op} read"
     yield Finding(
@@ -146,9 +147,13 @@ def _line(view: RankView, silence: pl.DataFrame) -> str | None:
     return evidence.source(view, running(host, middle))
 
 
-def _on_the_main_thread(view: RankView, quiet: pl.DataFrame) -> bool:
-    """Whether most of these times are the main thread's, whose number on Linux is the process's."""
-    lane = view.trace.lanes.row(whole(quiet["lane"].mode().min()), named=True)
+def on_the_main_thread(view: RankView, ops: pl.Series) -> bool:
+    """Whether most of these (rows of ``host_events``) are the main thread's, whose number on Linux is the
+    process's."""
+    lanes = view.trace.host_events["lane"].gather(ops.drop_nulls())
+    if lanes.is_empty():
+        return True
+    lane = view.trace.lanes.row(whole(lanes.mode().min()), named=True)
     return bool(lane["pid"] == lane["tid"])
 
 

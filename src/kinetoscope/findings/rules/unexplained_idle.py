@@ -28,8 +28,10 @@ Source
     "Profiling in PyTorch", part 1: gaps between kernels in a step.
 """
 
+from kinetoscope.findings.in_force import trains
+from kinetoscope.findings.program_lines import waits_at
 from kinetoscope.findings.rule import *
-from kinetoscope.findings.rules.results_on_host import PREPARED, silences
+from kinetoscope.findings.rules.results_on_host import PREPARED, on_the_main_thread, silences
 
 SHOWN = 3  # gaps
 SENT = r"^Memcpy HtoD"
@@ -49,22 +51,8 @@ def find(view: RankView) -> Findings:
     reading = silences(view).filter(pl.col("sends") < PREPARED)
     after_reading = intervals.covered(intervals.union(spans(reading)), silent)
     silent = silent.filter(2 * after_reading < silent["idle_ns"])
-    if (us := view.us_of(silent, "idle_ns")) >= HIGH * view.step_us:
-        at = _line_before(view, silent)
-        look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
-        sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])
-        prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
-        yield Finding(
-            title=f"The device waits {AHEAD if prepares else UNSEEN}",
-            affected_us=us,
-            saving=savings.idle(view, silent, "the idle time in which the launching thread recorded nothing"),
-            at_most="medium" if view.unprofiled_us is None else "high",
-            evidence=_longest(view, silent),
-            advice=f"{look}: {CONVERT if prepares else AWAY}.",
-            source=at.split(" ")[0]
-            if at
-            else evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
-        )
+    if view.us_of(silent, "idle_ns") >= HIGH * view.step_us:
+        yield _silence(view, silent)
     if (us := view.us_of(delayed, "idle_ns")) >= HIGH * view.step_us:
         yield Finding(
             subject="device",
@@ -75,6 +63,39 @@ def find(view: RankView) -> Findings:
             evidence=_longest(view, delayed),
             advice="Record later steps, when all code is loaded; see whether others use the device.",
         )
+
+
+def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
+    us, at = view.us_of(silent, "idle_ns"), _line_before(view, silent)
+    line = at.split(" ")[0] if at else None
+    saving = savings.idle(view, silent, "the idle time in which the launching thread recorded nothing")
+    if at and waits_at(view, line):
+        return Finding(
+            subject="waits",
+            title=f"The device waits for {numbers.time(us)} per {view.unit} while the thread that launches "
+            f"waits for others in {at}",
+            affected_us=us,
+            saving=savings.not_predicted(saving, "what it waits for may not be there any earlier"),
+            at_least="medium",
+            evidence=_longest(view, silent),
+            advice="If it waits for a batch to fill, take what is there; if for another thread or process, "
+            "have that one work ahead. Waiting for requests that nobody makes costs nothing.",
+            source=line,
+        )
+    sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])
+    prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
+    look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
+    serves = not trains(view) and not on_the_main_thread(view, silent["op"])
+    return Finding(
+        title=f"The device waits {AHEAD if prepares else UNSEEN}" + (", or for requests" if serves else ""),
+        affected_us=us,
+        saving=savings.not_predicted(saving, "the thread may wait for requests") if serves else saving,
+        at_least="medium" if serves else None,
+        at_most="medium" if view.unprofiled_us is None else "high",
+        evidence=_longest(view, silent),
+        advice=f"{look}: {CONVERT if prepares else AWAY}.",
+        source=line or evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
+    )
 
 
 def _line_before(view: RankView, gaps: pl.DataFrame) -> str | None:
