@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from test_whole_run import Run
 
 from kinetoscope.analysis.passes.thread_lines import ThreadLine
+from sampled import Run
 
 STEP_US = 30_000
 

@@ -126,9 +126,10 @@ def _phases_not_recorded(run: LoadedRun) -> Iterable[Note]:
         if row.kind == "phase" and share >= LARGE_PHASE:
             function = "" if row.first_line is not None else row.name.rpartition(".")[2]
             name = NOT_A_NAME.sub("_", function)[:40] or "part"
+            mostly = f", mostly in {_cut(row.mostly_in)}" if row.mostly_in else ""
             text = (
-                f"{share:.0%} of the run after its setup is in {_cut(row.title)}, which was not recorded: "
-                f'put it into torch.profiler.record_function("{name}") and record it with '
+                f"{share:.0%} of the run after its setup is in {_cut(row.title)}{mostly}, which was not "
+                f'recorded: put it into torch.profiler.record_function("{name}") and record it with '
                 f"`kinetoscope run --range {name} …`"
             )
             # The recorded steps' figures stand; what they promise is promised to a lesser part of the run.

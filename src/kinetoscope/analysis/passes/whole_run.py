@@ -35,6 +35,7 @@ STEPS_IN_A_ROW = 2
 SMALL = 0.01
 # A function of a library's that has this share of its time in one that it calls only passes a call on.
 PASSED_ON = 0.9
+HALF = 0.5
 # What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
 IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
 NAMED = ("loading data", "saving")
@@ -49,6 +50,8 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
         name: a function, lines, or what torch or Python does.
         where: ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and
             of what is joined.
+        mostly_in: the innermost line, with its function, that at least half of its time passes in; null where
+            that says no more than the name.
         first_line, last_line: the first and the last that was seen, where they are lines.
         kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
         times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
@@ -63,6 +66,7 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None = None
     times: int = 0
     longest_us: float = 0.0
+    mostly_in: str | None = None
     first_line: int | None = None
     last_line: int | None = None
 
@@ -205,6 +209,7 @@ class _Part:
     stays: int = 0
     longest_s: float = 0.0
     lines: list[int] = field(default_factory=list[int])
+    nodes: list[int] = field(default_factory=list[int])  # the functions that it is
     in_loop: bool = False  # it is below the function of the loop, and may be a part of the steps
 
     @property
@@ -418,6 +423,7 @@ class _Phases:
             around = self.tree.function_of(node)
             outer = self.tree.place(around) if around >= 0 else None
             key = (does, outer.file, outer.line) if outer else (does, "", 0)
+        part.nodes.append(node)
         self._into(key, part, in_loop=in_loop)
 
     def _authors_below(self, node: int) -> Iterator[int]:
@@ -476,6 +482,7 @@ class _Phases:
         known = self.parts.setdefault(key, _Part(in_loop=in_loop))
         known.add(part)
         known.lines += part.lines
+        known.nodes += part.nodes
 
 
 def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
@@ -509,12 +516,30 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
             )
             rows.append(msgspec.structs.replace(lines, first_line=first, last_line=last))
             continue
-        rows.append(row(name, kind, part, where))
+        mostly_in = _mostly_in(found.tree, part)
+        rows.append(msgspec.structs.replace(row(name, kind, part, where), mostly_in=mostly_in))
     rows.sort(key=lambda one: -one.time_us)
     rows.insert(0, row("steps like the recorded ones", "steps", found.steps))
     if joined.total_s > 0:
         rows.append(msgspec.structs.replace(row("other", "other", joined), times=0, longest_us=0.0))
     return rows
+
+
+def _mostly_in(tree: SampleTree, part: _Part) -> str | None:
+    """The innermost line that a phase spends at least half of its time in; None where that is only the phase
+    itself."""
+    node, below, line = -1, part.nodes, -1
+    while below:
+        node = max(below, key=lambda one: sum(tree.seconds[one]))
+        if sum(tree.seconds[node]) < HALF * part.total_s:
+            break
+        line = node if tree.place(node) is None else line
+        below = tree.children[node]
+    if line < 0 or tree.function_of(line) in part.nodes:
+        return None
+    place = tree.place(tree.function_of(line))
+    at = tree.nodes[line].line
+    return place and f"{function_name(place)} ({where_it_is(SampledPlace(place.file, place.name, at))})"
 
 
 def _first_optimizer_after(tree: SampleTree) -> str | None:

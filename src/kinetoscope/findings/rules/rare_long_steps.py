@@ -1,9 +1,9 @@
 """A few steps take much longer than the others.
 
 What it finds
-    Steps of more than twice the median among those that were timed without the profiler: collections of
-    garbage requested every n steps, a loader that starts its workers anew every epoch, evaluation, logging,
-    checkpoints.
+    Phases between steps that take a large part of the run, such as an evaluation. And steps of more than
+    twice the median among those that were timed without the profiler: collections of garbage requested every
+    n steps, a loader that starts its workers anew every epoch, evaluation, logging, checkpoints.
 
 Why it is slow
     The recorded steps are usual ones, so that no kernel or gap in them shows it; in the program's whole
@@ -19,6 +19,10 @@ How it decides
     show what else the program repeats that is no part of a usual step; it is named where it takes at least
     half of the additional time of all steps.
 
+    A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
+    line that most of it passes in: of what was not recorded that is all that is known, and nothing is
+    promised.
+
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
     lives for ever (``gc.freeze()``). Loaders: ``persistent_workers=True``, or one loader over all epochs.
@@ -28,6 +32,7 @@ Source
     PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
 """
 
+from kinetoscope.analysis.health.verdict import LARGE_PHASE
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
@@ -78,7 +83,49 @@ def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
     return (longest, us) if us >= extra_us / 2 else (None, 0.0)
 
 
+# What a library does with results, by its file, and the argument that makes it unnecessary.
+OF_LIBRARIES = {
+    "transformers/trainer_pt_utils.py": (
+        "Trainer(…, preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1))"
+    ),
+}
+
+
+def _between_steps(view: RankView) -> Findings:
+    """Phases of the run that are no part of a step."""
+    watched = whole_run(view.run)
+    if watched is None or watched.rank != view.rank or not watched.about_steps:
+        return
+    steps_us = sum(phase.time_us for phase in watched.phases if phase.kind in ("steps", "phase", "other"))
+    for phase in watched.phases:
+        if phase.kind != "phase" or phase.mostly_in is None or phase.time_us < LARGE_PHASE * steps_us:
+            continue
+        each_us = phase.time_us / watched.about_steps
+        most = replace(savings.nothing(""), us=each_us)
+        snippet = (call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in)
+        yield Finding(
+            subject=phase.name,
+            title=f"{phase.title} takes {numbers.percent(phase.time_us / steps_us)} of the run after its "
+            f"setup, {numbers.time(each_us)} for each step, and is in no recorded step: most of it passes in "
+            f"{phase.mostly_in}",
+            saving=savings.not_predicted(most, "it was not recorded"),
+            at_least="high",
+            evidence=[
+                evidence.of(
+                    view,
+                    f"by samples of the whole run: {numbers.time(phase.time_us)}, and "
+                    f"{watched.about_steps:,} steps",
+                    view.trace.steps,
+                )
+            ],
+            advice="Make that line unnecessary: reduce results on the device before they are copied or kept, "
+            "and score all in one go; or do it less often.",
+            snippet=next(snippet, None),
+        )
+
+
 def find(view: RankView) -> Findings:
+    yield from _between_steps(view)
     own = view.as_it_runs
     if own is None or own.timed.rare is None:
         return

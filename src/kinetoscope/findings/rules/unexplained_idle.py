@@ -79,7 +79,7 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
             at_least="medium",
             evidence=_longest(view, silent),
             advice="If it waits for a batch to fill, take what is there; if for another thread or process, "
-            "have that one work ahead. Waiting for requests that nobody makes costs nothing.",
+            "have that one work ahead. Waiting while there are no requests costs nothing.",
             source=line,
         )
     sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])

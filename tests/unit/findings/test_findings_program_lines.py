@@ -1,0 +1,138 @@
+"""Lines of the program that findings name: by samples of its thread, and by the lines of its ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kinetoscope.findings.program_lines import of_loader, that_launch, waits_at
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import rare_long_steps, scoring_in_loop, unexplained_idle
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
+from kinetoscope.sources.run import LoadedRun
+from sampled import Run
+from traces import Event, call, host, kernel, step, trace
+
+STEP_US, STEP_S = 10_000.0, 1e-2
+STEP = "<module> 20 train 40 step 34"
+METRIC = "<module> 20 train 40 step 33 torchmetrics/metric.py!Metric.forward 12"
+
+
+def view_of(samples: Run, *more: Event, busy_us: float = 2500) -> RankView:
+    """Three steps of 10 ms, timed at that pace, each with a kernel of its own."""
+    events = [
+        event
+        for i in range(3)
+        for event in (
+            step(i, i * STEP_US, STEP_US),
+            host("aten::mm", i * STEP_US + 10, 20),
+            call("cudaLaunchKernel", i * STEP_US + 15, 5, i + 1),
+            kernel("gemm", i * STEP_US + 30, busy_us, i + 1),
+        )
+    ]
+    timed = TimedSteps(step_s=(STEP_S,) * 20, host_s=(STEP_S,) * 20)
+    timings = StepTimings(before=timed, profiled_s=(STEP_S,) * 3, steps_after=20, passed=20)
+    records = (RankRecord(rank=0, steps=timings),)
+    found = trace(*events, *more)
+    return RankView(LoadedRun((found,), Manifest(ranks=records), watched={0: samples.written()}), found)
+
+
+def test_metrics_of_each_step_are_promised_as_far_as_the_device_is_idle() -> None:
+    samples = Run().sample("timed", METRIC, times=40).sample("timed", STEP, times=60)
+    (found,) = scoring_in_loop.find(view_of(samples))
+    assert found.title == (
+        "The program scores in every step: 4.00 ms of it pass in torchmetrics, called by step (train.py:33)"
+    )
+    assert found.saving.us == pytest.approx(4000 * (1 - 2500 / 10_000), rel=0.01)
+    assert found.source == "train.py:33"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "<module> 20 train 40 {loading_data} Set.get 12 PIL/Image.py!open 9",  # a data set reads pictures
+        "<module> 20 train 40 step 33 transformers/modeling.py!forward 9",
+        "<module> 20 train 40 step 33",
+    ],
+)
+def test_what_is_no_metric_is_none(path: str) -> None:
+    assert not list(scoring_in_loop.find(view_of(Run().sample("timed", path, times=50))))
+
+
+def test_few_samples_say_nothing_of_metrics() -> None:
+    samples = Run().sample("timed", METRIC, times=4).sample("timed", STEP, times=40)
+    assert not list(scoring_in_loop.find(view_of(samples)))
+
+
+def test_an_evaluation_between_steps_that_most_of_the_run_passes_in_is_a_finding_with_its_line() -> None:
+    samples = Run().sample("timed", STEP, times=40)
+    evaluation = "<module> 20 train 45 evaluate 61"
+    samples.sample("after", f"{evaluation} transformers/trainer_pt_utils.py!nested_numpify 165", times=50)
+    samples.sample("after", f"{evaluation} Net.forward 95", times=10)
+    (found,) = rare_long_steps.find(view_of(samples))
+    each = 60 * 0.02 / 40  # seconds of the evaluation, for each of the program's steps
+    assert found.title == (
+        f"evaluate (train.py:60) takes 60.0 % of the run after its setup, {each * 1e3:.1f} ms for each step, "
+        "and is in no recorded step: most of it passes in nested_numpify "
+        "(transformers/trainer_pt_utils.py:165)"
+    )
+    assert (found.saving.us, found.saving.most_us) == (0, pytest.approx(each * 1e6))
+    assert "preprocess_logits_for_metrics" in (found.snippet or "")
+
+
+def test_an_evaluation_that_takes_little_of_the_run_is_none() -> None:
+    samples = Run().sample("timed", STEP, times=90)
+    samples.sample("after", "<module> 20 train 45 evaluate 61 Net.forward 95", times=10)
+    assert not list(rare_long_steps.find(view_of(samples)))
+
+
+def test_a_loader_s_slow_function_is_named_with_the_library_that_it_calls() -> None:
+    row = "<module> 20 train 40 {loading_data} Table.row 44 pandas/series.py!Series.__getitem__ 9"
+    samples = Run().sample("timed", row, times=30).sample("timed", "<module> 20 train 41", times=10)
+    view = view_of(samples)
+    assert of_loader(view) == " 100 % of it passes in Table.row (train.py:44), mostly in calls of pandas."
+    assert of_loader(view_of(Run().sample("timed", row, times=9))) == ""
+
+
+def test_where_ops_have_no_lines_samples_say_which_function_launches() -> None:
+    samples = (
+        Run().sample("timed", METRIC, times=40).sample("timed", "<module> 20 train 41 {backward}", times=50)
+    )
+    samples.sample("timed", "<module> 20 train 42 Net.forward 95", times=20)
+    view = view_of(samples)
+    named = that_launch(view, view.work["launch"].unique())
+    assert named is not None
+    assert named[1] == "train.py:33"
+    assert "66.7 % passes in step (train.py:33), which calls torchmetrics Metric.forward" in named[0]
+
+
+def gap(path: str) -> RankView:
+    """The thread does nothing for 9 ms of each step, and then sends what is no small state."""
+    sent = [
+        event
+        for i in range(3)
+        for event in (
+            host("aten::copy_", i * STEP_US + 9000, 50),
+            call("cudaMemcpyAsync", i * STEP_US + 9010, 30, i + 11),
+            kernel("Memcpy HtoD (Pageable -> Device)", i * STEP_US + 9030, 5, i + 11, bytes=1 << 20)
+            | {"cat": "gpu_memcpy"},
+        )
+    ]
+    return view_of(Run().sample("timed", path, times=50), *sent, busy_us=50)
+
+
+@pytest.mark.parametrize(
+    ("path", "waits"), [("<module> 20 serve 70 {waiting}", True), ("<module> 20 serve 70", False)]
+)
+def test_a_line_that_samples_see_waiting_is_promised_nothing(
+    path: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: Callable[..., str] = lambda *_: "src/train.py:70 serve"  # noqa: E731
+    monkeypatch.setattr(unexplained_idle, "_line_before", line)
+    view = gap(path)
+    (found,) = unexplained_idle.find(view)
+    assert (waits_at(view, "src/train.py:70") is not None) == waits
+    assert ("waits for others in src/train.py:70 serve" in found.title) == waits
+    assert (found.saving.us == 0) == waits
+    assert found.source == "src/train.py:70"
