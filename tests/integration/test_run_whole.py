@@ -322,3 +322,58 @@ def test_no_number_is_given_of_steps_that_cannot_be_counted(programs: Programs):
     assert found.later_steps is None
     assert found.least_steps == run.steps["passed"] <= 800
     assert f"(at least {found.least_steps:,} steps, " in sentence(report(run))
+
+
+# A third of each step sorts in Python, a third waits for another thread, and a third is the model's.
+HOST = """
+import json, queue, threading, time, torch
+from collections import defaultdict
+spent = defaultdict(float)
+def timed(function, *arguments):
+    started = time.perf_counter()
+    function(*arguments)
+    spent[function.__name__] += time.perf_counter() - started
+def work(until):
+    while time.perf_counter() < until:
+        sorted(range(2000))
+def wait(seconds):
+    try:
+        requests.get(timeout=seconds)
+    except queue.Empty:
+        pass
+requests = queue.Queue()
+net = torch.nn.Linear(256, 256)
+optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+for _ in range(60):
+    timed(work, time.perf_counter() + 0.06)
+    timed(wait, 0.06)
+    while True:
+        net(torch.ones(64, 256)).sum().backward()
+        if time.perf_counter() % 0.01 < 1e-3:
+            break
+    optimizer.step()
+    optimizer.zero_grad()
+print(json.dumps(spent))
+"""
+
+
+def test_the_lines_of_the_steps_have_the_shares_that_the_program_measured(programs: Programs):
+    run = programs.record(str(programs.write(HOST)))
+    spent = json.loads(run.out)
+    found = report(run)
+    assert found.whole_run is not None
+    lines = found.whole_run.lines
+    text = HOST.splitlines()
+    waits = text.index("        requests.get(timeout=seconds)") + 1
+    works = text.index("        sorted(range(2000))") + 1
+    by_line = {line.line: line for line in lines}
+    assert by_line[f"prog.py:{waits}"].calls == "waiting"
+    ratio = by_line[f"prog.py:{waits}"].share / (
+        sum(line.share for line in lines if line.function == "work") or 1
+    )
+    assert ratio == pytest.approx(spent["wait"] / spent["work"], rel=0.5)
+    assert by_line[f"prog.py:{works}"].function == "work"
+    assert sum(line.share for line in lines) == pytest.approx(1, abs=0.05)
+    assert found.as_it_runs is not None
+    step_us = found.as_it_runs.mean_us or found.as_it_runs.step_us.median
+    assert sum(line.time_us for line in lines) == pytest.approx(step_us, rel=0.05)

@@ -32,12 +32,13 @@ SCREEN = Screen(
     least={"lead": 2, "findings": 1, "busy": 1, "serving": 4, "next": 2},
     less=(("lead", 1), ("next", 1), ("busy", 0)),
     more=(
-        ("findings", 2), ("ranks", 1), ("findings", 3), ("busy", 4), ("ops", 5), ("run", 4), ("phases", 4),
-        ("kernels", 3), ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2), ("ops", 12),
-        ("busy", 8), ("kernels", 8), ("categories", 8),
+        ("findings", 2), ("ranks", 1), ("thread", 3), ("findings", 3), ("busy", 4), ("ops", 5), ("run", 4),
+        ("phases", 4), ("kernels", 3), ("next", 9), ("categories", 4), ("kernels", 5), ("graphs", 2),
+        ("ops", 12), ("busy", 8), ("kernels", 8), ("categories", 8), ("thread", 6),
     ),
 )  # fmt: skip
 STEPS = 6
+IDLE_WORTH = 0.3  # of the window
 SEEN = 0.0005  # of the window: 0.1 %, as it is written
 WORTH_WORDS = 0.05  # of the window, unexplained
 
@@ -86,6 +87,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
             "serving": partial(serving.section, report.serving, whole=extent != "screen"),
+            **({"thread": partial(whole_run.thread, report)} if extent != "screen" or _waits(report) else {}),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
@@ -95,11 +97,17 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         }
     else:
         sections |= {
+            "thread": partial(whole_run.thread, report),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "ops": partial(_ops, report),
         }
     return sections | {"next": partial(_next, report, inputs, extent)}
+
+
+def _waits(report: Report) -> bool:
+    """Whether a device is idle for as long as it is worth to know what its thread does meanwhile."""
+    return any(device.idle_us >= IDLE_WORTH * device.window_us for device in report.devices)
 
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:

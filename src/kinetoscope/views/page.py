@@ -136,6 +136,7 @@ def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
         "graphs": list(overview.graphs(report)),
         "ops": list(overview.ops(report)),
         "steps": [
+            *whole_run.thread(report, overview.ALL),
             *whole_run.section(report, overview.ALL),
             *serving.section(report.serving, overview.ALL),
             *steps.listing(report),

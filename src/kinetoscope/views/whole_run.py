@@ -90,3 +90,24 @@ def section(report: Report, most: int) -> Iterable[Block]:
         most=most,
         noun="phase",
     )
+
+
+def thread(report: Report, most: int) -> Iterable[Block]:
+    """The lines of the program in which the thread that steps was."""
+    found = report.whole_run
+    if found is None or not found.lines:
+        return
+    samples = sum(line.samples for line in found.lines)
+    yield Heading(
+        "The thread that steps", f"share of {numbers.count(samples, 'sample')} of steps, without the profiler"
+    )
+    yield table(
+        found.lines,
+        field("line", "words", lambda row: names.plain(row.line)),
+        field("share", "share", "share"),
+        field("per step", "time", "time_us"),
+        field("function", "words", lambda row: names.shorten(row.function, 40)),
+        field("calls", "words", lambda row: names.shorten(row.calls, 40)),
+        most=most,
+        noun="line",
+    )
