@@ -1,12 +1,12 @@
 """Ten findings proved: each labelled fix applied as a patch by `kinetoscope mcp --allow-run prove`.
 
-    PYTHONPATH=src python tests/gpu/prove_fixes.py OUT --part 1/2 [--minutes 9]       then --part 2/2
+    PYTHONPATH=src python tests/gpu/prove_fixes.py OUT [CASE…] [--part 1/2] [--minutes 9]       then --part 2/2
 
 The ten are the first, by name, of the cases in tests/cases whose fix is eager, of one device, recorded by the
 defaults and measured to save a twentieth of the step or more. Each is recorded anew as a program of its own,
 and its finding proved with the patch from `before.py` to `after.py`. OUT/table.txt has the table,
 OUT/answers.json every answer. A case takes its budget and some 15 s; those that do not fit into the minutes
-are named. `--comment CASE` proves a patch that changes nothing but a comment, which must never come out as
+are named. CASE… are tried in place of the ten. `--comment CASE` proves a patch that changes nothing but a comment, which must never come out as
 proved.
 """
 
@@ -26,7 +26,7 @@ import proving  # noqa: E402
 
 TEN, SAVES = 10, 0.05
 SECONDS = 8.0  # of the recorded program: `compare` ends its runs itself
-BUDGET_S = 60.0  # at least six pairs, which a verdict needs, of runs that are timed for a second
+BUDGET_S = 100.0  # at least six pairs, which a verdict needs, of runs that take up to eight seconds
 LOOP = """
 
 if __name__ == "__main__":
@@ -128,13 +128,14 @@ def row(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = proving.arguments(__doc__)
+    parser.add_argument("cases", nargs="*", help="in place of the ten")
     parser.add_argument("--part", default="1/1", help="1/2: the first half of the ten")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of each proof")
     parser.add_argument("--comment", help="a case: its patch changes nothing but a comment")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     number, of = map(int, arguments.part.split("/"))
-    cases = [arguments.comment] if arguments.comment else chosen()[number - 1 :: of]
+    cases = [arguments.comment] if arguments.comment else (arguments.cases or chosen())[number - 1 :: of]
     began, results = time.monotonic(), []
     longest = 0.0
     for case in cases:
