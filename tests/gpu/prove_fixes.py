@@ -1,13 +1,13 @@
 """Ten findings proved: each labelled fix applied as a patch by `kinetoscope mcp --allow-run prove`.
 
-    PYTHONPATH=src python tests/gpu/prove_fixes.py OUT [CASE…] [--part 1/2] [--minutes 9]       then --part 2/2
+    PYTHONPATH=src python tests/gpu/prove_fixes.py OUT [CASE…] [--part 1/2] [--minutes 9]    then --part 2/2
 
 The ten are the first, by name, of the cases in tests/cases whose fix is eager, of one device, recorded by the
 defaults and measured to save a twentieth of the step or more. Each is recorded anew as a program of its own,
 and its finding proved with the patch from `before.py` to `after.py`. OUT/table.txt has the table,
 OUT/answers.json every answer. A case takes its budget and some 15 s; those that do not fit into the minutes
-are named. CASE… are tried in place of the ten. `--comment CASE` proves a patch that changes nothing but a comment, which must never come out as
-proved.
+are named. CASE… are tried in place of the ten. `--comment CASE` proves a patch that changes nothing but a
+comment, which must never come out as proved.
 """
 
 from __future__ import annotations
