@@ -23,6 +23,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.shapes import Shape, shapes
 from kinetoscope.analysis.time import intervals
+from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.engines import DRAFTING, FAMILIES, SGLANG, SGLANG_DRAFT, EngineStep, Phase, engine_step
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
@@ -74,9 +75,12 @@ class Marks(NamedTuple):
 
 @remembered
 def marks(trace: Trace) -> Marks:
-    """The steps of a server; none of a program that trains, and none where no attention recurs."""
+    """The steps of a server; none of a program that trains, none where no attention recurs, and none where
+    graphs are captured and nothing else."""
     host = trace.host_events
     table = _annotated(trace)
+    if is_capture(trace):
+        return Marks(table.clear(), "")
     if len(table):
         return Marks(table, "annotation", "annotation")
     attention = _attention(trace)
