@@ -33,6 +33,7 @@ PHASES_BY = {
     "shapes": "What they are, prefill or decode, the shapes of what they compute tell.",
     "": "Whether they are prefill or decode is unknown: no shapes were recorded (--shapes) that tell.",
 }
+SUBJECTS = {"mixed": "Prefill with decode", "verify": "Verification", "draft": "Drafting"}
 PARTS = {
     "moe": "experts and routing",
     "matmul": "matrix products",
@@ -42,13 +43,19 @@ PARTS = {
 
 
 def section(
-    found: Serving | None, most: int, *, whole: bool = True, of_rank: int | None = None
+    found: Serving | None,
+    most: int,
+    *,
+    whole: bool = True,
+    leads: bool = True,
+    of_rank: int | None = None,
 ) -> Iterable[Block]:
     """The table of a server's steps, a sentence on each phase, and what the steps are made of; of several
     ranks that of the first.
 
     Args:
         whole: with what the host does meanwhile, and the layers.
+        leads: nothing above it says what ``summary`` does.
         of_rank: the rank whose steps these are, where there are others.
     """
     if found is None:
@@ -86,7 +93,8 @@ def section(
     if found.found_by in FOUND_BY:
         yield Prose(f"{FOUND_BY[found.found_by]} {PHASES_BY[found.phases_by]}", "dim")
     first = [row for row in shown if row.rank == shown[0].rank]
-    yield Prose((f"Rank {first[0].rank}: " if many else "") + " ".join(map(sentence, first)))
+    if leads:
+        yield Prose(summary(found, most or len(rows)))
     if found.client is not None:
         yield from client(found.client)
     yield from parts(first)
@@ -94,6 +102,14 @@ def section(
     for row in first if whole else ():
         if row.layer is not None:
             yield from layer(row, row.layer, most)
+
+
+def summary(found: Serving, most: int) -> str:
+    """A sentence on each kind of step of the first rank, those with most time first."""
+    first = found.steps[0].rank
+    many = any(row.rank != first for row in found.steps)
+    own = [row for row in found.steps if row.rank == first][:most]
+    return (f"Rank {first}: " if many else "") + " ".join(map(sentence, own))
 
 
 def _counted(rows: Sequence[ServingRow], title: str, name: str) -> Field | None:
@@ -229,7 +245,8 @@ CLIENT = {
 def sentence(row: ServingRow) -> str:
     """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden."""
     busy = row.busy_us / row.span_us if row.span_us else 0.0
-    said = f"{_phase(row).capitalize()} at {_batch(row)} is {numbers.percent(busy)} busy"
+    phase = SUBJECTS.get(row.phase, _phase(row).capitalize())
+    said = f"{phase} at {_batch(row)} is {numbers.percent(busy)} busy"
     if row.exposed and row.span_us:
         said += f"; {_part(row.exposed[0], row)}"
     between = _idle(row, between=True)
