@@ -21,7 +21,7 @@ from kinetoscope.findings.rule import *
 
 ENOUGH = 3
 # How each engine is asked for more of them.
-ASKED = {
+OPTIONS = {
     "vLLM": "max_iterations of --profiler-config",
     "SGLang": "num_steps of /start_profile",
     "TensorRT-LLM": "TLLM_PROFILE_START_STOP=100-150",
@@ -55,8 +55,6 @@ def _served(view: RankView) -> str:
     table = marks(view.trace).table
     if table.is_empty():
         return ""
-    engine = str(table["engine"][0])
-    asked = f" ({engine}: {ASKED[engine]})" if engine in ASKED else ""
     if (table["phase"] == "diffusion").all():
-        return f"Record several calls of the pipeline, once it is warm{asked}."
-    return f"Record a few dozen steps once the server's traffic is steady{asked}."
+        return f"Record several calls of the pipeline, once it is warm{asked(view, OPTIONS)}."
+    return f"Record a few dozen steps once the server's traffic is steady{asked(view, OPTIONS)}."
