@@ -72,6 +72,14 @@ def test_a_report_holds_the_same_table(
         assert said in text
 
 
+def test_a_report_begins_with_what_the_phases_do(served: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", served]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    lead = said.index("As recorded, under the profiler: Decode at batch 8 is")
+    assert lead < said.index("Prefill at 512 tokens is") < said.index("Steps of SGLang")
+    assert said.count("Decode at batch 8 is") == 1
+
+
 def captured(batch: int, kernels: int = 5) -> list[Event]:
     """The recording of one graph's capture, as SGLang leaves one a batch."""
     launched = [call("cudaLaunchKernel", 10 + n, 0.5, 5000 + n) for n in range(kernels)]

@@ -56,7 +56,7 @@ def headline(report: Report) -> str:
     parts = [_slow_ranks(report), first, _lacking(report), memory.ran_out(report), steps.defined(report)]
     if report.devices:
         own = steps.own_step(report)
-        if report.serving is None:
+        if report.serving is None or not serving.leads(report.serving):
             own = own or f"As recorded, under the profiler, {_busy_sentence(report)}"
             parts += [own, _work_sentence(report), _waiting(report)]
         else:

@@ -82,10 +82,11 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
     if headline_findings(report, extent):
         sections["findings"] = partial(findings.section, report, everything=extent == "file")
     if report.devices:
+        summed = not serving.leads(report.serving)
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
-            "serving": partial(serving.section, report.serving, whole=extent != "screen", leads=False),
+            "serving": partial(serving.section, report.serving, whole=extent != "screen", summed=summed),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
@@ -104,7 +105,8 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
-    of_server = serving.section(report.serving, ALL, whole=False, leads=False)
+    summed = not serving.leads(report.serving)
+    of_server = serving.section(report.serving, ALL, whole=False, summed=summed)
     of_steps = of_server, steps.phases(report, ALL), steps.pace(report, ALL)
     shown = [block for blocks in of_steps for block in blocks]
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
