@@ -18,7 +18,7 @@ HIDDEN = 0.97
 GRAPHS = {"full": "one graph", "piecewise": "pieces", "eager": "no graph"}
 ENGINES = {
     "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "atom": "ATOM", "xdit": "xDiT",
-    "transformers": "transformers", "unknown": "a server",
+    "transformers": "transformers", "diffusers": "diffusers", "unknown": "a server",
 }  # fmt: skip
 FOUND_BY = {
     "calls": "No engine marks these steps: each is a call of the model, with what is launched until the "
@@ -31,7 +31,7 @@ FOUND_BY = {
 PHASES_BY = {
     "annotation": "",
     "shapes": "What they are, prefill or decode, the shapes of what they compute tell.",
-    "names": "What they are, prefill or decode, the program's ranges and functions say.",
+    "names": "What they are, the names of the program's ranges and functions say.",
     "": "Whether they are prefill or decode is unknown: no shapes were recorded (--shapes) that tell.",
 }
 SUBJECTS = {"mixed": "Prefill with decode", "verify": "Verification", "draft": "Drafting"}

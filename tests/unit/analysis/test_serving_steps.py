@@ -144,6 +144,44 @@ def test_what_a_program_calls_its_phases_they_are(
     assert {row.phase: row.n for row in table.steps} == {"prefill": 2, "decode": 8}
 
 
+def denoising(*frames: str, lookup: str = "aten::conv2d") -> Server:
+    """Passes of a model over 4,096 patches of an image each, and a decoder of images behind the last."""
+    made = Server(mode="eager", marked=False)
+    for _ in range(5):
+        began = made.at
+        made.step()
+        made.events += [event("python_function", name, began - 1, made.at - began - 50) for name in frames]
+    began = made.at
+    made.launch("aten::scaled_dot_product_attention", ("flash_fwd_kernel", 9.0))
+    made.events.append(event("python_function", "autoencoder_kl.py(9): decode", began - 1, 20))
+    for one in made.events:
+        if one["name"] == "aten::embedding":
+            one["name"] = lookup
+        if one["name"] == "ops::flash_fwd_kernel":
+            one["name"] = "aten::scaled_dot_product_attention"
+            one["args"]["Input Dims"] = [[2, 16, 4096, 64]] * 3
+    return made
+
+
+def test_passes_over_an_image_read_no_prompt() -> None:
+    """Attention of many tokens was called prefill, and the pass before a decoder of images decode."""
+    found = marks(trace(*denoising().events))
+    assert set(found.table["phase"]) == {"unknown"}
+    fused = denoising(lookup="triton_op")
+    for one in fused.events:
+        if one["name"] == "vectorized_gather_kernel":
+            one["name"] = "triton_poi_fused_embedding_0"
+    assert set(marks(trace(*fused.events)).table["phase"]) == {"prefill"}
+
+
+def test_a_pipeline_of_diffusers_makes_images() -> None:
+    made = denoising("diffusers/pipelines/flux/pipeline_flux.py(652): __call__")
+    found = marks(trace(*made.events))
+    assert set(found.table["phase"]) == {"diffusion"}
+    assert set(found.table["engine"]) == {"diffusers"}
+    assert found.phases_by == "names"
+
+
 @pytest.mark.parametrize(
     ("name", "phase"),
     [

@@ -181,7 +181,7 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a server (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``, ``transformers``,
-    ``unknown``).
+    ``diffusers``, ``unknown``).
 
     ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
     launches recur. ``phases_by``: ``annotation``, ``shapes`` of what steps compute, or ``names`` of the

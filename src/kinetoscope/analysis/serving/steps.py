@@ -62,6 +62,7 @@ BACKWARD = r"(?i)bwd|backward"
 PHASE = r"(?i)(?:^|: )(?:[^:]*[^a-z:])?{}(?:ing|d)?(?:[^a-z:][^:]*)?$"
 PHASES: dict[Phase, str] = {"prefill": PHASE.format("prefill"), "decode": PHASE.format("decod(?:e)?")}
 TRANSFORMERS = r"(^|/)transformers/(generation|models)/"
+DIFFUSERS, DENOISING = r"(^|/)diffusers/pipelines/", EngineStep("diffusers", "diffusion")
 
 
 class Marks(NamedTuple):
@@ -99,10 +100,11 @@ def marks(trace: Trace) -> Marks:
     if of_program:
         found_by, bounds = "calls", trace.steps.sort("start_ns").select("start_ns", end_ns=END)
     found = _shaped(trace, bounds.with_row_index("step"))
-    phases_by = "shapes" if (found["phase"] != UNKNOWN).any() else "names"
+    by_shape = (found["phase"] != UNKNOWN) & (found["engine"] != DENOISING.engine)
+    phases_by = "shapes" if by_shape.any() else "names"
     found = _named(trace, attention, found)
     known = set(found["phase"]) - {UNKNOWN}
-    if of_program and "decode" not in known:
+    if of_program and not known & {"decode", "diffusion"}:
         return Marks(table, "")
     return Marks(found, found_by, phases_by if known else "")
 
@@ -218,15 +220,22 @@ def _named(trace: Trace, attention: pl.DataFrame, found: pl.DataFrame) -> pl.Dat
     """The steps, those of unknown phase with that of the range or function in which they attend, if it holds
     no other step; ``mixed`` where there are both."""
     host = trace.host_events
-    launches = attention["launch"].unique()
-    said = pl.DataFrame(
+    launches = attention["launch"]
+    attends = pl.DataFrame(
         {
             "row": nearest(host, _says_a_phase(host)).gather(launches),
             "start_ns": host["start_ns"].gather(launches),
         }
-    ).drop_nulls()
-    said = said.sort("start_ns").pipe(intervals.beginning_in, found.select("step", "start_ns", "end_ns"))
-    said = said.unique(["row", "step"]).filter(pl.len().over("row") == 1)
+    )
+    attends = attends.sort("start_ns").pipe(
+        intervals.beginning_in, found.select("step", "start_ns", "end_ns")
+    )
+    attends = attends.with_columns(
+        of_step=pl.len().over("step"), alone=pl.col("step").n_unique().over("row") == 1
+    )
+    said = attends.filter(pl.col("row").is_not_null() & pl.col("alone"))
+    # A step that attends elsewhere is not the one that is called so: of images as well there is a ``decode``.
+    said = said.filter(2 * pl.len().over("step") > pl.col("of_step"))
     names = host.select(pl.col("name").cast(pl.String))[said["row"]]
     said = said.hstack(names).with_columns(
         pl.col("name").str.contains(pattern).alias(phase) for phase, pattern in PHASES.items()
@@ -362,8 +371,11 @@ def _stray(calls: pl.DataFrame) -> pl.Series:
 
 def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
     """The steps with what shapes tell of them: requests by one token are decoded, of one request several
-    are read."""
-    engine = "transformers" if matching(trace.host_events, "name", TRANSFORMERS).any() else UNKNOWN
+    are read. Those of a pipeline of diffusers make an image, whatever their shapes."""
+    host = trace.host_events
+    if matching(host, "name", DIFFUSERS).any():
+        return bounds.hstack(pl.DataFrame([_said(DENOISING)] * len(bounds), SAID, orient="row"))
+    engine = "transformers" if matching(host, "name", TRANSFORMERS).any() else UNKNOWN
     known = shapes(trace, bounds)
     said = [_of_shape(engine, known.get(step)) for step in bounds["step"]]
     return bounds.hstack(pl.DataFrame(said, SAID, orient="row"))
