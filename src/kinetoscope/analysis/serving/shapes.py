@@ -15,6 +15,7 @@ from kinetoscope.trace.model import Trace
 
 LOOKS_UP = "^aten::embedding$"
 LOOKS_UP_COMPILED = r"^triton_[a-z]+_fused_(\w*_)?embedding"  # as Inductor names what it made of one
+PACKS = r"(^|/)transformers/generation/continuous_batching/"  # all requests in one row
 ATTENDS = r"scaled_dot_product|_attention_forward$|flash_attn"
 Size = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 # Where the ops behind scaled_dot_product_attention, and flash_attn's, say at which token each request begins.
@@ -64,16 +65,26 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     reads = {*compiled["step"], *said.filter(is_lookup)["step"]}
     first = said.unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
     found = _first(first.sort(~is_lookup, maintain_order=True))
-    last = _first(said.filter(~is_lookup).unique("step", keep="last"))
-    return {
-        step: shape
-        for step, shape in found.items()
-        if (shape.each == 1 or step in reads)
-        and (
-            (other := last.get(step, shape)).captured != shape.captured
-            or other.requests * other.each == shape.requests * shape.each
-        )
-    }
+    attended = said.filter(~is_lookup).unique("step", keep="last")
+    last = _first(attended)
+    begun = ~pl.col("name").str.contains("scaled_dot_product")  # these say where requests begin
+    packed = set(attended.filter(begun & ~pl.col("step").is_in([*last]))["step"])
+    if matching(host, "name", PACKS).any():
+        packed |= found.keys() - last.keys() | {step for step, shape in last.items() if shape.each > 1}
+    known: dict[int, Shape] = {}
+    for step, shape in found.items():
+        other = last.get(step, shape)
+        tokens = shape.requests * shape.each
+        if other.captured == shape.captured and other.requests * other.each != tokens:
+            continue
+        # Of requests that a program packs into one row attention alone says where each begins.
+        if shape.requests == 1 < shape.each:
+            if step in packed:
+                continue
+            shape = shape._replace(requests=shape.each, each=1) if other.each == 1 else shape
+        if shape.each == 1 or step in reads:
+            known[step] = shape
+    return known
 
 
 def _first(said: pl.DataFrame) -> dict[int, Shape]:
