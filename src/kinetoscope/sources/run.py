@@ -267,9 +267,9 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
-    from kinetoscope.trace.captures import with_captures
+    from kinetoscope.trace.captures import replays_graphs, with_captures
 
-    read_from = (Path(trace.source.path) for trace in traces)
+    read_from = (Path(trace.source.path) for trace in traces if replays_graphs(trace))
     nearby = dict.fromkeys(folder for path in read_from for folder in captures_next_to(path))
     of_captures = [trace for folder in nearby for trace in _captures_in(folder, read)]
     traces, of_captures = _without_captures(traces, of_captures)

@@ -80,6 +80,11 @@ def is_capture(trace: Trace) -> bool:
     return captured > len(trace.device_events) - replayed or 2 * took_ns > whole_ns
 
 
+def replays_graphs(trace: Trace) -> bool:
+    """Whether graphs are launched in the trace."""
+    return bool(_named(trace.host_events, GRAPH_LAUNCH).any())
+
+
 def captures(trace: Trace) -> list[Capture]:
     """The captures in a trace, in order."""
     host = trace.host_events
