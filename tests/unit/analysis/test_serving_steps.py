@@ -174,6 +174,14 @@ def test_passes_over_an_image_read_no_prompt() -> None:
     assert set(marks(trace(*fused.events)).table["phase"]) == {"prefill"}
 
 
+def test_what_encodes_and_decodes_decodes_no_tokens() -> None:
+    """As a model that segments images, whose one function holds all of it."""
+    frame = "mmseg/models/segmentors/encoder_decoder.py(99): encode_decode"
+    for name in (frame, frame.replace("encode_decode", "decode")):
+        found = marks(trace(*denoising(name).events))
+        assert set(found.table["phase"]) == {"unknown"}
+
+
 def test_a_pipeline_of_diffusers_makes_images() -> None:
     made = denoising("diffusers/pipelines/flux/pipeline_flux.py(652): __call__")
     found = marks(trace(*made.events))

@@ -213,7 +213,8 @@ def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
 def _says_a_phase(host: pl.DataFrame) -> pl.Series:
     """Which ranges and functions of the program are called after a phase."""
     is_code = matching(host, "category", "^(user_annotation|python_function)$")
-    return is_code & matching(host, "name", "|".join(PHASES.values()))
+    # What encodes and decodes makes something of an image, say, and no tokens.
+    return is_code & matching(host, "name", "|".join(PHASES.values())) & ~matching(host, "name", "(?i)encod")
 
 
 def _named(trace: Trace, attention: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
