@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.analysis.serving.table import replays
+from kinetoscope.analysis.serving.rows import ServingRow
+from kinetoscope.analysis.serving.table import replays, serving
 from kinetoscope.cli import main
 from kinetoscope.sources.run import load
 from page_data import page_data
@@ -69,6 +70,14 @@ def test_a_report_holds_the_same_table(
     text = page.read_text()
     for said in ("Steps of SGLang", "What a step's work is", "KV cache writes", "One layer of decode"):
         assert said in text
+
+
+def test_a_report_begins_with_what_the_phases_do(served: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", served]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    lead = said.index("As recorded, under the profiler: Decode at batch 8 is")
+    assert lead < said.index("Prefill at 512 tokens is") < said.index("Steps of SGLang")
+    assert said.count("Decode at batch 8 is") == 1
 
 
 def captured(batch: int, kernels: int = 5) -> list[Event]:
@@ -134,3 +143,65 @@ def test_replays_are_those_of_their_ranks_captures(tmp_path: Path, capturing: li
     found = replays(load(tmp_path))
     assert found is not None
     assert found.joined == found.replayed == 2 * 4 * 6 * len(made.layer())
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("names", [("EXTEND", "DECODE"), ("prefill", "decode")])
+def test_stages_that_were_recorded_apart_are_one_table(
+    tmp_path: Path, ranks: int, names: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SGLang's profile_by_stage writes a file a stage; a folder of both was read as several runs."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    alone: dict[str, list[ServingRow]] = {}
+    for rank in range(ranks):
+        made = Server(layers=6)
+        for prefill, name in zip((512, 0), names, strict=True):
+            made.events.clear()
+            for _ in range(4):
+                made.step(prefill=prefill)
+            path = folder / f"1700000000.5-TP-{rank}-{name}.trace.json"
+            distributed = {"distributedInfo": {"rank": rank, "world_size": ranks}} if ranks > 1 else {}
+            path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": made.events, **distributed}))
+            alone.setdefault(name, []).extend(serving_rows(path))
+            made.at += 5_000_000
+    run = load(folder)
+    assert [trace.rank for trace in run.traces] == list(range(ranks))
+    found = serving(run)
+    assert found is not None
+    assert {row.phase for row in found.steps} == {"prefill", "decode"}
+    assert sorted(found.steps, key=repr) == sorted([*alone[names[0]], *alone[names[1]]], key=repr)
+    assert main(["report", str(folder)]) == 0
+    shown = capsys.readouterr()
+    said = " ".join((shown.out + shown.err).split())
+    assert "Decode at batch 8 is" in said
+    assert "Prefill at 512 tokens is" in said
+    assert f"-TP-0-{names[0]}.trace.json" in said
+
+
+@pytest.mark.parametrize(
+    "inside", ["capture_traces/bs_{}_q_1_rank0", "graph_capture_profile/Runner_bs_{}_rank0"]
+)
+def test_captures_next_to_each_rank_are_that_ranks(tmp_path: Path, inside: str) -> None:
+    """ATOM leaves a folder a rank, each with its captures, whose ranks count from 0 in each group; SGLang has
+    another folder for them since 0.5.15, and says the batch in the file's name alone."""
+    made = Server(layers=6)
+    for _ in range(4):
+        made.step()
+    for rank in range(2):
+        folder = tmp_path / f"dp{rank}_tp0"
+        distributed = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        for batch in (8, 16):
+            path = folder / f"{inside.format(batch)}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written(path, captured(batch, kernels=6 * len(made.layer()))[1:])
+        content = {"schemaVersion": 1, "traceEvents": made.events, **distributed}
+        (folder / "model_ts_20260101_000000_001.pt.trace.json").write_text(json.dumps(content))
+    found = replays(load(tmp_path))
+    assert found is not None
+    assert found.joined == found.replayed == 2 * 4 * 6 * len(made.layer())
+
+
+def serving_rows(path: Path) -> list[ServingRow]:
+    found = serving(load(path))
+    return [] if found is None else list(found.steps)

@@ -62,6 +62,14 @@ def test_no_work_is_the_annotations(engines: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRUTH)
+def test_a_trace_alone_is_joined_with_the_captures_next_to_it(engines: Path, name: str) -> None:
+    (file,) = (engines / name).glob("*.json.gz")
+    joined = replays(load(file))
+    assert joined is not None
+    assert joined.verified == joined.replayed == TRUTH[name][3]
+
+
+@pytest.mark.parametrize("name", TRUTH)
 def test_a_recording_of_captures_claims_nothing(engines: Path, name: str) -> None:
     (file,) = (engines / name / "capture_traces").glob("*.json.gz")
     run = load(file)

@@ -3,6 +3,7 @@ failed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -72,6 +73,13 @@ def engine(view: RankView) -> str | None:
     """The serving engine that marks its steps; None where none does."""
     found = marks(view.trace)
     return str(found.table["engine"][0]) if found.found_by == "annotation" else None
+
+
+def asked(view: RankView, options: Mapping[str, str]) -> str:
+    """Behind a piece of advice, how the engine that marks the steps is asked for it, in parentheses; empty
+    where it is none of those that have an option, or the server is of one's own."""
+    option = options.get(engine(view) or "")
+    return f" ({option})" if option else ""
 
 
 def capturable(view: RankView) -> bool:

@@ -1,7 +1,9 @@
-"""A client's measurements of a server: the JSON that vLLM's and SGLang's benchmarks write.
+"""A client's measurements of a server: the JSON that benchmarks write.
 
 ``vllm bench serve --save-result`` writes one object, ``sglang.bench_serving --output-file`` appends a line;
-both have the same names for their figures (``vllm/benchmarks/serve.py``, ``sglang/bench_serving.py``).
+both have the same names for their figures (``vllm/benchmarks/serve.py``, ``sglang/bench_serving.py``), and
+TensorRT-LLM's ``benchmark_serving`` too. AIPerf's export, and GenAI-Perf's, hold an object a figure, with its
+unit and statistics.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ def read(path: Path) -> ClientTimes:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", where=str(path)) from error
     result = _result(text)
+    result = {**result, **_of_aiperf(result)}
     # Older versions of SGLang's wrote no other time than that between tokens.
     names = ("mean_tpot_ms", "mean_itl_ms", "median_itl_ms")
     found = next((value for name in names if (value := _number(result, name)) is not None), None)
@@ -57,7 +60,7 @@ def read(path: Path) -> ClientTimes:
         raise InputError(
             "it holds no time per token (mean_tpot_ms)",
             where=str(path),
-            hint="`vllm bench serve --save-result` and `sglang.bench_serving --output-file` write one",
+            hint="`vllm bench serve --save-result`, `sglang.bench_serving --output-file`, `aiperf` write one",
         )
     median, first = _number(result, "median_tpot_ms"), _number(result, "mean_ttft_ms")
     requests = _number(result, "completed")
@@ -71,6 +74,28 @@ def read(path: Path) -> ClientTimes:
         tokens_per_s=_number(result, "output_throughput"),
         tokens_per_step=_number(result, "accept_length") or _number(result, "spec_decode_acceptance_length"),
     )
+
+
+# AIPerf's figures, by the name and statistic of each, as the other benchmarks call them.
+AIPERF = {
+    "mean_tpot_ms": ("inter_token_latency", "avg"),
+    "median_tpot_ms": ("inter_token_latency", "p50"),
+    "mean_ttft_ms": ("time_to_first_token", "avg"),
+    "output_throughput": ("output_token_throughput", "avg"),
+    "completed": ("request_count", "avg"),
+}
+MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3}
+
+
+def _of_aiperf(result: dict[str, Any]) -> dict[str, float]:
+    """Figures of AIPerf's export under the names of the others; empty of another file."""
+    found: dict[str, float] = {}
+    for name, (metric, statistic) in AIPERF.items():
+        known = result.get(metric)
+        if isinstance(known, dict) and (value := _number(cast(dict[str, Any], known), statistic)) is not None:
+            unit = str(cast(dict[str, Any], known).get("unit", "ms"))
+            found[name] = value * MILLISECONDS.get(unit, 1.0)
+    return found
 
 
 def _result(text: str) -> dict[str, Any]:

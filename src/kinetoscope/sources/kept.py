@@ -29,6 +29,7 @@ import msgspec
 from kinetoscope import __file__ as package
 from kinetoscope import __version__
 from kinetoscope.recording import manifest, plain_file, trust
+from kinetoscope.sources.paths import captures_next_to
 from kinetoscope.trace import cache
 
 LARGEST = 32 << 20  # bytes of an answer: the page of eight million events has less
@@ -115,6 +116,8 @@ def _facts(item: Path) -> Iterator[tuple[str, str]]:
         yield from _inside(item)
     else:
         yield str(item), cache.mark(item)
+        for nearby in captures_next_to(item):
+            yield from _inside(nearby)
     yield from ((str(path), cache.mark(path)) for path in companions(item) if path.exists())
 
 

@@ -13,6 +13,8 @@ from kinetoscope.trace.model import Trace
 
 # As torch.profiler.tensorboard_trace_handler names a file: by its process, and when it was written.
 _WRITTEN = re.compile(r"(.+)\.(\d{10,19})\.pt\.trace\.json(?:\.gz|\.zst)?$")
+# As SGLang names a rank's file of one stage: ``1700000000-TP-0-DP-1-DECODE.trace.json.gz``.
+_STAGED = re.compile(r"(.*-TP-\d+(?:-[A-Z]{2}-\d+)*)-([A-Za-z]\w*)\.trace\.json(?:\.gz|\.zst)?$")
 _COLLECTIVE = r"(?i)(?:^|[^a-z])(?:nccl|rccl|gloo|c10d)"
 _RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|host)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -77,6 +79,23 @@ def last_in_time(traces: Sequence[Trace]) -> Sequence[Trace]:
     if len(last) == len(traces) or any(map(_communicates, traces)):
         return traces
     return [trace for trace in traces if trace in last]
+
+
+def by_stage(traces: Sequence[Trace]) -> tuple[list[Trace], list[list[Trace]]]:
+    """The traces without those of other stages than the last in time (a server's prefill and its decode,
+    recorded one after the other), and these, a list a stage, of the same recording."""
+    named = [(match, trace) for trace in traces if (match := _STAGED.match(trace.source.path))]
+    if len({match[2] for match, _ in named}) < 2:
+        return list(traces), []
+    last, _ = max(named, key=lambda one: _span(one[1]))
+    own = {match[1] for match, _ in named if match[2] == last[2]}
+    recording = last[1].rpartition("-TP-")[0]
+    others: dict[str, list[Trace]] = {}
+    for match, trace in named:
+        if match[2] != last[2] and match[1] in own and match[1].startswith(f"{recording}-TP-"):
+            others.setdefault(match[2], []).append(trace)
+    apart = {id(trace) for stage in others.values() for trace in stage}
+    return [trace for trace in traces if id(trace) not in apart], list(others.values())
 
 
 def _span(trace: Trace) -> tuple[float, float]:

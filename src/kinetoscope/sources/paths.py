@@ -25,7 +25,8 @@ DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$
 LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
 FEW = 16  # traces of which a report holds everything
-CAPTURES = "capture_traces"  # the folder in which serving engines leave how their graphs were captured
+# The folders in which serving engines leave how their graphs were captured, the second since SGLang 0.5.15.
+CAPTURES = ("capture_traces", "graph_capture_profile")
 # Names of what vLLM's front end and SGLang's merging of traces write next to the traces of ranks.
 NO_RANKS = {
     r"\.async_llm\.": "it is the front end's, which does no work on a device; name it alone to see its host",
@@ -107,7 +108,7 @@ def _sort(found: Found, files: Iterable[TraceFile]) -> None:
 
 def _of_ranks_alone(traces: list[TraceFile]) -> Iterator[str]:
     """Leaves out what serving engines write next to the traces of their ranks; all but captures it names."""
-    ranks = [one for one in traces if Path(one.url).parent.name != CAPTURES] or traces
+    ranks = [one for one in traces if Path(one.url).parent.name not in CAPTURES] or traces
     workers = [one for one in ranks if no_rank(one.url) is None] or ranks
     yield from (said for one in ranks if one not in workers and (said := no_rank(one.url)) is not None)
     traces[:] = workers
@@ -118,6 +119,11 @@ def no_rank(path: str) -> str | None:
     name = Path(path).name
     why = next((why for pattern, why in NO_RANKS.items() if re.search(pattern, name)), None)
     return None if why is None else f"{path} was left out: {why}"
+
+
+def captures_next_to(trace: Path) -> list[Path]:
+    """The folders with the captures that a serving engine leaves next to a trace."""
+    return [folder for name in CAPTURES if (folder := trace.parent / name).is_dir()]
 
 
 def _is_snapshot(url: str) -> bool:

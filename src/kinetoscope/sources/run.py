@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,6 +24,7 @@ from kinetoscope.recording import whole_run
 from kinetoscope.recording.manifest import Manifest, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import (
+    by_stage,
     distinct,
     last_in_time,
     last_written,
@@ -33,9 +34,9 @@ from kinetoscope.sources.numbering import (
     rank_in,
 )
 from kinetoscope.sources.paths import (
-    CAPTURES,
     EXPORT_FILE,
     TRACE_FILE,
+    captures_next_to,
     find,
     is_remote,
     no_rank,
@@ -94,6 +95,8 @@ class LoadedRun:
     steps and where an allocation failed; ``timelines`` the memory timelines that the profiler exported.
     ``inputs`` are the paths as they were given. ``watched`` are the samples of whole runs, by rank; ``lines``
     the trace, of each rank that has it, of one step more, with the lines of the program around its ops.
+    ``stages`` are the same ranks at other times: a server's prefill, where its engine records it apart from
+    decode.
     """
 
     traces: tuple[Trace, ...]
@@ -108,6 +111,7 @@ class LoadedRun:
     inputs: tuple[str, ...] = ()
     lines: Mapping[int, Trace] = field(default_factory=dict[int, Trace])
     watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
+    stages: tuple[LoadedRun, ...] = ()
 
     @property
     def records(self) -> tuple[RankRecord, ...]:
@@ -189,7 +193,6 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     logs: list[Path] = []
     light: list[Trace] = []
     lines: dict[int, Trace] = {}
-    of_captures: list[Trace] = []
     numbered: dict[int, list[Capture | None]] = {}
     unread: list[str] = []
     damaged: list[InputError] = []
@@ -243,7 +246,6 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
                 last or ([] if logs or exported else [item]), read
             )
             traces += inside
-            of_captures += _captures_in(item, read)
             unread += [*not_tried, *map(_left_out, others)]
             damaged += [error for error in others if not isinstance(error, NotATraceError)]
         elif item.is_file() and has_compile_log(item):
@@ -265,35 +267,47 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
         of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
-    from kinetoscope.trace.captures import with_captures
+    from kinetoscope.trace.captures import replays_graphs, with_captures
 
+    read_from = (Path(trace.source.path) for trace in traces if replays_graphs(trace))
+    nearby = dict.fromkeys(folder for path in read_from for folder in captures_next_to(path))
+    of_captures = [trace for folder in nearby for trace in _captures_in(folder, read)]
     traces, of_captures = _without_captures(traces, of_captures)
     traces, no_ranks = _of_ranks(traces)
     traces, repeated = _without_copies(traces)
+    traces, stages = by_stage(traces)
     is_one_file = len({trace.source.path for trace in traces}) == 1
     traces, earlier = (traces, []) if is_one_file else _latest(traces)
     ranks, apart = _with_exports(distinct([*recorded, *traces], recorded), exported)
+
+    def joined(ranks: Iterable[Trace]) -> tuple[Trace, ...]:
+        known = (
+            with_captures(trace, _of_rank(of_captures, trace), numbered.get(trace.rank, ()))
+            for trace in ranks
+        )
+        return tuple(sorted(known, key=lambda trace: trace.rank))
+
     return LoadedRun(
-        tuple(
-            sorted(
-                (
-                    with_captures(trace, _of_rank(of_captures, trace.rank), numbered.get(trace.rank, ()))
-                    for trace in ranks
-                ),
-                key=lambda trace: trace.rank,
-            )
-        ),
+        joined(ranks),
         _of_all_hosts(list(recordings.values())),
         compilation,
         next(iter(recordings), None),
-        (*unread, *map(_left_out, failures), *no_ranks, *repeated, *earlier, *apart),
+        (*unread, *map(_left_out, failures), *no_ranks, *repeated, *earlier, *apart, *_of_stages(stages)),
         tuple(light),
         tuple(memory),
         tuple(timelines),
         tuple(map(_left_out, (*failures, *damaged))),
         lines=lines,
         watched=watched,
+        stages=tuple(LoadedRun(joined(distinct(stage))) for stage in stages),
     )
+
+
+def _of_stages(stages: Sequence[Sequence[Trace]]) -> Iterator[str]:
+    """A sentence on the traces of each stage of a server but the one that is shown."""
+    for stage in stages:
+        files = " ".join(trace.source.path for trace in stage)
+        yield f"of {files} the table of steps is shown, and nothing else: name it alone to see the rest"
 
 
 def _compiled(logs: list[Path]) -> CompiledProgram:
@@ -328,11 +342,8 @@ def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[li
     return joined, list(dict.fromkeys(said))
 
 
-def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
-    """The recordings of captures that serving engines leave in a folder of their own."""
-    inside = folder / CAPTURES
-    if not inside.is_dir():
-        return []
+def _captures_in(inside: Path, read: Callable[[Path], Trace]) -> list[Trace]:
+    """The recordings of captures in a folder."""
     files = sorted((path for path in inside.iterdir() if TRACE_FILE.search(path.name)), key=_by_name)
     found = chain.from_iterable(_attempted(partial(read, path))[0] for path in files[:MOST_CAPTURES])
 
@@ -341,15 +352,14 @@ def _captures_in(folder: Path, read: Callable[[Path], Trace]) -> list[Trace]:
     return [trace for trace in found if captures(trace)]
 
 
-def _of_rank(of_captures: Sequence[Trace], rank: int) -> list[Trace]:
-    """The recordings of a rank's captures; of one that recorded none those of the first that did: engines
-    capture the same on each."""
-    ranks = [
-        trace.rank if (named := rank_in(Path(trace.source.path).name)) is None else named
-        for trace in of_captures
-    ]
-    own = rank if rank in ranks else min(ranks, default=0)
-    return [trace for trace, of in zip(of_captures, ranks, strict=True) if of == own]
+def _of_rank(of_captures: Sequence[Trace], trace: Trace) -> list[Trace]:
+    """The recordings of a rank's captures, those next to it if there are such. Of one that has none those
+    of the first that did: engines capture the same on each."""
+    folder = Path(trace.source.path).parent
+    near = [one for one in of_captures if Path(one.source.path).parent.parent == folder] or of_captures
+    ranks = [one.rank if (named := rank_in(Path(one.source.path).name)) is None else named for one in near]
+    own = trace.rank if trace.rank in ranks else min(ranks, default=0)
+    return [one for one, of in zip(near, ranks, strict=True) if of == own]
 
 
 def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.trace import schema
-from kinetoscope.trace.engines import captured_batch, engine_step
+from kinetoscope.trace.engines import batch_of_file, captured_batch, engine_step
 from kinetoscope.trace.model import Trace
 
 # Calls that put work on a device. A copy or memset of no bytes puts none there.
@@ -45,7 +45,7 @@ class Capture(NamedTuple):
         kinds: what each puts there: ``k`` a kernel, ``c`` a copy, ``s`` a memset.
         ops: the rows of the innermost op around each; null where there is none.
         names: of these ops.
-        batch: requests or tokens that it was captured for, where an annotation around it says so.
+        batch: requests or tokens that it was captured for, where an annotation around it or the file says so.
     """
 
     trace: Trace
@@ -60,9 +60,29 @@ class Capture(NamedTuple):
 
 
 def is_capture(trace: Trace) -> bool:
-    """Whether the trace records how graphs were captured, and no step in which they ran."""
-    captured = sum(len(capture.calls) for capture in captures(trace))
-    return captured > len(trace.device_events) and not _named(trace.host_events, GRAPH_LAUNCH).any()
+    """Whether the trace records how graphs were captured, and no steps: most of what it launched went into
+    graphs, or most of its time on capturing them, and none was replayed but once to end its capture, as
+    Inductor does."""
+    found = [capture for capture in captures(trace) if len(capture.calls)]
+    if not found or any(engine_step(name) for name in trace.steps["name"]):
+        return False
+    host = trace.host_events
+    launches = host.filter(_named(host, GRAPH_LAUNCH))
+    ends = [(capture.end_ns, False) for capture in found]
+    order = sorted([*ends, *((at, True) for at in launches["start_ns"])])
+    if any(replays and not (place and not order[place - 1][1]) for place, (_, replays) in enumerate(order)):
+        return False
+    replayed = trace.device_events["launch"].is_in(launches["id"].implode()).sum()
+    captured = sum(len(capture.calls) for capture in found)
+    took_ns = sum(capture.end_ns - capture.start_ns for capture in found)
+    began, ended = host["start_ns"].min(), (host["start_ns"] + host["duration_ns"]).max()
+    whole_ns = schema.whole(ended) - schema.whole(began)
+    return captured > len(trace.device_events) - replayed or 2 * took_ns > whole_ns
+
+
+def replays_graphs(trace: Trace) -> bool:
+    """Whether graphs are launched in the trace."""
+    return bool(_named(trace.host_events, GRAPH_LAUNCH).any())
 
 
 def captures(trace: Trace) -> list[Capture]:
@@ -95,6 +115,7 @@ def _capture(trace: Trace, lane: int, start: int, end: int, calls: pl.Series) ->
     is_open = (pl.col("start_ns") <= start) & (pl.col("start_ns") + pl.col("duration_ns") > start)
     around = host.filter((pl.col("lane") == lane) & is_open)["name"].cast(pl.String).to_list()
     batch = next((size for name in reversed(around) if (size := captured_batch(name))), None)
+    batch = batch or batch_of_file(trace.source.path)
     kinds = _kinds(host["name"].gather(calls).cast(pl.String))
     ops = _ops_around(host, calls)
     names = tuple(host["name"].gather(ops).cast(pl.String))

@@ -50,8 +50,9 @@ _SGLANG = re.compile(r"step\[([A-Z][A-Z_0-9]*)((?: [^\]]*)?)\]$")
 _TENSORRT = re.compile(
     r"(?:\[Executor\] )?_forward_step(?: \d+)?: (\d+) ctx reqs,(?: (\d+) ctx tokens,)? (\d+) gen reqs"
 )
+_DRAFTS = r"(?:propose_\w+|draft(?:_kv)?|dspark(?:_ctx_kv|_sched)?)"
 _ATOM = re.compile(r"(dummy_)?(prefill|(?:eager_)?decode)\[(bs=[^\]]*(?:\[[^\]]*\])?[^\]]*)\]$")
-_ATOM_DRAFT = re.compile(r"(?:propose_\w+|draft_kv|dspark_sched)\[([^\]]*)\]$")
+_ATOM_DRAFT = re.compile(rf"{_DRAFTS}\[([^\]]*)\]$")
 _XDIT = re.compile(r"execute_diffusion_(\d+)(?:_|$)")
 _SGLANG_PHASES: dict[str, Phase] = {
     "DECODE": "decode",
@@ -71,18 +72,26 @@ FAMILIES = (
     SGLANG,
     r"^execute_(\d+_)?context_|^execute_new_\d",
     r"_forward_step( \d+)?: ",
-    r"^(dummy_)?(prefill|(eager_)?decode)\[|^(propose_\w+|draft_kv|dspark_sched)\[",
+    rf"^(dummy_)?(prefill|(eager_)?decode)\[|^{_DRAFTS}\[",
     r"^execute_diffusion_",
 )
 # What SGLang writes around drafting, which lies between its steps.
 SGLANG_DRAFT, DRAFTING = r"^draft(_extend)?$", EngineStep("SGLang", "draft")
-# What engines write around the capture of a graph: vLLM by tokens and mode, SGLang by requests and phase.
-_CAPTURE = re.compile(r"^capture_(\d+)(?:_\w+)?$")
+# What engines write around the capture of a graph: vLLM by tokens and mode, SGLang by requests and phase,
+# ATOM by requests; and the names that SGLang and ATOM give the file of one (``…Runner_bs_8_rank3.json.gz``).
+_CAPTURE = re.compile(r"^capture_(?:graph_bs_)?(\d+)(?:_\w+)?$")
+_CAPTURE_FILE = re.compile(r"(?:^|[_/])bs_(\d+)_(?:q_\d+_)?rank_?\d+\.json(?:\.gz|\.zst)?$")
 
 
 def captured_batch(name: str) -> int | None:
     """The batch that a graph is captured for inside an annotation of this name; None: it does not say."""
     match = _CAPTURE.match(name)
+    return None if match is None else int(match[1])
+
+
+def batch_of_file(path: str) -> int | None:
+    """The batch that the graphs in a recording of captures are for, by the name of its file."""
+    match = _CAPTURE_FILE.search(path)
     return None if match is None else int(match[1])
 
 

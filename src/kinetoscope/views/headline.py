@@ -8,11 +8,12 @@ from statistics import mean, median
 from kinetoscope import numbers
 from kinetoscope.document import IdleRow, Note, OpRow, Report
 from kinetoscope.render import names
-from kinetoscope.views import memory, steps, whole_run
+from kinetoscope.views import memory, serving, steps, whole_run
 from kinetoscope.views import ranks as rank_lines
 from kinetoscope.views.findings import UNLIKE
 
 PHASES = 4
+PHASES_OF_A_SERVER = 3
 VERDICTS = {
     "good": "The recording is good: nothing in it weakens the numbers below.",
     "degraded": "The recording is degraded: read the numbers below with these notes.",
@@ -54,8 +55,13 @@ def headline(report: Report) -> str:
     first, last = (of_run, "") if whole_run.is_lesser_part(report) else ("", of_run)
     parts = [_slow_ranks(report), first, _lacking(report), memory.ran_out(report), steps.defined(report)]
     if report.devices:
-        own = steps.own_step(report) or f"As recorded, under the profiler, {_busy_sentence(report)}"
-        parts += [own, _work_sentence(report), _waiting(report)]
+        own = steps.own_step(report)
+        if report.serving is None or not serving.leads(report.serving):
+            own = own or f"As recorded, under the profiler, {_busy_sentence(report)}"
+            parts += [own, _work_sentence(report), _waiting(report)]
+        else:
+            of_phases = serving.summary(report.serving, PHASES_OF_A_SERVER)
+            parts += [own or "As recorded, under the profiler:", of_phases, _waiting(report)]
     else:
         parts += [steps.own_step(report) or "", _host_headline(report)]
     return " ".join(part for part in (*parts, last) if part)

@@ -83,10 +83,11 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
     if headline_findings(report, extent):
         sections["findings"] = partial(findings.section, report, everything=extent == "file")
     if report.devices:
+        summed = not serving.leads(report.serving)
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
-            "serving": partial(serving.section, report.serving, whole=extent != "screen"),
+            "serving": partial(serving.section, report.serving, whole=extent != "screen", summed=summed),
             **({"thread": partial(whole_run.thread, report)} if extent != "screen" or _waits(report) else {}),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
@@ -112,7 +113,8 @@ def _waits(report: Report) -> bool:
 
 def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
-    of_server = serving.section(report.serving, ALL, whole=False)
+    summed = not serving.leads(report.serving)
+    of_server = serving.section(report.serving, ALL, whole=False, summed=summed)
     of_steps = of_server, steps.phases(report, ALL), steps.pace(report, ALL)
     shown = [block for blocks in of_steps for block in blocks]
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]

@@ -18,21 +18,23 @@ HIDDEN = 0.97
 GRAPHS = {"full": "one graph", "piecewise": "pieces", "eager": "no graph"}
 ENGINES = {
     "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "atom": "ATOM", "xdit": "xDiT",
-    "transformers": "transformers", "unknown": "a server",
+    "transformers": "transformers", "diffusers": "diffusers", "unknown": "a server",
 }  # fmt: skip
 FOUND_BY = {
-    "calls": "Nothing marks these steps: each is a call of the model, with what is launched until the "
+    "calls": "No engine marks these steps: each is a call of the model, with what is launched until the "
     "next one.",
-    "graphs": "Nothing marks these steps: they are found by the launches of graphs that recur, and begin "
+    "graphs": "No engine marks these steps: they are found by the launches of graphs that recur, and begin "
     "where the host pauses longest between two launches.",
-    "kernels": "Nothing marks these steps: they are found by the launches of kernels that recur, and begin "
+    "kernels": "No engine marks these steps: they are found by the launches of kernels that recur, and begin "
     "where the host pauses longest between two of them.",
 }
 PHASES_BY = {
     "annotation": "",
     "shapes": "What they are, prefill or decode, the shapes of what they compute tell.",
+    "names": "What they are, the names of the program's ranges and functions say.",
     "": "Whether they are prefill or decode is unknown: no shapes were recorded (--shapes) that tell.",
 }
+SUBJECTS = {"mixed": "Prefill with decode", "verify": "Verification", "draft": "Drafting"}
 PARTS = {
     "moe": "experts and routing",
     "matmul": "matrix products",
@@ -42,13 +44,19 @@ PARTS = {
 
 
 def section(
-    found: Serving | None, most: int, *, whole: bool = True, of_rank: int | None = None
+    found: Serving | None,
+    most: int,
+    *,
+    whole: bool = True,
+    summed: bool = True,
+    of_rank: int | None = None,
 ) -> Iterable[Block]:
     """The table of a server's steps, a sentence on each phase, and what the steps are made of; of several
     ranks that of the first.
 
     Args:
         whole: with what the host does meanwhile, and the layers.
+        summed: with ``summary``, which nothing above it says.
         of_rank: the rank whose steps these are, where there are others.
     """
     if found is None:
@@ -86,7 +94,8 @@ def section(
     if found.found_by in FOUND_BY:
         yield Prose(f"{FOUND_BY[found.found_by]} {PHASES_BY[found.phases_by]}", "dim")
     first = [row for row in shown if row.rank == shown[0].rank]
-    yield Prose((f"Rank {first[0].rank}: " if many else "") + " ".join(map(sentence, first)))
+    if summed:
+        yield Prose(summary(found, most or len(rows)))
     if found.client is not None:
         yield from client(found.client)
     yield from parts(first)
@@ -94,6 +103,19 @@ def section(
     for row in first if whole else ():
         if row.layer is not None:
             yield from layer(row, row.layer, most)
+
+
+def leads(found: Serving | None) -> bool:
+    """Whether a report begins with ``summary``, instead of how busy its devices are: its phases are known."""
+    return found is not None and bool(found.phases_by)
+
+
+def summary(found: Serving, most: int) -> str:
+    """A sentence on each kind of step of the first rank, those with most time first."""
+    first = found.steps[0].rank
+    many = any(row.rank != first for row in found.steps)
+    own = [row for row in found.steps if row.rank == first][:most]
+    return (f"Rank {first}: " if many else "") + " ".join(map(sentence, own))
 
 
 def _counted(rows: Sequence[ServingRow], title: str, name: str) -> Field | None:
@@ -229,7 +251,10 @@ CLIENT = {
 def sentence(row: ServingRow) -> str:
     """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden."""
     busy = row.busy_us / row.span_us if row.span_us else 0.0
-    said = f"{_phase(row).capitalize()} at {_batch(row)} is {numbers.percent(busy)} busy"
+    phase = SUBJECTS.get(row.phase, _phase(row).capitalize())
+    known = row.requests is not None or row.batch is not None
+    subject = "A pass of the model" if row.phase == "unknown" else phase + f" at {_batch(row)}" * known
+    said = f"{subject} is {numbers.percent(busy)} busy"
     if row.exposed and row.span_us:
         said += f"; {_part(row.exposed[0], row)}"
     between = _idle(row, between=True)

@@ -245,6 +245,26 @@ def test_both_engines_benchmarks_are_read(tmp_path: Path) -> None:
         assert (client.read(file).token_us, client.read(file).tokens_per_step) == found
 
 
+@pytest.mark.parametrize(("unit", "of_a_second"), [("ms", 1e3), ("s", 1.0), ("us", 1e6), ("ns", 1e9)])
+def test_aiperfs_export_is_read_in_its_units(tmp_path: Path, unit: str, of_a_second: float) -> None:
+    """``profile_export_aiperf.json``, and ``profile_export_genai_perf.json`` before it."""
+    file = tmp_path / "profile_export_aiperf.json"
+    told = {
+        "schema_version": "1.1",
+        "request_throughput": {"unit": "requests/sec", "avg": 0.82},
+        "request_count": {"unit": "requests", "avg": 10.0},
+        "time_to_first_token": {"unit": unit, "avg": 0.2 * of_a_second, "p50": 0.1 * of_a_second},
+        "inter_token_latency": {"unit": unit, "avg": 0.03 * of_a_second, "p50": 0.02 * of_a_second},
+        "output_token_throughput": {"unit": "tokens/sec", "avg": 52.5},
+    }
+    file.write_text(json.dumps(told))
+    found = client.read(file)
+    assert found.token_us == pytest.approx(30_000)
+    assert found.token_median_us == pytest.approx(20_000)
+    assert found.first_token_us == pytest.approx(200_000)
+    assert (found.requests, found.tokens_per_s) == (10, 52.5)
+
+
 def test_a_step_that_accepts_several_tokens_is_so_many_of_the_clients() -> None:
     made = Server(marked=False)
     marks: list[Event] = []

@@ -68,6 +68,36 @@ def test_a_captured_graph_says_what_its_replays_compute() -> None:
     assert (found.phases_by, found.steps[0].tokens_per_s) == ("shapes", None)
 
 
+@pytest.mark.parametrize(
+    ("attends", "dims", "said"),
+    [
+        (VARLEN, [[8, 16, 64], [900, 16, 64], [900, 16, 64], [9], [9]], ("decode", 8)),
+        (VARLEN, [[8, 16, 64], [900, 16, 64], [900, 16, 64], [2], [2]], ("prefill", 1)),
+        (VARLEN, [[8, 16, 64], [900, 16, 64], [900, 16, 64], [4], [4]], ("unknown", None)),
+        (SDPA, [[1, 16, 8, 64], [1, 16, 900, 64], [1, 16, 900, 64]], ("unknown", None)),
+    ],
+)
+def test_requests_in_one_row_are_those_that_attention_tells_apart(
+    attends: str, dims: list[list[int]], said: tuple[str, int | None]
+) -> None:
+    """transformers' continuous batching looks up eight tokens in one row, whether of one prompt or of eight
+    requests: of eight that decode it was said that a prompt is read."""
+    made = Server(mode="eager", marked=False)
+    for _ in range(5):
+        made.step()
+    for one in made.events:
+        if one["name"] == "aten::embedding":
+            one["args"]["Input Dims"] = [[8000, 64], [1, 8], [], []]
+        elif one["name"] == "ops::flash_fwd_kernel":
+            one |= {"name": attends}
+            one["args"]["Input Dims"] = dims
+    frame = "transformers/generation/continuous_batching/model_runner.py(195): _forward"
+    frames = [event("python_function", frame, 0, 1)] if attends == SDPA else []
+    found = serving(LoadedRun((trace(*made.events, *frames),)))
+    assert found is not None
+    assert [(row.phase, row.requests) for row in found.steps] == [said]
+
+
 def test_a_pipeline_that_reads_a_prompt_and_makes_an_image_has_no_phase() -> None:
     """Of one with a text encoder it was said that 77 tokens are read, and that its image is padding."""
     made = Server(mode="eager", marked=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.serving.steps import marks, own, steps
+from kinetoscope.analysis.serving.steps import PHASES, marks, own, steps
 from kinetoscope.analysis.serving.table import serving
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import prefill_stall
@@ -105,6 +105,110 @@ def test_shapes_of_tokens_tell_prefill_from_decode() -> None:
     assert found.engine == "unknown"
     rows = {row.phase: (row.n, row.requests, row.query_tokens) for row in found.steps}
     assert rows == {"prefill": (1, 2, 128), "decode": (4, 2, 2)}
+
+
+@pytest.mark.parametrize(
+    ("category", "prefill", "decode"),
+    [
+        ("user_annotation", "prefill", "decode"),
+        ("user_annotation", "Prefill (1 request)", "decode_step_{}"),
+        ("python_function", "serve.py(30): _prefill", "serve.py(40): decode_one_token"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["full", "eager"])
+def test_what_a_program_calls_its_phases_they_are(
+    category: str, prefill: str, decode: str, mode: Mode
+) -> None:
+    """Ranges of a server of one's own, or functions where their stacks were recorded; around a whole
+    generation stands another, which is called after a phase too."""
+    made = Server(mode=mode, marked=False)
+    said: list[str] = []
+    generation = made.at
+    for number in range(10):
+        began = made.at
+        made.step(prefill=512 if number % 5 == 0 else 0)
+        said.append("prefill" if number % 5 == 0 else "decode")
+        name = (prefill if number % 5 == 0 else decode).format(number)
+        made.events.append(event(category, name, began - 1, made.at - began - 50))
+        if number % 5 == 4:
+            whole = event(
+                "python_function", "serve.py(9): decode_n", generation - 2, made.at - generation - 30
+            )
+            made.events.append(whole)
+            generation = made.at
+    found = marks(trace(*made.events))
+    assert (found.found_by, found.phases_by) == ("calls", "names")
+    assert found.table["phase"].to_list() == said
+    table = serving(LoadedRun((trace(*made.events),)))
+    assert table is not None
+    assert {row.phase: row.n for row in table.steps} == {"prefill": 2, "decode": 8}
+
+
+def denoising(*frames: str, lookup: str = "aten::conv2d") -> Server:
+    """Passes of a model over 4,096 patches of an image each, and a decoder of images behind the last."""
+    made = Server(mode="eager", marked=False)
+    for _ in range(5):
+        began = made.at
+        made.step()
+        made.events += [event("python_function", name, began - 1, made.at - began - 50) for name in frames]
+    began = made.at
+    made.launch("aten::scaled_dot_product_attention", ("flash_fwd_kernel", 9.0))
+    made.events.append(event("python_function", "autoencoder_kl.py(9): decode", began - 1, 20))
+    for one in made.events:
+        if one["name"] == "aten::embedding":
+            one["name"] = lookup
+        if one["name"] == "ops::flash_fwd_kernel":
+            one["name"] = "aten::scaled_dot_product_attention"
+            one["args"]["Input Dims"] = [[2, 16, 4096, 64]] * 3
+    return made
+
+
+def test_passes_over_an_image_read_no_prompt() -> None:
+    """Attention of many tokens was called prefill, and the pass before a decoder of images decode."""
+    found = marks(trace(*denoising().events))
+    assert set(found.table["phase"]) == {"unknown"}
+    fused = denoising(lookup="triton_op")
+    for one in fused.events:
+        if one["name"] == "vectorized_gather_kernel":
+            one["name"] = "triton_poi_fused_embedding_0"
+    assert set(marks(trace(*fused.events)).table["phase"]) == {"prefill"}
+
+
+def test_what_encodes_and_decodes_decodes_no_tokens() -> None:
+    """As a model that segments images, whose one function holds all of it."""
+    frame = "mmseg/models/segmentors/encoder_decoder.py(99): encode_decode"
+    for name in (frame, frame.replace("encode_decode", "decode")):
+        found = marks(trace(*denoising(name).events))
+        assert set(found.table["phase"]) == {"unknown"}
+
+
+def test_a_pipeline_of_diffusers_makes_images() -> None:
+    made = denoising("diffusers/pipelines/flux/pipeline_flux.py(652): __call__")
+    found = marks(trace(*made.events))
+    assert set(found.table["phase"]) == {"diffusion"}
+    assert set(found.table["engine"]) == {"diffusers"}
+    assert found.phases_by == "names"
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("prefill", "prefill"),
+        ("decode", "decode"),
+        ("model: decode[3]", "decode"),
+        ("decode_step_17", "decode"),
+        ("decoding", "decode"),
+        ("chunked prefill", "prefill"),
+        ("engine.py(3): forward_decode", "decode"),
+        ("engine.py(3): Prefill", "prefill"),
+        ("engine/decode.py(3): run", None),
+        ("tokenizers.py(3): decoder", None),
+        ("undecoded", None),
+        ("nn.Module: Decoder_0", None),
+    ],
+)
+def test_names_that_say_a_phase(name: str, phase: str | None) -> None:
+    assert [one for one, pattern in PHASES.items() if re.search(pattern, name)] == ([phase] if phase else [])
 
 
 def nothing(run: Trace) -> bool:

@@ -367,6 +367,19 @@ def test_parts_in_other_threads_are_not_the_step_s():
     assert "whole1 part decode" not in program.device.log
 
 
+def test_requests_that_generate_in_other_threads_are_said_to_be_missing():
+    """A streamed answer is generated in a thread of its own, whose ops a session of one thread has not."""
+    program = Program()
+    program.until(RecordSteps, 0.1, kind="request")
+    program.recorder.part("decode")
+    assert not any("other threads" in note for note in program.recorder.timings().notes)
+    for _ in range(2):
+        thread = threading.Thread(target=program.recorder.part, args=("decode",))
+        thread.start()
+        thread.join()
+    assert sum("other threads" in note for note in program.recorder.timings().notes) == 1
+
+
 def test_one_request_is_a_step_and_a_long_one_has_a_budget():
     program = Program()
     program.step(0.1, kind="request")

@@ -69,7 +69,9 @@ def test_a_gap_between_decodes_has_what_the_host_does() -> None:
     (finding,) = (one for one in found if one.subject == "schedule")
     # Five of six steps are followed by another.
     assert finding.saving.us == pytest.approx(120 * 5 / 6)
-    assert "async" in finding.advice
+    assert "overlap-schedule" in finding.advice
+    assert "vLLM" not in finding.advice
+    assert finding.title.endswith("it schedules")
     assert not finding.saving.change.is_empty or finding.saving.unreplayed_us > 0
 
 

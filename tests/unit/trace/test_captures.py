@@ -125,7 +125,25 @@ def test_a_recording_of_captures_is_told_from_one_of_a_run() -> None:
     assert is_capture(capture)
     assert [one.batch for one in captures(capture)] == [4]
     assert not is_capture(trace(*replay(0, "k")))
-    assert not is_capture(trace(*capture_of("aten::mm"), *replay(0, "k")))
+    assert not is_capture(trace(*capture_of("aten::mm"), *replay(0, "k")))  # its engine marks a step
+
+
+def test_a_capture_that_ends_with_one_replay_is_no_step() -> None:
+    # Inductor records a graph, and replays it to have the results: xDiT's capture traces are of such a call.
+    replays = [replay(step, "gemm", "relu")[1:] for step in range(2)]
+    warm_up = [
+        one
+        for at in range(3)
+        for one in (call("cudaLaunchKernel", 8500.0 + at, 1, at), kernel("gemm", 8600.0 + 10 * at, 8, at))
+    ]
+    capture = capture_of("aten::mm", "aten::relu", at=9000)
+    assert is_capture(trace(*warm_up, *capture, *replays[0]))
+    assert not is_capture(trace(*warm_up, *capture, *replays[0], *replays[1]))
+    again = capture_of("aten::mm", "aten::relu", at=10_050)[1:]
+    assert is_capture(trace(*warm_up, *capture, *replays[0], *again, *replays[1]))
+    # Of a run that captures little by the way.
+    waited = call("cudaDeviceSynchronize", 20_000, 100, 7777)
+    assert not is_capture(trace(*warm_up, *capture, *replays[0], waited))
 
 
 def test_where_the_recording_says_which_capture_is_replayed_that_one_is_meant() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinetoscope.trace.engines import EngineStep, captured_batch, engine_step
+from kinetoscope.trace.engines import EngineStep, batch_of_file, captured_batch, engine_step
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,9 @@ from kinetoscope.trace.engines import EngineStep, captured_batch, engine_step
         ("eager_decode[bs=300 tok=300 ctx=[1, 2, 3]...+297]", EngineStep("ATOM", "decode", None, 300, 300)),
         ("dummy_decode[bs=1/8 tok=1 d=1]", EngineStep("ATOM", "idle", None, 1, 1, padded=8)),
         ("dummy_prefill[bs=1 tok=8192 ctx=8192]", EngineStep("ATOM", "idle", 1, None, 8192)),
+        ("draft[0/3 bs=12]", EngineStep("ATOM", "draft", None, 12)),
+        ("dspark[bs=12 T=5]", EngineStep("ATOM", "draft", None, 12)),
+        ("dspark_ctx_kv[bs=12 tok=60]", EngineStep("ATOM", "draft", None, 12, 60)),
         ("propose_eagle[0/3 tok=4 bs=1/2 (graph)]", EngineStep("ATOM", "draft", None, 1, 4, padded=2)),
         (
             "prefill[bs=6 tok=17408 ctx=[4096, 4096, 4096]...+3 sqsq=59768832 sqsk=59768832 sk=17408 tbo=1]",
@@ -99,7 +102,26 @@ def test_requests_of_both_kinds_are_one_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"), [("capture_32_FULL", 32), ("capture_8_draft_PIECEWISE", 8), ("capture_x", None)]
+    ("name", "batch"),
+    [
+        ("capture_32_FULL", 32),
+        ("capture_8_draft_PIECEWISE", 8),
+        ("capture_graph_bs_16", 16),
+        ("capture_x", None),
+    ],
 )
 def test_captures_name_their_batch(name: str, batch: int | None) -> None:
     assert captured_batch(name) == batch
+
+
+@pytest.mark.parametrize(
+    ("path", "batch"),
+    [
+        ("graph_capture_profile/DecodeCudaGraphRunner_bs_8_rank3.json.gz", 8),
+        ("capture_traces/bs_32_rank0.json.gz", 32),
+        ("rank_0/capture_traces/bs_16_q_4_rank0.json.gz", 16),
+        ("capture_traces/graph_capture_rank_0.1773709742341309550.pt.trace.json.gz", None),
+    ],
+)
+def test_a_file_of_captures_names_their_batch(path: str, batch: int | None) -> None:
+    assert batch_of_file(path) == batch

@@ -560,8 +560,9 @@ def _of_a_capture(trace: Trace) -> list[Note]:
     if not is_capture(trace):
         return []
     text = (
-        "this is a recording of CUDA graphs being captured: what was launched went into graphs and did not "
-        "run. Read it together with a recording of the run: it names what runs inside the graphs there"
+        "this is a recording of CUDA graphs being captured and of what warmed up to it, and holds no steps. "
+        "Record steps after the graphs are captured, and read both together: this one names what runs "
+        "inside the graphs there"
     )
     return [Note(CAPTURE, UNRELIABLE, text)]
 

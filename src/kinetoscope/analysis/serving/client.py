@@ -62,8 +62,9 @@ def verified(trace: Trace) -> bool:
 
 def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:
     """A client's times next to the steps of the first rank that has any."""
+    traces = (trace for stage in (run, *run.stages) for trace in stage.traces)
     each, verifies = next(
-        ((one, verified(trace)) for trace in run.traces if len(one := tokens(trace))), (None, False)
+        ((one, verified(trace)) for trace in traces if len(one := tokens(trace))), (None, False)
     )
     made = measured.tokens_per_step if verifies else 1.0
     if each is None or made is None:

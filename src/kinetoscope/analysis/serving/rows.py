@@ -181,11 +181,12 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a server (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``, ``transformers``,
-    ``unknown``).
+    ``diffusers``, ``unknown``).
 
     ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
-    launches recur. ``phases_by``: ``annotation``, or ``shapes`` of what steps compute; empty where nothing
-    tells their phases. ``client``: what a client measured, where that was given.
+    launches recur. ``phases_by``: ``annotation``, ``shapes`` of what steps compute, or ``names`` of the
+    program's ranges and functions; empty where nothing tells their phases. ``client``: what a client
+    measured, where that was given.
     """
 
     engine: str

@@ -14,6 +14,8 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
 
 LOOKS_UP = "^aten::embedding$"
+LOOKS_UP_COMPILED = r"^triton_[a-z]+_fused_(\w*_)?embedding"  # as Inductor names what it made of one
+PACKS = r"(^|/)transformers/generation/continuous_batching/"  # all requests in one row
 ATTENDS = r"scaled_dot_product|_attention_forward$|flash_attn"
 Size = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 # Where the ops behind scaled_dot_product_attention, and flash_attn's, say at which token each request begins.
@@ -33,7 +35,8 @@ class Shape(NamedTuple):
 def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     """Requests and tokens of steps, by the shape of the tokens that each looks up first, else of the queries
     that it attends from. None of a step whose last attention is from other tokens than it looks up: that is
-    several models in turn, as of a pipeline that reads a prompt and makes an image.
+    several models in turn, as of a pipeline that reads a prompt and makes an image; nor of one that attends
+    from many and looks up none: those are patches of an image.
 
     Args:
         bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.
@@ -54,15 +57,34 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
         intervals.beginning_in, bounds.select("step", "start_ns", "end_ns")
     )
     is_lookup = pl.col("name").str.contains(LOOKS_UP)
+    in_kernels = called.filter(matching(called, "name", LOOKS_UP_COMPILED))["launch"]
+    looks = pl.DataFrame({"start_ns": host["start_ns"].gather(in_kernels)})
+    compiled = looks.sort("start_ns").pipe(
+        intervals.beginning_in, bounds.select("step", "start_ns", "end_ns")
+    )
+    reads = {*compiled["step"], *said.filter(is_lookup)["step"]}
     first = said.unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
     found = _first(first.sort(~is_lookup, maintain_order=True))
-    last = _first(said.filter(~is_lookup).unique("step", keep="last"))
-    return {
-        step: shape
-        for step, shape in found.items()
-        if (other := last.get(step, shape)).captured != shape.captured
-        or other.requests * other.each == shape.requests * shape.each
-    }
+    attended = said.filter(~is_lookup).unique("step", keep="last")
+    last = _first(attended)
+    begun = ~pl.col("name").str.contains("scaled_dot_product")  # these say where requests begin
+    packed = set(attended.filter(begun & ~pl.col("step").is_in([*last]))["step"])
+    if matching(host, "name", PACKS).any():
+        packed |= found.keys() - last.keys() | {step for step, shape in last.items() if shape.each > 1}
+    known: dict[int, Shape] = {}
+    for step, shape in found.items():
+        other = last.get(step, shape)
+        tokens = shape.requests * shape.each
+        if other.captured == shape.captured and other.requests * other.each != tokens:
+            continue
+        # Of requests that a program packs into one row attention alone says where each begins.
+        if shape.requests == 1 < shape.each:
+            if step in packed:
+                continue
+            shape = shape._replace(requests=shape.each, each=1) if other.each == 1 else shape
+        if shape.each == 1 or step in reads:
+            known[step] = shape
+    return known
 
 
 def _first(said: pl.DataFrame) -> dict[int, Shape]:

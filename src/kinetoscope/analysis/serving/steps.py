@@ -10,6 +10,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.cost.formulas import ABSURD
+from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import (
     AUTOGRAD_NODE,
@@ -23,6 +24,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.shapes import Shape, shapes
 from kinetoscope.analysis.time import intervals
+from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.engines import DRAFTING, FAMILIES, SGLANG, SGLANG_DRAFT, EngineStep, Phase, engine_step
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
@@ -56,15 +58,19 @@ AS_LONG = 0.5
 ATTENTION = r"(?i)^attention$"
 CACHE = r"(?i)cache"  # writes keys and values
 BACKWARD = r"(?i)bwd|backward"
+# Ranges and functions that say which phase runs in them; of a function its name, not its file's.
+PHASE = r"(?i)(?:^|: )(?:[^:]*[^a-z:])?{}(?:ing|d)?(?:[^a-z:][^:]*)?$"
+PHASES: dict[Phase, str] = {"prefill": PHASE.format("prefill"), "decode": PHASE.format("decod(?:e)?")}
 TRANSFORMERS = r"(^|/)transformers/(generation|models)/"
+DIFFUSERS, DENOISING = r"(^|/)diffusers/pipelines/", EngineStep("diffusers", "diffusion")
 
 
 class Marks(NamedTuple):
     """Steps by the host's clock: ``step`` (its number), ``start_ns``, ``end_ns``, the columns of ``SAID``.
 
     ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
-    launches recur; empty where there are no steps. ``phases_by``: ``annotation`` or ``shapes`` of what they
-    compute; empty where nothing tells their phases.
+    launches recur; empty where there are no steps. ``phases_by``: ``annotation``, ``shapes`` of what they
+    compute, or ``names`` of the program's ranges and functions; empty where nothing tells their phases.
     """
 
     table: pl.DataFrame
@@ -74,9 +80,12 @@ class Marks(NamedTuple):
 
 @remembered
 def marks(trace: Trace) -> Marks:
-    """The steps of a server; none of a program that trains, and none where no attention recurs."""
+    """The steps of a server; none of a program that trains, none where no attention recurs, and none where
+    graphs are captured and nothing else."""
     host = trace.host_events
     table = _annotated(trace)
+    if is_capture(trace):
+        return Marks(table.clear(), "")
     if len(table):
         return Marks(table, "annotation", "annotation")
     attention = _attention(trace)
@@ -91,10 +100,13 @@ def marks(trace: Trace) -> Marks:
     if of_program:
         found_by, bounds = "calls", trace.steps.sort("start_ns").select("start_ns", end_ns=END)
     found = _shaped(trace, bounds.with_row_index("step"))
+    by_shape = (found["phase"] != UNKNOWN) & (found["engine"] != DENOISING.engine)
+    phases_by = "shapes" if by_shape.any() else "names"
+    found = _named(trace, attention, found)
     known = set(found["phase"]) - {UNKNOWN}
-    if of_program and "decode" not in known:
+    if of_program and not known & {"decode", "diffusion"}:
         return Marks(table, "")
-    return Marks(found, found_by, "shapes" if known else "")
+    return Marks(found, found_by, phases_by if known else "")
 
 
 def _annotated(trace: Trace) -> pl.DataFrame:
@@ -159,10 +171,12 @@ def _attention(trace: Trace) -> pl.DataFrame:
 
 def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
     """From each call of the model (its module, or a range that the program names) to the next one: of those
-    that hold several layers' attention the most frequent, of these the outermost."""
+    that hold several layers' attention the most frequent, of these the outermost. What says a phase is one
+    call, whichever it says: prefill and decode take turns."""
     host = trace.host_events
+    says = _says_a_phase(host)
     named = matching(host, "category", "^user_annotation$") & ~matching(host, "name", NOT_AN_ANNOTATION)
-    named |= matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
+    named |= says | (matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}"))
     if not named.any():
         return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
     level = attention.group_by(row="launch").agg(kernels=pl.len())
@@ -177,15 +191,65 @@ def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
         )
     found = pl.concat(calls).group_by("row").agg(pl.col("kernels").sum())
     found = found.filter(pl.col("kernels") >= LAYERS)
+    inner = nearest(host, says).gather(host["parent"].gather(found["row"].filter(says.gather(found["row"]))))
+    found = found.filter(~pl.col("row").is_in(inner.drop_nulls().implode()))
     found = found.hstack(host.select("name", "depth", "start_ns")[found["row"]])
+    found = found.with_columns(
+        pl.when(says.gather(found["row"]))
+        .then(pl.lit("phase"))
+        .otherwise(pl.col("name").cast(pl.String))
+        .alias("name")
+    )
     most = (
         found.group_by("name")
         .agg(n=pl.len(), depth=pl.col("depth").min(), kernels=pl.col("kernels").sum())
         .filter(pl.col("n") >= RECURRING, pl.col("kernels") >= len(attention) // 2)
-        .sort("n", "depth", pl.col("name").cast(pl.String), descending=[True, False, False])
+        .sort("n", "depth", "name", descending=[True, False, False])
     )
     starts = found.filter(pl.col("name").is_in(most["name"].head(1).implode()))["start_ns"].sort()
     return _until_next(starts, trace)
+
+
+def _says_a_phase(host: pl.DataFrame) -> pl.Series:
+    """Which ranges and functions of the program are called after a phase."""
+    is_code = matching(host, "category", "^(user_annotation|python_function)$")
+    # What encodes and decodes makes something of an image, say, and no tokens.
+    return is_code & matching(host, "name", "|".join(PHASES.values())) & ~matching(host, "name", "(?i)encod")
+
+
+def _named(trace: Trace, attention: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """The steps, those of unknown phase with that of the range or function in which they attend, if it holds
+    no other step; ``mixed`` where there are both."""
+    host = trace.host_events
+    launches = attention["launch"]
+    attends = pl.DataFrame(
+        {
+            "row": nearest(host, _says_a_phase(host)).gather(launches),
+            "start_ns": host["start_ns"].gather(launches),
+        }
+    )
+    attends = attends.sort("start_ns").pipe(
+        intervals.beginning_in, found.select("step", "start_ns", "end_ns")
+    )
+    attends = attends.with_columns(
+        of_step=pl.len().over("step"), alone=pl.col("step").n_unique().over("row") == 1
+    )
+    said = attends.filter(pl.col("row").is_not_null() & pl.col("alone"))
+    # A step that attends elsewhere is not the one that is called so: of images as well there is a ``decode``.
+    said = said.filter(2 * pl.len().over("step") > pl.col("of_step"))
+    names = host.select(pl.col("name").cast(pl.String))[said["row"]]
+    said = said.hstack(names).with_columns(
+        pl.col("name").str.contains(pattern).alias(phase) for phase, pattern in PHASES.items()
+    )
+    both = pl.all_horizontal(pl.col(phase).any() for phase in PHASES)
+    phase = pl.when(both).then(pl.lit("mixed"))
+    for one in PHASES:
+        phase = phase.when(pl.col(one).any()).then(pl.lit(one))
+    by_name = said.group_by("step").agg(phase.alias("named"))
+    joined = found.join(by_name, on="step", how="left", maintain_order="left")
+    unknown = pl.col("phase") == UNKNOWN
+    known = pl.when(unknown).then(pl.coalesce("named", "phase")).otherwise("phase")
+    return joined.with_columns(known.alias("phase")).drop("named")
 
 
 def _until_next(starts: pl.Series, trace: Trace) -> pl.DataFrame:
@@ -308,8 +372,11 @@ def _stray(calls: pl.DataFrame) -> pl.Series:
 
 def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
     """The steps with what shapes tell of them: requests by one token are decoded, of one request several
-    are read."""
-    engine = "transformers" if matching(trace.host_events, "name", TRANSFORMERS).any() else UNKNOWN
+    are read. Those of a pipeline of diffusers make an image, whatever their shapes."""
+    host = trace.host_events
+    if matching(host, "name", DIFFUSERS).any():
+        return bounds.hstack(pl.DataFrame([_said(DENOISING)] * len(bounds), SAID, orient="row"))
+    engine = "transformers" if matching(host, "name", TRANSFORMERS).any() else UNKNOWN
     known = shapes(trace, bounds)
     said = [_of_shape(engine, known.get(step)) for step in bounds["step"]]
     return bounds.hstack(pl.DataFrame(said, SAID, orient="row"))

@@ -33,12 +33,15 @@ READS = ("prefill", "mixed")  # phases in which prompts are read
 
 @remembered
 def serving(run: LoadedRun) -> Serving | None:
-    """The table of a server's steps, the phase with most time first; None where there are none."""
-    rows = [row for trace in run.traces for row in _rows(run, trace)]
+    """The table of a server's steps, of all its stages, the phase with most time first; None where there are
+    none."""
+    stages = (run, *run.stages)
+    rows = [row for stage in stages for trace in stage.traces for row in _rows(stage, trace)]
     rows.sort(key=lambda row: (row.rank, -row.n * (row.period_us.median if row.period_us else row.span_us)))
     if not rows:
         return None
-    found = next(found for trace in run.traces if (found := marks(trace)).found_by)
+    traces = (trace for stage in stages for trace in stage.traces)
+    found = next(found for trace in traces if (found := marks(trace)).found_by)
     return Serving(engine=rows[0].engine, steps=rows, found_by=found.found_by, phases_by=found.phases_by)
 
 

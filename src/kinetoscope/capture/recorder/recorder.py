@@ -57,6 +57,10 @@ Following = Callable[[Source, Collection[str], bool], None]
 MB_PER_SECOND = 100.0
 # Longer passes of a loop are no steps: three are recorded, of 100 MB each for a second.
 LONGEST_PASS_S = 1.0
+ELSEWHERE = (
+    "requests generated in other threads than the one that was recorded: neither their ops nor lines are in "
+    "the recording (`kinetoscope run --on-request` records all threads)"
+)
 # A leader is silent after so long without a tick, and after so many of its steps; what is being recorded is
 # given up after so long: requests come when they come.
 SILENT_S, SILENT_STEPS, GIVEN_UP_S = 2.0, 20, 30.0
@@ -239,6 +243,9 @@ class Recorder:
         """A part of the leader's step begins."""
         if self._listening():
             self._guarded(lambda: self.phase.part(name))
+        elif isinstance(self.phase, RecordSteps) and not (self.inside or self.foreign):
+            # As of a server that streams: each request generates in a thread of its own.
+            self.measured.note(ELSEWHERE)
 
     def model_called(self, training: bool) -> None:
         """The model whose optimizer leads is called, to be trained or not."""

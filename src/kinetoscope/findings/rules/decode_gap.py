@@ -36,15 +36,27 @@ NOT_THE_HOST = ["start-or-end", "between-kernels", "waiting-for-rank", "unexplai
 LOGITS = 1024  # bytes of a copy to the host, a request: tokens are eight
 BASIS = "the idle time between steps, or the device's work if that is less: the host does this meanwhile"
 ADVICE = {
-    "schedule": "Schedule the next step while the device works on this one (vLLM: --async-scheduling; SGLang "
-    "and TensorRT-LLM: leave the overlap scheduler on).",
+    "schedule": "Schedule the next step while the device works on this one{}.",
     "prepare inputs": "Keep the inputs in buffers on the device and update what changes; prepare them while "
     "the device works on the step before.",
     "sample": "Sample on the device and copy the tokens alone; penalties and grammars too.",
     "detokenise": "Detokenise in another process or thread, while the device works on the next step.",
     "copies": "Copy the tokens into page-locked memory without blocking, and read them one step later.",
     OTHER: "Launch the next step before the results of this one are handled: its tokens can stay on the "
-    "device (vLLM: --async-scheduling; SGLang and TensorRT-LLM: leave the overlap scheduler on).",
+    "device{}.",
+}
+DOES = {
+    "schedule": "it schedules",
+    "prepare inputs": "it prepares inputs",
+    "sample": "it samples",
+    "detokenise": "it detokenises",
+    "copies": "it copies",
+    OTHER: "its scopes do not say what it does",
+}
+OVERLAPPED = {
+    "vLLM": "--async-scheduling",
+    "SGLang": "without --disable-overlap-schedule",
+    "TensorRT-LLM": "without disable_overlap_scheduler",
 }
 
 
@@ -66,7 +78,7 @@ def find(view: RankView) -> Findings:
         yield Finding(
             subject=str(activity),
             title=f"Between two steps the device waits {numbers.time(each)} for the host: "
-            + _said(str(activity)),
+            + DOES[str(activity)],
             affected_us=view.us_of(group, "idle_ns"),
             saving=_saving(view, str(activity), group),
             evidence=[
@@ -77,7 +89,7 @@ def find(view: RankView) -> Findings:
                     "start_ns", "end_ns", "idle_ns", "cause"
                 ).iter_rows()
             ],
-            advice=ADVICE[str(activity)],
+            advice=ADVICE[str(activity)].format(asked(view, OVERLAPPED)),
         )  # fmt: skip
 
 
@@ -91,10 +103,6 @@ def _saving(view: RankView, activity: str, idle: pl.DataFrame) -> Saving:
     if activity == "sample":
         return savings.unreplayed(view, us, "the idle time, if the device samples")
     return savings.unreplayed(view, min(us, view.busy_us), BASIS)
-
-
-def _said(activity: str) -> str:
-    return "its scopes do not say what it does" if activity == OTHER else f"it does {activity}"
 
 
 def _behind_logits(view: RankView, table: pl.DataFrame, idle: pl.DataFrame) -> pl.Series:

@@ -27,14 +27,23 @@ from kinetoscope.findings.rule import *
 
 PADDED = 1.25  # a power of two is 1.33 times its mean batch at the mean
 
+SIZES = {
+    "vLLM": "cudagraph_capture_sizes",
+    "SGLang": "--cuda-graph-bs",
+    "TensorRT-LLM": "cuda_graph_config: batch_sizes",
+    "ATOM": "--cudagraph-capture-sizes",
+}
+
 
 def find(view: RankView) -> Findings:
     found = serving(view.run)
     for row in found.steps if found else ():
-        asked = row.query_tokens
-        if row.rank != view.rank or not row.padded_to or not asked or row.padded_to < PADDED * asked:
+        tokens = row.query_tokens
+        if row.rank != view.rank or not row.padded_to or not tokens or row.padded_to < PADDED * tokens:
             continue
         kind = steps(view.trace).filter(phase=row.phase, graph=row.graph_mode, batch=row.batch)
+        if kind.is_empty():  # of another stage
+            continue
         work = parted(view.trace).filter(
             pl.col("step").is_in(kind["step"].implode()), pl.col("part") == "matmul"
         )
@@ -43,19 +52,20 @@ def find(view: RankView) -> Findings:
             on="id",
             how="semi",
         )
-        share = 1 - asked / row.padded_to
+        share = 1 - tokens / row.padded_to
         saving = savings.nothing("its products read weights for longer than they compute: rows cost little")
         if len(bound):
             saved = bound.with_columns(saved_ns=pl.col("duration_ns") * share)
             saving = savings.device(view, saved, "products that arithmetic bounds, without the added rows")
         yield Finding(
             subject=f"{row.phase} {row.batch} {row.graph_mode}",
-            title=f"{row.phase.capitalize()} of {asked:,.0f} tokens computes {row.padded_to:,.0f}: "
+            title=f"{row.phase.capitalize()} of {tokens:,.0f} tokens computes {row.padded_to:,.0f}: "
             f"{share:.0%} of its rows are padding",
             saving=saving,
             at_least="info",
             at_most="medium",
             evidence=[evidence.of(view, f"{row.n} steps, products of {row.padded_to:,.0f} rows", work)],
-            advice="Capture graphs for the sizes that are served (vLLM: cudagraph_capture_sizes, SGLang: "
-            "--cuda-graph-bs), or pack prompts without padding.",
+            advice=f"Capture graphs for the sizes that are served{asked(view, SIZES)}."
+            if row.graph_mode != "eager"
+            else "Pack prompts without padding.",
         )

@@ -25,6 +25,12 @@ from kinetoscope.analysis.serving.parts import parted
 from kinetoscope.analysis.serving.steps import steps
 from kinetoscope.findings.rule import *
 
+PIECES = {
+    "vLLM": "--max-num-batched-tokens",
+    "SGLang": "--chunked-prefill-size, --enable-mixed-chunk",
+    "TensorRT-LLM": "enable_chunked_prefill, max_num_tokens",
+    "ATOM": "--max-num-batched-tokens",
+}
 USUAL = 2  # tokens that wait for none, to compare with
 
 
@@ -50,6 +56,6 @@ def find(view: RankView) -> Findings:
         saving=savings.nothing("the same work in another order: tokens come more evenly, not more of them"),
         at_least="low",
         evidence=[evidence.of(view, f"{len(prompts)} steps that read prompts", work)],
-        advice="Read prompts in smaller pieces together with the requests that generate (vLLM: "
-        "--max-num-batched-tokens, SGLang: --chunked-prefill-size), or on other devices.",
+        advice="Read prompts in smaller pieces together with the requests that generate"
+        f"{asked(view, PIECES)}, or on other devices.",
     )

@@ -20,17 +20,21 @@ from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
 
 ENOUGH = 3
-SERVED = (
-    "Record a few dozen steps once the server's traffic is steady (SGLang: num_steps of /start_profile; "
-    "vLLM: max_iterations of --profiler-config)."
-)
+# How each engine is asked for more of them.
+OPTIONS = {
+    "vLLM": "max_iterations of --profiler-config",
+    "SGLang": "num_steps of /start_profile",
+    "TensorRT-LLM": "TLLM_PROFILE_START_STOP=100-150",
+    "ATOM": "a later /stop_profile",
+    "xDiT": "--profile_active",
+}
 
 
 def find(view: RankView) -> Findings:
     steps = len(view.trace.steps)
     if steps >= ENOUGH or view.trace.host_events.is_empty():
         return
-    served = bool(marks(view.trace).found_by)
+    served = _served(view)
     yield Finding(
         title=f"Only {numbers.count(steps, 'step')} recorded: how steps differ is not known"
         if steps
@@ -38,9 +42,19 @@ def find(view: RankView) -> Findings:
         saving=savings.nothing("nothing to save"),
         at_least="info",
         evidence=[evidence.of(view, "the recording", view.trace.steps)],
-        advice=SERVED if served else "Mark steps and record three to five of them.",
+        advice=served or "Mark steps and record three to five of them.",
         snippet=None
         if served
         else "with profile(schedule=schedule(wait=1, warmup=3, active=5)) as profiler:\n"
         "    for batch in loader:\n        train(batch)\n        profiler.step()",
     )
+
+
+def _served(view: RankView) -> str:
+    """The advice for a server; empty of another program."""
+    table = marks(view.trace).table
+    if table.is_empty():
+        return ""
+    if (table["phase"] == "diffusion").all():
+        return f"Record several calls of the pipeline, once it is warm{asked(view, OPTIONS)}."
+    return f"Record a few dozen steps once the server's traffic is steady{asked(view, OPTIONS)}."

@@ -23,14 +23,13 @@ Source
 
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
 from kinetoscope.analysis.serving.steps import LAYERS, own
-from kinetoscope.findings.in_force import engine
 from kinetoscope.findings.rule import *
 
 FUSIBLE = "^(elementwise|copy|reduction|normalization)$"
 LENGTH = 4
 COMPILED = {
-    "vLLM": "vLLM: without --enforce-eager; fusion passes of --compilation-config",
-    "SGLang": "SGLang: --enable-torch-compile",
+    "vLLM": "without --enforce-eager; fusion passes of --compilation-config",
+    "SGLang": "--enable-torch-compile",
 }
 GENERATED = "^triton_"  # a compiler fused what it could
 
@@ -58,7 +57,7 @@ def find(view: RankView) -> Findings:
     each = runs.group_by("run", maintain_order=True).agg(pl.len(), duration.sum())
     longest = runs.filter(pl.col("run") == each.sort("duration_ns", descending=True)["run"][0])
     names = longest["name"].cast(pl.String).map_elements(short_name, return_dtype=pl.String)
-    number, how = runs["step"].n_unique(), COMPILED.get(engine(view) or "", "")
+    number, how = runs["step"].n_unique(), asked(view, COMPILED)
     yield Finding(
         title=f"Inside its graph a step runs {len(each) / number:.0f} times {each['len'].median():.0f} small "
         "kernels that one could do: norms, rotary positions, activations",
@@ -66,7 +65,7 @@ def find(view: RankView) -> Findings:
         at_most="medium",
         saving=savings.device(view, runs, "each run in the time of its longest kernel"),
         evidence=[evidence.of(view, "the longest run: " + " → ".join(names.head(8)), longest)],
-        advice=f"Compile the model before its graph is captured{how and f' ({how})'}, or use the engine's "
+        advice=f"Compile the model before its graph is captured{how}, or use the engine's "
         "fused norms, activations and rotary positions.",
         snippet=None if how else "model = torch.compile(model)  # then capture",
         source=evidence.source(view, longest["op"]),
