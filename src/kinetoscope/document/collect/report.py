@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import msgspec
+import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
@@ -22,8 +23,6 @@ from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
-# Up to so many a trace they wait for Python's lock in turn, and gain nothing: calls take microseconds each.
-SMALL = 10_000
 
 
 def build(run: LoadedRun, *, page: bool = False) -> Report:
@@ -42,7 +41,7 @@ def build(run: LoadedRun, *, page: bool = False) -> Report:
         ops(run)  # takes most memory: it comes while little else is remembered
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(findings.findings, run, proven)
-        if is_large or events <= SMALL * len(run.traces):
+        if is_large or pl.thread_pool_size() == 1:  # few events: calls wait for Python's lock
             wait([found])
         report = _report(run, proven, found)
     if not page:
