@@ -71,19 +71,19 @@ def answered(
 
 @contextmanager
 def _on_one_core(inputs: Sequence[str]) -> Generator[None]:
-    """Keep this process to the core that it runs on, where traces are small.
+    """Keep this process to the core that it runs on, where traces are small and cores idle.
 
-    Python's thread waits whenever Polars' one works, so that both fill one core; to wake another core takes
-    longer than most calls. At the end every thread has all cores again, and so has a browser that one starts.
+    Python's thread waits whenever Polars' one works, so that both fill one core; to wake an idle one takes
+    longer than most calls. Where much else runs, cores are awake, and who cannot move waits longer. At the
+    end every thread has all cores again, and so has a browser that one starts.
     """
     cores: set[int] = set()
-    with suppress(
-        AttributeError, OSError, InputError
-    ):  # another system, or who reads them says what is wrong
-        if are_small(find_files(inputs).traces):
+    with suppress(AttributeError, OSError, InputError):  # another system; who reads them says it
+        every = os.sched_getaffinity(0)
+        if os.getloadavg()[0] < len(every) and are_small(find_files(inputs).traces):
             core = Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()[PROCESSOR]
-            cores = os.sched_getaffinity(0)
             os.sched_setaffinity(0, {int(core)})
+            cores = every
     try:
         yield
     finally:

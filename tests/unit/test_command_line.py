@@ -108,11 +108,13 @@ def test_small_inputs_get_one_thread_for_tables(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere cores are the system's to choose")
 @pytest.mark.parametrize(
-    ("size", "packed", "small"), [(1 << 20, 1, True), (3 << 20, 1, False), (3 << 20, 0, True)]
+    ("size", "packed", "load", "alone"),
+    [(1 << 20, 1, 0.5, True), (3 << 20, 1, 0.5, False), (3 << 20, 0, 0.5, True), (3 << 20, 0, 1e3, False)],
 )
-def test_an_answer_of_a_small_trace_is_found_on_one_core_and_every_thread_has_all_of_them_afterwards(
-    size: int, packed: bool, small: bool, tmp_path: Path
+def test_of_a_small_trace_one_core_is_used_where_some_idle_and_every_thread_has_all_of_them_afterwards(
+    size: int, packed: bool, load: float, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     trace = tmp_path / ("trace.json.gz" if packed else "trace.json")
     with trace.open("wb") as file:
         file.truncate(size)
@@ -124,7 +126,7 @@ def test_an_answer_of_a_small_trace_is_found_on_one_core_and_every_thread_has_al
         thread.start()
 
     answered([str(trace)], "kinetoscope.document:Report", find)
-    assert len(found) == (1 if small else len(before))
+    assert len(found) == (1 if alone else len(before))
     assert found <= before == os.sched_getaffinity(0) == os.sched_getaffinity(thread.native_id or 0)
     ends.set()
     with pytest.raises(ValueError, match="of its own"):
