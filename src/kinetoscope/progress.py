@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Protocol, TextIO, TypeVar
@@ -12,14 +14,18 @@ from typing import Protocol, TextIO, TypeVar
 from msgspec import Struct
 
 from kinetoscope import numbers
+from kinetoscope.errors import InputError
 from kinetoscope.render import names
 from kinetoscope.sources import kept
+from kinetoscope.sources.paths import are_small
+from kinetoscope.sources.paths import find as find_files
 from kinetoscope.sources.run import LoadedRun, load
 
 Found = TypeVar("Found", bound=Struct | None)
 
 PATIENCE = 1.0  # seconds that pass in silence
 EVERY = 0.1  # seconds between two lines on a terminal
+PROCESSOR = 36  # field of /proc/thread-self/stat after the name: the core that the thread is on
 
 
 class Reader(Protocol):
@@ -56,10 +62,34 @@ def answered(
         remarks.extend(run.remarks)
         return run
 
-    found = find(read)
+    with _on_one_core(inputs):
+        found = find(read)
     if entry is not None and entry == kept.entry(inputs, asked):  # nothing changed while it was read
         kept.keep(entry, kind, remarks, found)
     return found
+
+
+@contextmanager
+def _on_one_core(inputs: Sequence[str]) -> Generator[None]:
+    """Keep this process to the core that it runs on, where traces are small and cores idle.
+
+    Python's thread waits whenever Polars' one works, so that both fill one core; to wake an idle one takes
+    longer than most calls. Where much else runs, cores are awake, and who cannot move waits longer. At the
+    end every thread has all cores again, and so has a browser that one starts.
+    """
+    cores: set[int] = set()
+    with suppress(AttributeError, OSError, InputError):  # another system; who reads them says it
+        every = os.sched_getaffinity(0)
+        if os.getloadavg()[0] < len(every) and are_small(find_files(inputs).traces):
+            core = Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()[PROCESSOR]
+            os.sched_setaffinity(0, {int(core)})
+            cores = every
+    try:
+        yield
+    finally:
+        for thread in Path("/proc/self/task").iterdir() if cores else ():
+            with suppress(OSError):  # it has ended
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:

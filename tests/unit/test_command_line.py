@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.cli import parse
 from kinetoscope.cli._many import settle
+from kinetoscope.progress import answered
 
 OURS = st.lists(
     st.sampled_from(
@@ -91,12 +94,45 @@ def test_an_option_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[st
     assert "there is no option --warmupz; did you mean --warmup" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1 << 20, "1"), (3 << 20, None)])
+@pytest.mark.parametrize(("size", "expected"), [(23 << 20, "1"), (25 << 20, None)])
 def test_small_inputs_get_one_thread_for_tables(
     size: int, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {})
     for rank in range(2):
-        (tmp_path / f"rank{rank}.json").write_bytes(b"x" * (size // 2))
+        with (tmp_path / f"rank{rank}.json").open("wb") as trace:
+            trace.truncate(size // 2)
     settle([str(tmp_path)])
     assert os.environ.get("POLARS_MAX_THREADS") == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere cores are the system's to choose")
+@pytest.mark.parametrize(
+    ("size", "packed", "load", "alone"),
+    [(1 << 20, 1, 0.5, True), (3 << 20, 1, 0.5, False), (3 << 20, 0, 0.5, True), (3 << 20, 0, 1e3, False)],
+)
+def test_of_a_small_trace_one_core_is_used_where_some_idle_and_every_thread_has_all_of_them_afterwards(
+    size: int, packed: bool, load: float, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    trace = tmp_path / ("trace.json.gz" if packed else "trace.json")
+    with trace.open("wb") as file:
+        file.truncate(size)
+    before, found, ends = os.sched_getaffinity(0), set[int](), Event()
+    thread = Thread(target=ends.wait)
+
+    def find(_: object) -> None:
+        found.update(os.sched_getaffinity(0))
+        thread.start()
+
+    answered([str(trace)], "kinetoscope.document:Report", find)
+    assert len(found) == (1 if alone else len(before))
+    assert found <= before == os.sched_getaffinity(0) == os.sched_getaffinity(thread.native_id or 0)
+    ends.set()
+    with pytest.raises(ValueError, match="of its own"):
+        answered([str(trace)], "kinetoscope.document:Report", refused)
+    assert os.sched_getaffinity(0) == before
+
+
+def refused(_: object) -> None:
+    raise ValueError("of its own")

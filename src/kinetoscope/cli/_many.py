@@ -29,7 +29,6 @@ ALLOCATOR = (
 OF_MANY = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:50,muzzy_decay_ms:0,narenas:1")
 # Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
-SMALL = 2 << 20  # bytes of traces; packed they are 60,000 events
 # glibc's allocator, which has Python's large objects, keeps them likewise: where traces are large, those of
 # so many bytes are mapped one by one.
 LARGE = 16 << 20
@@ -41,14 +40,14 @@ def settle(inputs: Sequence[str]) -> None:
     user has not. No verb that reads inputs starts a process that loads Polars but for workers, which have
     settings of their own."""
     from kinetoscope.errors import InputError
-    from kinetoscope.sources.paths import FEW, Found, find, is_remote
+    from kinetoscope.sources.paths import FEW, Found, are_small, find, is_remote
 
     size, found = 0, Found()
     with suppress(OSError, InputError):  # who reads it says what is wrong
         found = found if any(map(is_remote, inputs)) else find(inputs)
         size = sum(os.path.getsize(trace.url) for trace in found.traces)
     os.environ.setdefault(*(OF_MANY if max(len(found.traces), len(found.parts)) > FEW else ALLOCATOR))
-    if 0 < size <= SMALL:
+    if are_small(found.traces):
         os.environ.setdefault(*ONE_THREAD)
     if size > LARGE:
         with suppress(ImportError, AttributeError, OSError, TypeError):  # another C library

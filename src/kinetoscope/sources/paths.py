@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$
 LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
 FEW = 16  # traces of which a report holds everything
+SMALL = 24 << 20  # bytes of JSON, some 60,000 events: an analysis takes Polars microseconds
+PACKED = 12  # times the bytes of a packed trace its JSON has at least, usually
 # The folders in which serving engines leave how their graphs were captured, the second since SGLang 0.5.15.
 CAPTURES = ("capture_traces", "graph_capture_profile")
 # Names of what vLLM's front end and SGLang's merging of traces write next to the traces of ranks.
@@ -133,6 +136,16 @@ def _is_snapshot(url: str) -> bool:
             return b"segments" in file.read(64)
     except OSError:  # in a bucket
         return False
+
+
+def are_small(traces: Sequence[TraceFile]) -> bool:
+    """Whether there are traces here, and so few events in all of them that a call of Polars takes
+    microseconds."""
+    try:
+        sizes = [os.path.getsize(one.url) * (1 if one.url.endswith(".json") else PACKED) for one in traces]
+    except OSError:  # in a bucket, or gone
+        return False
+    return 0 < sum(sizes) <= SMALL
 
 
 def recordings_in(item: Path) -> list[Path]:

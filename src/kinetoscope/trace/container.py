@@ -6,6 +6,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, Protocol
@@ -258,18 +259,10 @@ def _gunzip_to_the_corruption(file: BinaryIO, given: int) -> Iterator[bytes]:
 
 def _fast_zlib() -> ModuleType:
     """isal or zlib-ng where installed (`pip install kinetoscope[fast]`), else the standard library's."""
-    try:
-        from isal import isal_zlib
-
-        return isal_zlib
-    except ImportError:
-        pass
-    try:
-        from zlib_ng import zlib_ng
-
-        return zlib_ng
-    except ImportError:
-        return zlib
+    for name in ("isal.isal_zlib", "zlib_ng.zlib_ng"):
+        with suppress(ImportError):
+            return import_module(name)
+    return zlib
 
 
 def _unzstd(file: BinaryIO) -> Iterator[bytes]:

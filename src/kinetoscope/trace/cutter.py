@@ -107,10 +107,9 @@ class Cutter:
         trailer = (self.trailer or b"").strip()
         if self.trailer is None or trailer == b"}":
             return {}
-        whole = _decoded(b"{" + trailer.lstrip(b", \t\r\n"))
-        if whole is not None:
-            return whole
         document = b"{" + trailer.lstrip(b", \t\r\n")
+        if (whole := _decoded(document)) is not None:
+            return whole
         if end := end_of_object(document):  # junk after the object's own end
             self.damages["trailing-junk"] += len(document) - end
             return _decoded(document[:end]) or {}

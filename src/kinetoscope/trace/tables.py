@@ -15,7 +15,6 @@ from kinetoscope.trace.damage import UNREADABLE_BYTES
 from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS, TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
 from kinetoscope.trace.gaps import LostBytes, spanned_ns
-from kinetoscope.trace.threads import on_thread
 from kinetoscope.trace.tree import nested, sorted_by_lane
 
 _DAY_NS, _FAR = 86_400_000_000_000, 100
@@ -75,7 +74,6 @@ class Assembly:
 
     def tables(self) -> Tables:
         """All tables; events without a believable time are left out and counted in ``damages``."""
-        self._threads.shutdown()
         parts: dict[str, list[pl.DataFrame]] = {}
         for unpacked_batch in self._unpacked:
             for name, frame in unpacked_batch.result().items():
@@ -93,9 +91,10 @@ class Assembly:
             pl.Series("pid", [pid for pid, _ in self._lanes], pl.String),
             pl.Series("tid", [tid for _, tid in self._lanes], pl.String),
         )
-        host = on_thread(
+        host = self._threads.submit(
             _host, [frames.pop(name) for name in ("ops", "calls", "python") if name in frames], meaning
         )
+        self._threads.shutdown(wait=False)
         labels = meaning.table(frames.pop("labels", None))
         flows = schema.conform(meaning.table(frames.pop("flows", None)), schema.FLOWS)
         notes = _on_device(frames.pop("notes", None), meaning, ["event"])

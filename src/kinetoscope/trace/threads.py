@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import polars as pl
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 PIECE = 1 << 16  # values; below it another thread costs more than it saves
 
 
@@ -21,17 +20,6 @@ def on_threads(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Re
         return list(map(work, each))
     with ThreadPoolExecutor(pl.thread_pool_size()) as threads:
         return list(threads.map(work, each))
-
-
-def on_thread(
-    work: Callable[Arguments, Result], *args: Arguments.args, **keywords: Arguments.kwargs
-) -> Future[Result]:
-    """Started on a thread of its own."""
-    thread = ThreadPoolExecutor(1)
-    try:
-        return thread.submit(work, *args, **keywords)
-    finally:
-        thread.shutdown(wait=False)
 
 
 def places(ordered: pl.Series, values: pl.Series) -> pl.Series:

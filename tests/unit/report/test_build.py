@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 
 from contract import CONTRACT
 from kinetoscope import document
+from kinetoscope.analysis.idle.launches import launches
+from kinetoscope.document.collect import report as report_of
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest
 from kinetoscope.sources.run import LoadedRun, load
+from kinetoscope.trace.model import Trace
 from traces import host, kernel, nothing, step, trace
 
 
@@ -41,6 +45,26 @@ def test_the_json_has_every_key_of_the_contract(name: str, recorded: Callable[[s
         assert {"code", "text", "share_of_device_time"} <= set(note)
     times = [row["device_time_us"] for row in report["kernels"]]
     assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["h200/mm_4096_warm_compile_max-autotune.json.gz", "h200-dist"])
+def test_the_report_of_many_events_is_that_of_few_and_what_is_large_in_it_is_let_go(
+    name: str, recorded: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recorded(name)
+    paths = sorted(path.glob("ddp_straggler*")) if path.is_dir() else [path]
+    few = build(load(*paths))
+    monkeypatch.setattr(report_of, "LARGE", 0)
+    monkeypatch.setattr(report_of, "cores", lambda: 1)
+    run = replace(
+        load(*paths), traces=tuple(map(replace, load(*paths).traces))
+    )  # nothing is remembered of it
+    assert build(run) == few
+    asked: list[Trace] = []
+    monkeypatch.setattr(launches, "_analysis", asked.append)
+    for one in run.traces:
+        launches(one)
+    assert asked == list(run.traces)
 
 
 def test_times_of_a_known_recording_are_what_its_file_says(recorded: Callable[[str], Path]) -> None:

@@ -64,6 +64,8 @@ def gaps(run: LoadedRun) -> pl.DataFrame:
     as its cost too, since nothing could be queued ahead.
     """
     found = [_gaps(trace, paired_of(run).table) for trace in run.traces]
+    if len(found) == 1:  # no other run has this trace among its ranks
+        _pieces.forget(run.traces[0])
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
 
 

@@ -111,7 +111,9 @@ def _shaped(run: LoadedRun) -> pl.DataFrame:
         waves=pl.when(room > 0).then(pl.col("blocks") / room),
         below=pl.col("blocks") < pl.col("multiprocessors"),
     )
-    return table.join(fits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    # Joined to what it is joined by, not to the whole table, of which a copy would be remembered.
+    found = table.select(LAUNCH).join(fits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    return table.with_columns(found["waves"], found["below"])
 
 
 def _ops(table: pl.DataFrame) -> pl.DataFrame:

@@ -42,6 +42,13 @@ ROWS = {
 }
 
 
+# What the numbers of a graph come from.
+REPLAYED = [
+    "rank", "id", "block", "segment", "meets", "point_ns",
+    "latency_ns", "pause_ns", "work_ns", "duration_ns", "lost_ns",
+]  # fmt: skip
+
+
 def inside(within: Spans) -> pl.Expr:
     """Whether work (rows of ``delays``) was launched inside the spans; what lost its launch, whether it began
     there. What its stream still had to do when the recording began is the work of steps before."""
@@ -64,10 +71,10 @@ def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) 
 
     Every stream begins with a row without work: what it was given before.
     """
-    table = (
-        delays(trace).drop("name").join(logical_threads(trace), on="lane", how="left", maintain_order="left")
-    )
-    table = _launching(table.filter(inside(within)), segments)
+    columns = [name for name in ROWS if name != "segment"]
+    own = delays(trace).filter(inside(within)).select(*columns, "lane", "before_ns")
+    table = own.join(logical_threads(trace), on="lane", how="left", maintain_order="left")
+    table = _launching(table, segments)
     # What begins a recording has nothing to pause after; what was launched before it, no launch either.
     left_over = pl.when(pl.col("point_ns").is_null() & (not within.steps)).then(
         pl.col("start_ns") - within.bounds[0][0]
@@ -183,7 +190,7 @@ class ReplayGraph:
     """A program with the tables that its numbers come from.
 
     Args:
-        work: one row per device event, ordered by block (see ``share.blocks``), with ``rank``.
+        work: one row per device event, ordered by block: the columns ``REPLAYED``, as ``blocks`` has them.
         segments: of host time, numbered by row (see ``segments``).
         lanes: ``rank``, ``lane``, ``thread``.
         first, last: the first and the last segment of each thread.
@@ -307,7 +314,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
     began = [share.part.spans.bounds[0][0] - share.part.clock_ns for share in owners]
     lanes = [logical_threads(p.trace).with_columns(rank=pl.lit(p.trace.rank, pl.Int32)) for p in parts]
     return ReplayGraph(
-        work,
+        work.select(REPLAYED),
         pl.concat([share.segments.table for share in shares]),
         pl.concat(lanes),
         tuple(start + share.segment for share in shares for start, _ in share.segments.ends),

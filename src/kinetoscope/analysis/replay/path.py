@@ -255,11 +255,14 @@ def path_parts(
 def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataFrame:
     """Device parts: kernels by the op that launched them, pauses, launches under way."""
     work = state.work.select("rank", "id", "work_ns")
-    spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in (WORK, ARRIVING, TRANSFER)]
+    sorts = (WORK, ARRIVING, TRANSFER)
+    spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in sorts]
     table = pl.DataFrame(
-        spans, schema={"sort": pl.String, "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64}, orient="row"
+        spans,
+        schema={"sort": pl.Enum(sorts), "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64},
+        orient="row",
     ).with_row_index("piece")
-    rows = table.with_columns(row=pl.int_ranges("row", "after")).explode("row")
+    rows = table.select("piece", "sort", "ns", row=pl.int_ranges("row", "after")).explode("row")
     rows = rows.hstack(work[rows["row"].cast(pl.UInt32)]).filter(pl.col("rank") == trace.rank)
     name = _names(trace).gather(rows["id"])
     rows = rows.with_columns(text=name)

@@ -6,6 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.idle import gaps
 from kinetoscope.analysis.idle.launches import launch_statistics, queue_depth
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.document import DeviceRow, IdleRow, LaunchRow, QueuePoint
 from kinetoscope.document.collect.rows import rows, rows_by
@@ -36,6 +37,7 @@ def idle(run: LoadedRun) -> list[IdleRow]:
     return rows(gaps.idle(run), IdleRow)
 
 
+@remembered
 def launching(run: LoadedRun) -> list[LaunchRow]:
     """One row a rank and device that was launched on."""
     table = launch_statistics(run)

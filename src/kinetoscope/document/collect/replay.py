@@ -9,6 +9,7 @@ from itertools import islice
 import polars as pl
 
 from kinetoscope import document
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.lines import lines_by_stack, op_lines
 from kinetoscope.analysis.replay import what_if
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
@@ -20,14 +21,11 @@ from kinetoscope.sources.run import LoadedRun
 LINES = 3  # of the time between ops
 
 
-def replay(run: LoadedRun, joint_saving_us: float | None = None) -> document.ReplayRow | None:
-    """The replay of the rank whose step takes longest, as a row; None where nothing was recorded.
-
-    Args:
-        joint_saving_us: what all findings save together.
-    """
+@remembered
+def replay(run: LoadedRun) -> document.ReplayRow | None:
+    """The replay of the rank whose step takes longest, as a row; None where nothing was recorded."""
     found = longest(run)
-    return None if found is None else _replay(run, found, joint_saving_us)
+    return None if found is None else _replay(run, found)
 
 
 def longest(run: LoadedRun) -> StepReplay | None:
@@ -50,7 +48,7 @@ def what_if_listing(run: LoadedRun, requested: Sequence[what_if.Request]) -> doc
     after_us = _after(found, joined)
     own = joined.get(found.rank, NOTHING)
     return document.WhatIfRow(
-        replay=_replay(run, found, None),
+        replay=_replay(run, found),
         unit="step" if found.steps else "recording",
         changes=[
             row(document.ChangeRow, one, saving_us=found.step_us - _after(found, one.changes))
@@ -66,9 +64,8 @@ def _after(found: StepReplay, changes: Mapping[int, ReplayChange]) -> float:
     return found.after(changes.get(found.rank, NOTHING), changes)
 
 
-def _replay(run: LoadedRun, found: StepReplay, joint_saving_us: float | None) -> document.ReplayRow:
-    path = _rows(run, found, found.critical_path())
-    return row(document.ReplayRow, found, critical_path=path, joint_saving_us=joint_saving_us)
+def _replay(run: LoadedRun, found: StepReplay) -> document.ReplayRow:
+    return row(document.ReplayRow, found, critical_path=_rows(run, found, found.critical_path()))
 
 
 def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:

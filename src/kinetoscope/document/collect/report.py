@@ -5,12 +5,17 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import msgspec
+import polars as pl
 
 from kinetoscope import __version__
 from kinetoscope.analysis.compiled.join import join
 from kinetoscope.analysis.events.ops import ops
 from kinetoscope.analysis.health.verdict import health
+from kinetoscope.analysis.idle.gaps import idle
+from kinetoscope.analysis.idle.launches import launches
 from kinetoscope.analysis.passes.whole_run import whole_run
+from kinetoscope.analysis.replay.replay import alone
+from kinetoscope.analysis.replay.replay import replay as replay_of_rank
 from kinetoscope.analysis.serving.table import replays, serving
 from kinetoscope.analysis.step_outliers import step_outliers
 from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
@@ -22,8 +27,6 @@ from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
-# Up to so many a trace they wait for Python's lock in turn, and gain nothing: calls take microseconds each.
-SMALL = 10_000
 
 
 def build(run: LoadedRun, *, page: bool = False) -> Report:
@@ -39,17 +42,36 @@ def build(run: LoadedRun, *, page: bool = False) -> Report:
     is_large = events > LARGE and cores() <= FEW
     proven = measurements(run)
     if is_large:
-        ops(run)  # takes most memory: it comes while little else is remembered
+        _asked_first(run)
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(findings.findings, run, proven)
-        if is_large or events <= SMALL * len(run.traces):
+        if is_large or pl.thread_pool_size() == 1:  # few events: calls wait for Python's lock
             wait([found])
+        if is_large:
+            _replayed_last(run)
         report = _report(run, proven, found)
     if not page:
         return report
     from kinetoscope.document.collect.page import with_page  # with it comes what reads bench's results
 
     return with_page(run, report)
+
+
+def _asked_first(run: LoadedRun) -> None:
+    """Analyses that take most memory, while little else is remembered; then nothing asks for launches."""
+    ops(run)
+    idle(run)
+    devices.launching(run)
+    for trace in run.traces:
+        launches.forget(trace)
+
+
+def _replayed_last(run: LoadedRun) -> None:
+    """The row of the replay, after which nothing asks for replays: their graphs are large."""
+    replay.replay(run)
+    alone.forget(run)
+    for trace in run.traces:
+        replay_of_rank.forget(trace)
 
 
 def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]]) -> Report:
