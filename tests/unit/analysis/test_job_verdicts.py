@@ -168,6 +168,6 @@ def test_clocks_of_hosts_that_only_send_to_each_other_are_known() -> None:
 
 def test_the_finding_names_the_host_and_the_device_of_a_slow_rank() -> None:
     (one,) = findings_of_ranks(found_in(FAULTY[0]))
-    assert one.title.startswith("Rank 4 on host host1, GPU 0 keeps the others waiting (")
+    assert one.title.startswith("Rank 4 on host host1, GPU 0 keeps the others waiting")
     (several,) = findings_of_ranks(found_in(FAULTY[2]))
-    assert several.title.startswith("Ranks 4-7 on host host1 keep the others waiting (")
+    assert several.title.startswith("Ranks 4-7 on host host1 keep the others waiting")

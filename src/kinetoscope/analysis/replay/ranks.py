@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waiting
@@ -15,11 +16,12 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.passes.as_it_runs import loaders_of
-from kinetoscope.analysis.ranks.comparison import comparison
+from kinetoscope.analysis.passes.as_it_runs import loaders_of, slowest
+from kinetoscope.analysis.ranks.comparison import comparison, verdict_of
 from kinetoscope.analysis.ranks.excess import excess, slow_hosts
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, Usual, lower_median, mean
 from kinetoscope.analysis.ranks.parts import part
+from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
     Changes,
@@ -119,6 +121,15 @@ def _steps(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     (found,) = (one for one in comparison(run).parts if one.facts.rank == trace.rank)
     called = dict(zip(part(trace).steps["name"], found.steps["name"], strict=True))
     return trace.steps.select("id", pl.col("name").cast(pl.String).replace(called))
+
+
+def verdict_as_it_runs(run: LoadedRun) -> RankVerdict:
+    """The verdict of the comparison of ranks; its cost is of the program's own step where that was timed
+    without the profiler."""
+    found, own = verdict_of(run), slowest(run)
+    if own is None or found.cost_share is None or found.steps is None:
+        return found
+    return msgspec.structs.replace(found, cost_us=found.cost_share * own.step_us)
 
 
 @remembered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from kinetoscope.analysis.collectives.recorded import PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
 from kinetoscope.analysis.ranks.parts import RankFacts, RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
+from kinetoscope.analysis.replay.ranks import verdict_as_it_runs
 from kinetoscope.analysis.serving.table import serving
 from kinetoscope.document.collect.rows import rows
 from kinetoscope.errors import InputError
@@ -32,7 +34,8 @@ def ranks(run: LoadedRun) -> document.Ranks | None:
     """The ranks of a run in memory; None where there is one rank alone: nothing is known to be missing."""
     if len(run.traces) < 2:
         return None
-    return compared(comparison(run), every=len(run.traces) <= FEW)
+    found = replace(comparison(run), verdict=verdict_as_it_runs(run))
+    return compared(found, every=len(run.traces) <= FEW)
 
 
 def listing(
