@@ -237,7 +237,9 @@ class _Book:
         paced_by = finding.paced_by if little else None
         owner = self._owner(finding) if little and paced_by is None else None
         self.changes = self._changes_after(finding)
-        self.unreplayed_us += finding.saving.unreplayed_us
+        # A replay that hardly shows what ranks were compared by does not show who else sees the same time.
+        if finding.saving.compared_us is None or finding.saving.unreplayed_us <= OWNED * finding.saving.us:
+            self.unreplayed_us += finding.saving.unreplayed_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
         self._after.clear()

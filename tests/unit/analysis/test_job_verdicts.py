@@ -112,6 +112,19 @@ def test_who_makes_a_job_slower_why_and_by_how_much(job: Job) -> None:
     assert cost(job) / WITHIN < share < cost(job) * WITHIN
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(PIPELINE, fault=Fault("host", (0, 1), 23.0), seed=900, noise=0.02, moves=2.0, **SMALL),
+        replace(CUBE, fault=Fault("host", (4, 5, 6, 7), 24.0), seed=903, noise=0.02, **SMALL),
+    ],
+    ids=named,
+)
+def test_of_a_whole_stage_of_slow_hosts_the_cost_is_not_that_to_a_mean_that_they_raise(job: Job) -> None:
+    share = found_in(job).verdict.cost_share
+    assert share == pytest.approx(cost(job), rel=0.1)
+
+
 @pytest.mark.parametrize("job", HEALTHY, ids=named)
 def test_of_a_healthy_job_nobody_is_named(job: Job) -> None:
     assert judged(job, found_in(job)) == "right"

@@ -27,7 +27,7 @@ from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
 from kinetoscope.analysis.ranks.lateness import COMPUTE, LATENESS, OWN_WORK, with_lateness
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
-from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
+from kinetoscope.analysis.ranks.rows import LINK, TO_SHARE, IdealRow, RankVerdict
 from kinetoscope.analysis.ranks.verdict import (
     CHANCE,
     Suspect,
@@ -415,7 +415,10 @@ class _Case(NamedTuple):
         is_place = len(set(places)) == len(places)
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         paths = {part.facts.rank: part.facts.path for part in self.parts}
-        similar = [rank for rank in self.longer.similar(worst) if rank not in ranks]
+        like = self.longer.similar(worst)
+        similar = [rank for rank in like if rank not in ranks]
+        if cause in TO_SHARE:  # its peers then do more
+            cost *= len(similar) / max(1, len(like))
         return RankVerdict(
             path=paths[worst],
             peer_path=paths[similar[0]] if similar else "",

@@ -15,7 +15,8 @@ How it decides
     stages, none is named (``report`` gives the reason). A link is slow if its group's collectives take 1.3
     times as long as the median of such groups. The saving is the cost that the comparison of ranks tells:
     what the job's step gains, with all ranks replayed together, if the late rank takes no longer than its
-    peers to reach collectives. Work that has to be shared instead makes the others slower, and saves less.
+    peers to reach collectives. Of work that has to be shared, as its peers get slower by it, it is as much
+    less as the share of the late ranks among those that do the same.
 
 What to do
     Look at what the straggler did longer than the others between two collectives: its kernels (one of them,
@@ -35,7 +36,7 @@ from kinetoscope.analysis.ranks.comparison import (
     culprit,
     slow_transfers,
 )
-from kinetoscope.analysis.ranks.rows import LINK, WHY, RankVerdict
+from kinetoscope.analysis.ranks.rows import LINK, TO_SHARE, WHY, RankVerdict, seen
 from kinetoscope.analysis.replay.ranks import verdict_as_it_runs, without_lateness
 from kinetoscope.findings.rule import *
 
@@ -50,8 +51,9 @@ def compared(ranks: RankComparison) -> Findings:
 
 def _named(found: RankVerdict, together: Changes | None = None) -> Findings:
     if found.status == LINK:
+        who = f"ranks {found.listed}{_place(found)}"
         yield Finding(
-            title=f"The link of ranks {found.listed} is slow: its transfers take {found.detail}",
+            title=f"The link of {who} is slow: its transfers take {found.detail}",
             saving=savings.by_comparison(found, AS_LONG, together),
             evidence=[],
             advice=_look(found, ""),
@@ -59,11 +61,11 @@ def _named(found: RankVerdict, together: Changes | None = None) -> Findings:
     elif found.rank is not None:
         name = _name(found)
         keeps = "keep" if len(found.ranks) > 1 else "keeps"
+        shared = f"with the work of {name} shared by its peers"
+        basis = shared if found.cause in TO_SHARE else f"with {name} no later than its peers"
         yield Finding(
             title=f"{name[0].upper()}{name[1:]}{_place(found)} {keeps} the others waiting",
-            saving=savings.by_comparison(
-                found, f"with {name} in collectives no later than its peers", together
-            ),
+            saving=savings.by_comparison(found, basis, together),
             evidence=[],
             advice=_look(found, name),
         )
@@ -133,9 +135,8 @@ def _look(found: RankVerdict, name: str) -> str:
     """The place to look at, by what the late rank did and the others did not."""
     if found.cause not in WHY:
         return f"Find out why {name} is late: input, data loading, clocks, other work on its host."
-    seen, look = WHY[found.cause]
-    detail = f" ({found.detail})" if found.detail else ""
-    return f"{seen[0].upper()}{seen[1:]}{detail}: {look}."
+    why = seen(found.cause, found.detail)
+    return f"{why[0].upper()}{why[1:]}: {WHY[found.cause][1]}."
 
 
 def _meanwhile(late: RankView) -> Evidence:
