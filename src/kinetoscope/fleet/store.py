@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import time
 import zlib
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ from kinetoscope.sources.paths import PART, TraceFile, file_system, is_remote
 from kinetoscope.trace.schema import DType
 
 FORMAT = 8
+LIKE_A_URL = re.compile(r"^([a-z][a-z0-9+.-]+:)/*")  # a letter and a colon are a drive
 LARGEST = 1 << 30  # bytes of a part, and of its tables unpacked
 _UNUSED_S = 30 * 86400  # after which a part in the user's cache goes
 _TABLES = {
@@ -119,6 +121,12 @@ class Store:
         if self._is_remote:
             with file_system(self._place):
                 return
+        if (typed := LIKE_A_URL.match(self._place)) is not None:
+            raise InputError(
+                "this is no folder, and a bucket's address has two slashes",
+                where=self._place,
+                hint=f"--parts {typed[1]}//{self._place[typed.end() :]}",
+            )
         try:
             Path(place).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -132,11 +140,11 @@ class Store:
         rank = "" if trace.rank is None else f"rank{trace.rank}-"
         return f"{self._place.rstrip('/')}/{rank}{digest}{PART}"
 
-    def recall(self, trace: TraceFile) -> RankPart | None:
-        """The part of this very file, if it was kept."""
+    def recall(self, trace: TraceFile) -> bytes | None:
+        """The bytes of the part of this very file, if it was kept; they may be no part any more."""
         path = self.path(trace)
         try:
-            found = decode(content(path), path)
+            found = content(path)
             if not self._is_remote:
                 os.utime(path)
         except (OSError, InputError):
