@@ -18,6 +18,7 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 # Recordings of one job begin together, but for the clocks of its hosts; further apart they are of two.
 APART_NS = 3600 * 10**9
+NAMED = 3  # other jobs
 
 
 class Mapped(NamedTuple):
@@ -164,7 +165,12 @@ def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
         return chosen, []
     facts = chosen[0].facts
     which = f"{facts.job} ({facts.path})" if facts.job else f"that of {facts.path}"
-    return chosen, [f"{others} traces of other jobs were left out: {which} is compared"]
+    names = sorted({part.facts.job for job in jobs if job is not chosen for part in job} - {"", facts.job})
+    named = f" ({', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''})" if names else ""
+    return chosen, [
+        f"{others} traces of other jobs{named} were left out: {which} is compared, of which most ranks are "
+        "here; a folder of its own for the parts of each job tells them apart"
+    ]
 
 
 def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:

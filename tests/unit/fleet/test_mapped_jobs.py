@@ -87,7 +87,8 @@ def test_parts_of_another_job_are_left_out(parts: list[RankPart], facts: dict[st
     chosen, said = one_a_rank([*other, *today])
     assert [one.facts for one in chosen] == [one.facts for one in today]
     assert len(said) == 1
-    assert said[0].startswith("2 traces of other jobs were left out")
+    named = " (other)" if "job" in facts else ""
+    assert said[0].startswith(f"2 traces of other jobs{named} were left out")
 
 
 def test_ranks_whose_clocks_differ_or_that_have_no_header_are_of_one_job(parts: list[RankPart]) -> None:
