@@ -99,7 +99,8 @@ def compared(
         if not (chosen or dumps or logs):
             raise failures[0]
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
-    ranks = compare(chosen.pop() for _ in range(len(chosen)))  # who joins them holds them alone
+    chosen.reverse()
+    ranks = compare(chosen.pop().unpacked() for _ in range(len(chosen)))  # who joins them holds them alone
     return listing(ranks, every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
 
 
@@ -124,7 +125,7 @@ def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:
         chosen, _ = gather(found, Store(_kept(stack)), local, _shown)
     facts = [part.facts for part in chosen]
     hosts, devices = {one.rank: one.host for one in facts}, {one.rank: one.device for one in facts}
-    return {"collectives": by_rank(compare(chosen).table, hosts, devices).lazy()}
+    return {"collectives": by_rank(compare(one.unpacked() for one in chosen).table, hosts, devices).lazy()}
 
 
 def _kept(stack: ExitStack) -> Path:

@@ -42,10 +42,11 @@ def main(arguments: argparse.Namespace) -> int:
         print(sentence, flush=True)
     status = 0
     for one in mapped(found.traces, Store(arguments.parts), ENGINES[arguments.engine], arguments.job):
-        if isinstance(facts := one.facts, InputError):
-            status = facts.exit_code
-            print(f"{one.trace.url}: left out: {facts.what}", flush=True)
+        if isinstance(one.part, InputError):
+            status = one.part.exit_code
+            print(f"{one.trace.url}: left out: {one.part.what}", flush=True)
         else:
+            facts = one.part.facts
             done = "was mapped before" if one.was_kept else f"{facts.events:,} events"
             print(f"{one.trace.url}: rank {facts.rank}, {done}", flush=True)
     return status

@@ -9,6 +9,7 @@ import re
 import time
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from kinetoscope.analysis.ranks.parts import (
     STEPS,
     RankFacts,
     RankPart,
+    renumbered,
 )
 from kinetoscope.errors import InputError
 from kinetoscope.recording import plain_file
@@ -83,6 +85,29 @@ def decode(data: bytes, where: str) -> RankPart:
     if any(tables[name].schema != columns for name, columns in _SCHEMAS.items()):
         raise other_version
     return RankPart(stored.facts, **tables)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedPart(RankPart):
+    """A part of which all tables but ``steps`` are packed as yet, in a fifth of their memory."""
+
+    packed: bytes = b""
+
+    def unpacked(self) -> RankPart:
+        """The whole part, with the facts that this one has."""
+        whole = decode(self.packed, self.facts.path)
+        whole = whole if whole.facts.rank == self.facts.rank else renumbered(whole, self.facts.rank)
+        return replace(whole, facts=self.facts)
+
+
+def packed(data: bytes, where: str) -> PackedPart:
+    """A part to be unpacked later.
+
+    Raises:
+        InputError: the bytes are no part, or one of another version.
+    """
+    whole = decode(data, where)
+    return PackedPart(whole.facts, whole.collectives.clear(), whole.kernels.clear(), whole.steps, packed=data)
 
 
 def _table(data: bytes, columns: Mapping[str, DType]) -> pl.DataFrame:

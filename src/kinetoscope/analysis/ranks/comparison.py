@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as chain_of
+from itertools import islice
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -133,7 +134,8 @@ def slow_transfers(found: RankComparison) -> Mapping[int, float]:
 
 
 def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComparison:
-    """Compare ranks by their parts, one a rank. What of a part is in the tables of all is let go.
+    """Compare ranks by their parts, one a rank. They are asked for a few at a time, and what of a part is in
+    the tables of all is let go.
 
     Args:
         paired: their collectives, where they have been paired (see ``collectives.waiting``).
@@ -189,16 +191,17 @@ def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl
 
     Some ranks at a time: of each part's short columns most memory is not their rows'.
     """
-    left = sorted(parts, key=lambda part: part.facts.rank, reverse=True)
-    without, recorded, overlapped = [], [pl.DataFrame(schema=PARTED)], [pl.DataFrame(schema=BUSY)]
-    while left:
-        some = [left.pop() for _ in range(min(RANKS_AT_ONCE, len(left)))]
+    left = iter(parts)
+    without: list[RankPart] = []
+    recorded, overlapped = [pl.DataFrame(schema=PARTED)], [pl.DataFrame(schema=BUSY)]
+    while some := list(islice(left, RANKS_AT_ONCE)):
         recorded.append(pl.concat([one.collectives for one in some], rechunk=True))
         meanwhile = [
             one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
         ]
         overlapped.append(pl.concat(meanwhile, rechunk=True))
         without += map(_without_collectives, some)
+    without.sort(key=lambda part: part.facts.rank)
     return without, pl.concat(recorded), pl.concat(overlapped)
 
 

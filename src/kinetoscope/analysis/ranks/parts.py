@@ -6,6 +6,7 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 import polars as pl
@@ -158,6 +159,9 @@ class RankPart:
     computed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPUTED))
 
 
+Part = TypeVar("Part", bound=RankPart)
+
+
 @remembered
 def part(trace: Trace) -> RankPart:
     """The part of one trace."""
@@ -185,14 +189,14 @@ def part(trace: Trace) -> RankPart:
     return RankPart(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
 
 
-def renumbered(part: RankPart, rank: int) -> RankPart:
+def renumbered(part: Part, rank: int) -> Part:
     """The part with the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
     table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)
 
 
-def placed(part: RankPart, host: str, job: str = "") -> RankPart:
+def placed(part: Part, host: str, job: str = "") -> Part:
     """The part with the host that its recording names, where the trace itself does not, and with its job."""
     facts = msgspec.structs.replace(part.facts, host=part.facts.host or host, job=job or part.facts.job)
     return part if facts == part.facts else replace(part, facts=facts)
