@@ -100,8 +100,13 @@ def compared(
             raise failures[0]
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
     chosen.reverse()
-    ranks = compare(chosen.pop().unpacked() for _ in range(len(chosen)))  # who joins them holds them alone
-    return listing(ranks, every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
+    return listing(  # which alone holds the comparison, as who joins parts holds them alone
+        compare(chosen.pop().unpacked() for _ in range(len(chosen))),
+        every=every,
+        hangs=hangs(dict(dumps)),
+        unread=unread,
+        logs=logs,
+    )
 
 
 def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:

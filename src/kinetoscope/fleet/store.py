@@ -9,7 +9,7 @@ import re
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -44,7 +44,8 @@ _TABLES = {
     "overlapped": OVERLAPPED,
     "computed": COMPUTED,
 }
-_SCHEMAS = {name: pl.DataFrame(schema=columns).schema for name, columns in _TABLES.items()}
+_EMPTY = {name: pl.DataFrame(schema=columns) for name, columns in _TABLES.items()}
+_SCHEMAS = {name: table.schema for name, table in _EMPTY.items()}
 
 
 _RATIO = 1000  # times that a table may unpack to: deflate's most is 1032, of zeros alone
@@ -91,6 +92,8 @@ def decode(data: bytes, where: str) -> RankPart:
 class PackedPart(RankPart):
     """A part of which all tables but ``steps`` are packed as yet, in a fifth of their memory."""
 
+    overlapped: pl.DataFrame = field(default_factory=lambda: _EMPTY["overlapped"])
+    computed: pl.DataFrame = field(default_factory=lambda: _EMPTY["computed"])
     packed: bytes = b""
 
     def unpacked(self) -> RankPart:
@@ -107,7 +110,7 @@ def packed(data: bytes, where: str) -> PackedPart:
         InputError: the bytes are no part, or one of another version.
     """
     whole = decode(data, where)
-    return PackedPart(whole.facts, whole.collectives.clear(), whole.kernels.clear(), whole.steps, packed=data)
+    return PackedPart(whole.facts, _EMPTY["collectives"], _EMPTY["kernels"], whole.steps, packed=data)
 
 
 def _table(data: bytes, columns: Mapping[str, DType]) -> pl.DataFrame:

@@ -54,22 +54,24 @@ def listing(
         unread: what could not be read, and why.
         logs: of NCCL's Inspector, one a process.
     """
+    from kinetoscope.document.collect.findings import compared as findings_of
+
     facts = [part.facts for part in found.parts]
     typical = _typical(facts, found.verdict)
     unit = "step" if any(len(part.steps) for part in found.parts) else "recording"
+    every = every or len(facts) <= FEW
+    shown, first = compared(found, every=every, hangs=hangs, unread=unread), findings_of(found)
+    del found  # its tables may go before a trace is read
     of_one, served = _of_one(typical, unit)
     return document.RanksListing(
-        findings=_findings(found, of_one) if facts else None,
+        findings=_findings(first, of_one) if facts else None,
         serving=served,
         findings_rank=None if typical is None else typical.rank,
         kinetoscope=__version__,
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
         devices=dict(Counter(one.device for one in facts if one.device)),
-        ranks=msgspec.structs.replace(
-            compared(found, every=every or len(facts) <= FEW, hangs=hangs, unread=unread),
-            inspected=_inspected(logs),
-        ),
+        ranks=msgspec.structs.replace(shown, inspected=_inspected(logs)),
     )
 
 
@@ -94,12 +96,9 @@ def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsList
     return listing(run), serving(run)
 
 
-def _findings(ranks: RankComparison, of_one: document.FindingsListing) -> document.FindingsListing:
+def _findings(first: list[document.FindingRow], of_one: document.FindingsListing) -> document.FindingsListing:
     """Findings of the comparison, then those of one rank's trace: who waits for whom is known of all ranks
     better than of one."""
-    from kinetoscope.document.collect.findings import compared
-
-    first = compared(ranks)
     rules = {one.rule for one in first}
     # What the trace alone tells of waiting was taken off what else it finds, and stands first or nowhere.
     own = [
