@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from os.path import commonpath
 from pathlib import PurePath
 from statistics import mean, median
 
@@ -207,9 +206,8 @@ def _sources(report: Report) -> str:
     first = PurePath(paths[0])
     recording = first.parent.parent.name if first.parent.name == "trace" else None
     # One file may hold several traces; each host or rank may have a folder of its own.
-    folder = (
-        PurePath(commonpath([PurePath(path).parent for path in paths])).name if len(set(paths)) > 1 else ""
-    )
+    above = [one for one in first.parents if all(one in PurePath(path).parents for path in paths)]
+    folder = above[0].name if above and len(set(paths)) > 1 else ""
     name = recording or folder or first.name
     return names.plain(name if len(paths) == 1 else f"{name} ({numbers.count(len(paths), 'trace')})")
 
