@@ -16,17 +16,8 @@ if TYPE_CHECKING:
     from kinetoscope.document import RanksListing
 
 
-# Polars' allocator (jemalloc) keeps what is freed, so that it counts as ours for good. A report makes and
-# drops large tables all the time: columns go back to the system at once, the rest once it has lain idle for
-# 0.3 s. Only an arena that is still used notices that: so there are few, and threads keep little for
-# themselves.
-ARENAS = max(1, (os.cpu_count() or 1) // 2)
-ALLOCATOR = (
-    "_RJEM_MALLOC_CONF",
-    f"dirty_decay_ms:300,muzzy_decay_ms:0,narenas:{ARENAS},oversize_threshold:131072,lg_tcache_max:13",
-)
 # Tables of a thousand ranks come and go by the column: threads share what is free, and it is kept less long.
-OF_MANY = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:50,muzzy_decay_ms:0,narenas:1")
+OF_MANY = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:50,muzzy_decay_ms:0,narenas:1"}
 # Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
 # glibc's allocator, which has Python's large objects, keeps them likewise: where traces are large, those of
@@ -40,13 +31,16 @@ def settle(inputs: Sequence[str]) -> None:
     user has not. No verb that reads inputs starts a process that loads Polars but for workers, which have
     settings of their own."""
     from kinetoscope.errors import InputError
+    from kinetoscope.fleet.worker import allocator
     from kinetoscope.sources.paths import FEW, Found, are_small, find, is_remote
 
     size, found = 0, Found()
     with suppress(OSError, InputError):  # who reads it says what is wrong
         found = found if any(map(is_remote, inputs)) else find(inputs)
         size = sum(os.path.getsize(trace.url) for trace in found.traces)
-    os.environ.setdefault(*(OF_MANY if max(len(found.traces), len(found.parts)) > FEW else ALLOCATOR))
+    is_many = max(len(found.traces), len(found.parts)) > FEW
+    settings = OF_MANY if is_many else allocator(max(1, (os.cpu_count() or 1) // 2))
+    os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     if are_small(found.traces):
         os.environ.setdefault(*ONE_THREAD)
     if size > LARGE:
@@ -104,8 +98,14 @@ def compared(
         if not (chosen or dumps or logs):
             raise failures[0]
         unread = [*unread, *(f"{error.where} was left out: {error.what}" for error in failures)]
-    ranks = compare(chosen.pop() for _ in range(len(chosen)))  # who joins them holds them alone
-    return listing(ranks, every=every, hangs=hangs(dict(dumps)), unread=unread, logs=logs)
+    chosen.reverse()
+    return listing(  # which alone holds the comparison, as who joins parts holds them alone
+        compare(chosen.pop().unpacked() for _ in range(len(chosen))),
+        every=every,
+        hangs=hangs(dict(dumps)),
+        unread=unread,
+        logs=logs,
+    )
 
 
 def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:
@@ -129,7 +129,7 @@ def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:
         chosen, _ = gather(found, Store(_kept(stack)), local, _shown)
     facts = [part.facts for part in chosen]
     hosts, devices = {one.rank: one.host for one in facts}, {one.rank: one.device for one in facts}
-    return {"collectives": by_rank(compare(chosen).table, hosts, devices).lazy()}
+    return {"collectives": by_rank(compare(one.unpacked() for one in chosen).table, hosts, devices).lazy()}
 
 
 def _kept(stack: ExitStack) -> Path:

@@ -127,7 +127,7 @@ def settle(
     job = Job(run)
     settled = _settled(job, _one_for_all_ranks(job, found), roles or {})
     # A replay does not know of what was measured outside of the recorded steps.
-    is_measured = any(finding.saving.unreplayed_us for finding in settled)
+    is_measured = any(one.saving.unreplayed_us for one in settled if one.saving.compared_us is None)
     floor_us = _device_floor_us(job, settled) if is_measured else 0.0
     return [_graded(job, finding) for finding in _within(settled, job.step_us - floor_us, job.step_us)]
 
@@ -170,6 +170,8 @@ def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
     saving = finding.saving
     changes = saving.together or {}
     saves = job.saves if _hurries_a_loader(finding) else job.would_save
+    if (compared_us := saving.compared_us) is not None:
+        return replace(finding, saving=replace(saving, unreplayed_us=compared_us - saves(changes)))
     us = min(saves(changes) + saving.unreplayed_us, job.step_us)
     pacing = None if is_joint else job.pacing(changes)
     if us < OWNED * saving.us and pacing is not None:
@@ -207,7 +209,9 @@ class _Book:
         """The time that the finding saves after those that are in the book."""
         if id(finding) not in self._gains:
             unreplayed_us = self.unreplayed_us + finding.saving.unreplayed_us
-            self._gains[id(finding)] = self._gain(self._changes_after(finding), unreplayed_us)
+            gain = self._gain(self._changes_after(finding), unreplayed_us)
+            most_us = finding.saving.compared_us
+            self._gains[id(finding)] = gain if most_us is None else min(gain, most_us)
         return self._gains[id(finding)]
 
     def joint_gain(self, findings: Iterable[Finding]) -> float:
@@ -233,7 +237,9 @@ class _Book:
         paced_by = finding.paced_by if little else None
         owner = self._owner(finding) if little and paced_by is None else None
         self.changes = self._changes_after(finding)
-        self.unreplayed_us += finding.saving.unreplayed_us
+        # A replay that hardly shows what ranks were compared by does not show who else sees the same time.
+        if finding.saving.compared_us is None or finding.saving.unreplayed_us <= OWNED * finding.saving.us:
+            self.unreplayed_us += finding.saving.unreplayed_us
         self.saved_us = self._bounded(self.saved_us + gain)
         self.owners.append(finding)
         self._after.clear()
@@ -335,6 +341,12 @@ def _next(
         sure = [finding for finding in worth if experience.helps(finding.rule)]
         if sure and gains[id(other := _greatest(book, sure, gains, least))] >= least:
             best = other
+    # What explains it may be one of its own sorts of time: who is named first stands first here as well.
+    for named in [one for one in worth if one.saving.compared_us is not None and one is not best]:
+        left = book.joint_gain([best, named]) - book.gain(named)
+        if book.gain(named) >= EXPLAINS * gains[id(best)] and left < OWNED * gains[id(best)]:
+            gains[id(named)] = book.gain(named)
+            return named
     causes = [one for one in worth if roles.get(one.rule) not in YIELDING and experience.helps(one.rule)]
     if roles.get(best.rule) in YIELDING and causes:
         enough = EXPLAINS * gains[id(best)]

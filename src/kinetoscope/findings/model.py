@@ -29,6 +29,8 @@ class Saving:
             rank's own; None: ``change``, on the ranks that show it.
         unreplayed_us: of ``us``, what no replay of the recorded steps can show: paid once, or measured
             without the profiler.
+        compared_us: ``us`` by the comparison of ranks, whose figure stands wherever that cost is shown;
+            the replay of the recorded steps then says only what others save after it.
         most_us: what it may come to where that is more than ``us``: device time off the critical path, or all
             that a fix may save whose gain is not known before.
         on_critical_path: the step gets shorter by it. False: device time is freed, but the step waits for the
@@ -45,6 +47,7 @@ class Saving:
     change: ReplayChange = NOTHING
     together: Changes | None = None
     unreplayed_us: float = 0.0
+    compared_us: float | None = None
     most_us: float = 0.0
 
 

@@ -10,6 +10,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
+    Changes,
     ReplayChange,
     at_once,
     merge_launches,
@@ -75,10 +76,11 @@ def batches(view: RankView, change: ReplayChange, basis: str) -> Saving:
     return Saving(us, basis, True, us / view.own_step_us, change=change)
 
 
-def by_comparison(verdict: RankVerdict, what: str) -> Saving:
-    """The cost that the comparison of ranks found."""
+def by_comparison(verdict: RankVerdict, what: str, together: Changes | None = None) -> Saving:
+    """The cost that the comparison of ranks found; ``together`` is what goes of the recorded steps."""
     us, share = verdict.cost_us or 0.0, verdict.cost_share or 0.0
-    return Saving(us, f"{what}; by a replay of all ranks' collectives", us > 0, share)
+    basis = f"{what}; by a replay of all ranks' collectives"
+    return Saving(us, basis, us > 0, share, together=together, compared_us=us)
 
 
 def unreplayed(view: RankView, us: float, basis: str) -> Saving:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from kinetoscope.analysis.ranks.parts import RankPart, placed, renumbered
+from kinetoscope.analysis.ranks.parts import Part, RankPart, placed, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
-from kinetoscope.fleet.store import Store, content, decode, encode
+from kinetoscope.fleet.store import PackedPart, Store, content, encode, packed
 from kinetoscope.sources.numbering import latest_window
 from kinetoscope.sources.paths import Found, TraceFile
 
@@ -18,13 +19,14 @@ T = TypeVar("T")
 Progress = Callable[[int, int], None]
 # Recordings of one job begin together, but for the clocks of its hosts; further apart they are of two.
 APART_NS = 3600 * 10**9
+NAMED = 3  # other jobs
 
 
 class Mapped(NamedTuple):
     """A trace with its part, or with what is wrong with it; ``was_kept``: it had been mapped before."""
 
     trace: TraceFile
-    part: RankPart | InputError
+    part: PackedPart | InputError
     was_kept: bool
 
 
@@ -33,26 +35,35 @@ def mapped(traces: Sequence[TraceFile], store: Store, engine: Engine, job: str =
     interrupted work continues where it stopped."""
     wanted: list[TraceFile] = []
     for trace in traces:
-        if (kept := store.recall(trace)) is None:
+        try:
+            kept = store.recall(trace)
+            known = None if kept is None else _placed(trace, kept, store, job, was_kept=True)
+        except InputError:  # what is there is no part
+            known = None
+        if known is None:
             wanted.append(trace)
-            continue
-        part = placed(kept, trace.host, job)
-        if part is not kept:
-            store.keep(trace, encode(part))
-        yield Mapped(trace, part, True)
+        else:
+            yield known
     for trace, answer in engine(wanted) if wanted else ():
         if isinstance(answer, InputError):
             yield Mapped(trace, answer, False)
-            continue
-        made = decode(answer, trace.url)
-        part = placed(made, trace.host, job)
-        store.keep(trace, answer if part is made else encode(part))
-        yield Mapped(trace, part, False)
+        else:
+            yield _placed(trace, answer, store, job, was_kept=False)
+
+
+def _placed(trace: TraceFile, data: bytes, store: Store, job: str, *, was_kept: bool) -> Mapped:
+    """The part with its host and its job, stored where it was not as it is now."""
+    part = packed(data, trace.url)
+    if (known := placed(part, trace.host, job)) is not part:
+        part = replace(known, packed=encode(known.unpacked()))
+    if known is not part or not was_kept:
+        store.keep(trace, part.packed)
+    return Mapped(trace, part, was_kept)
 
 
 def gather(
     found: Found, store: Store, engine: Engine, progress: Progress | None = None
-) -> tuple[list[RankPart], list[str]]:
+) -> tuple[list[PackedPart], list[str]]:
     """One part a rank, and sentences on what is not among them.
 
     Args:
@@ -61,7 +72,7 @@ def gather(
     Raises:
         InputError: nothing at all can be read; the message says why of the first.
     """
-    parts, failures = readable(lambda url: decode(content(url), url), found.parts)
+    parts, failures = readable(lambda url: packed(content(url), url), found.parts)
     for done, one in enumerate(mapped(found.traces, store, engine), 1):
         if isinstance(one.part, InputError):
             failures.append(one.part)
@@ -95,7 +106,7 @@ def _attempted(read: Callable[[str], T], name: str) -> T | InputError:
         return error
 
 
-def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
+def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
     """One part of each rank: of several jobs and windows the last that most ranks have, of a repeated rank
     the first trace. Parts without a rank take the ranks that the others leave free.
     """
@@ -103,7 +114,7 @@ def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
     ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
     windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]
     latest = latest_window(windows)
-    found: dict[int, RankPart] = {}
+    found: dict[int, Part] = {}
     others = sum(window != latest for _, window in windows) if latest is not None else 0
     if others:
         remarks.append(
@@ -119,7 +130,7 @@ def one_a_rank(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
     return [found[rank] for rank in sorted(found)], remarks
 
 
-def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
+def one_job(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
     """The parts of the job that most ranks are of, the last of such; and a sentence on the others.
 
     Jobs have different names (``map --job``), numbers of ranks, or begin more than ``APART_NS`` apart.
@@ -128,14 +139,14 @@ def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
     for part in parts:
         worlds.setdefault(part.facts.job, set()).update([part.facts.world] if part.facts.world else [])
 
-    def named(part: RankPart) -> tuple[str, int]:
+    def named(part: Part) -> tuple[str, int]:
         known = worlds[part.facts.job]
         return part.facts.job, part.facts.world or (min(known) if len(known) == 1 else 0)
 
-    def weight(own: Sequence[RankPart]) -> tuple[int, int]:
+    def weight(own: Sequence[Part]) -> tuple[int, int]:
         return len({part.facts.rank for part in own}), max(part.facts.began_ns for part in own)
 
-    jobs: list[list[RankPart]] = []
+    jobs: list[list[Part]] = []
     ordered = sorted(parts, key=lambda part: (*named(part), part.facts.began_ns, part.facts.path))
     for _, of_name in groupby(ordered, named):
         before = None
@@ -150,7 +161,12 @@ def one_job(parts: Sequence[RankPart]) -> tuple[list[RankPart], list[str]]:
         return chosen, []
     facts = chosen[0].facts
     which = f"{facts.job} ({facts.path})" if facts.job else f"that of {facts.path}"
-    return chosen, [f"{others} traces of other jobs were left out: {which} is compared"]
+    names = sorted({part.facts.job for job in jobs if job is not chosen for part in job} - {"", facts.job})
+    listed = f" ({', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''})" if names else ""
+    return chosen, [
+        f"{others} traces of other jobs{listed} were left out: {which} is compared, of which most ranks are "
+        "here; a folder of its own for the parts of each job tells them apart"
+    ]
 
 
 def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:
@@ -161,7 +177,7 @@ def _windows(ordered: Sequence[RankPart]) -> Iterable[str]:
         yield str(part.steps["name"][0]) if len(part.steps) else f"window {count[part.facts.rank]}"
 
 
-def _numbered(parts: Sequence[RankPart]) -> list[RankPart]:
+def _numbered(parts: Sequence[Part]) -> list[Part]:
     taken = {part.facts.rank for part in parts if part.facts.numbered}
     free = (rank for rank in range(len(parts) + len(taken)) if rank not in taken)
     return [part if part.facts.numbered else renumbered(part, next(free)) for part in parts]

@@ -191,7 +191,7 @@ def _block(block: Block, look: _Look, console: Console) -> Iterable[RenderableTy
             lines = [(names.plain(line), shows) for line, shows in block.items]
             longest = max((len(shows) for _, shows in lines), default=0)
             for line, shows in lines:
-                is_below = GAP + len(line) <= console.width < longest + GAP + len(line)
+                is_below = longest + GAP + len(line) > console.width
                 if is_below:
                     yield RichText(shows, style="dim")
                 before = " " * GAP if is_below else f"{shows:{longest + GAP}}"

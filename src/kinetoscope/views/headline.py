@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import PurePath
 from statistics import mean, median
 
@@ -38,7 +39,7 @@ def title(report: Report) -> list[str]:
     if torch := report.environment.torch:
         parts.append(names.plain(f"torch {torch}"))
     if report.steps:
-        parts.append(numbers.count(len(step_names(report)), "step"))
+        parts.append(numbers.count(step_count(report), "step"))
     return parts
 
 
@@ -108,9 +109,10 @@ def compilation(report: Report) -> str | None:
     return "torch.compile: " + " · ".join(parts)
 
 
-def step_names(report: Report) -> list[str]:
-    """The steps' names, each once however many ranks recorded it."""
-    return list(dict.fromkeys(row.name for row in report.steps))
+def step_count(report: Report) -> int:
+    """How many steps a rank recorded, at most: ranks that were started again number the same ones
+    differently."""
+    return max(Counter(rank for rank, _ in {(row.rank, row.name) for row in report.steps}).values())
 
 
 def idle_causes(report: Report) -> list[IdleRow]:
@@ -179,7 +181,7 @@ def _steps(report: Report) -> str:
     there are several."""
     ranks = len({row.rank for row in report.steps})
     unit, parts = steps.unit(report), steps.parts(report, report.steps[0].rank)
-    what = numbers.count(len(step_names(report)), unit) + (f" on {ranks} ranks" if ranks > 1 else "")
+    what = numbers.count(step_count(report), unit) + (f" on {ranks} ranks" if ranks > 1 else "")
     by_phase: dict[str, list[float]] = {row.phase: [] for row in report.phases if row.of == "step"}
     for row in report.steps:
         by_phase.setdefault(row.phase, []).append(row.duration_us)
@@ -209,7 +211,9 @@ def _sources(report: Report) -> str:
         return "nothing"
     first = PurePath(paths[0])
     recording = first.parent.parent.name if first.parent.name == "trace" else None
-    folder = first.parent.name if len(set(paths)) > 1 else ""  # one file may hold several traces
+    # One file may hold several traces; each host or rank may have a folder of its own.
+    above = [one for one in first.parents if all(one in PurePath(path).parents for path in paths)]
+    folder = above[0].name if above and len(set(paths)) > 1 else ""
     name = recording or folder or first.name
     return names.plain(name if len(paths) == 1 else f"{name} ({numbers.count(len(paths), 'trace')})")
 

@@ -38,6 +38,7 @@ SCREEN = Screen(
     ),
 )  # fmt: skip
 STEPS = 6
+FEW_LINES = 8  # of the thread's, in the page's first part
 IDLE_WORTH = 0.3  # of the window
 SEEN = 0.0005  # of the window: 0.1 %, as it is written
 WORTH_WORDS = 0.05  # of the window, unexplained
@@ -115,7 +116,8 @@ def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     """The end of the page's first part; its beginning is drawn."""
     summed = not serving.leads(report.serving)
     of_server = serving.section(report.serving, ALL, whole=False, summed=summed)
-    of_steps = of_server, steps.phases(report, ALL), steps.pace(report, ALL)
+    of_thread = whole_run.thread(report, FEW_LINES) if _waits(report) or not report.devices else ()
+    of_steps = of_server, of_thread, steps.phases(report, ALL), steps.pace(report, ALL)
     shown = [block for blocks in of_steps for block in blocks]
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
 

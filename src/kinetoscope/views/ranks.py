@@ -9,7 +9,7 @@ from shlex import quote
 from statistics import median
 
 from kinetoscope import document, numbers
-from kinetoscope.document.ranks import WHY
+from kinetoscope.document.ranks import seen
 from kinetoscope.render import names, palette
 from kinetoscope.render.blocks import *
 from kinetoscope.render.formats import Extent, View
@@ -41,23 +41,19 @@ def verdict(ranks: document.Ranks) -> str:
     """Who makes the run slower, where, why and by how much, in a sentence or two."""
     found = ranks.verdict
     if found.status in ("straggler", "link"):
-        detail = f" ({names.shorten(found.detail, 60)})" if found.detail else ""
-        why = _seen(found.cause)
-        return f"{_culprit(found)} {_cost(found)}: {f'{why}{detail}' if why else 'the cause is unknown'}."
+        why = seen(found.cause, names.shorten(found.detail, 60)) or "the cause is unknown"
+        return f"{_culprit(found)} {_cost(found)}: {why}."
     if found.status == "turns":
         last = ", ".join(
-            f"rank {row.rank} ({_seen(row.cause) or 'cause unknown'})" for row in ranks.worst[:3]
+            f"rank {row.rank} ({seen(row.cause, '') or 'cause unknown'})" for row in ranks.worst[:3]
         )
         cost = f", which {_cost(found)}" if found.cost_share else ""
         return f"Ranks take turns in being late{cost}: most often {last}."
     if found.status == "even":
-        how = "hardly wait for each other" if not found.why else f"wait for each other, but {found.why}"
-        return f"Ranks {how}."
+        if not found.why:
+            return "No rank is late: ranks hardly wait for each other."
+        return f"Ranks wait for each other, but {found.why}."
     return f"Who is waited for is unknown: {found.why}."
-
-
-def _seen(cause: str | None) -> str:
-    return WHY[cause][0] if cause in WHY else ""
 
 
 def lines(ranks: document.Ranks) -> list[str]:
@@ -147,7 +143,8 @@ def next_commands(found: document.RankVerdict) -> list[tuple[str, str]]:
     if found.path and found.peer_path:
         items.append((f"kinetoscope report {quote(found.peer_path)}", "the same of that other rank"))
     on = f"on {found.hosts[0]}: " if found.hosts else "there: "
-    gpu = f"-i {found.devices[0]} " if found.devices else ""
+    of_one = found.scope != "host" and len(found.hosts) <= 1
+    gpu = f"-i {','.join(map(str, found.devices))} " if found.devices and of_one else ""
     items += [(command.format(gpu=gpu), on + shows) for command, shows in LOOK.get(found.cause or "", ())]
     if found.cause in OF_THE_HOST:
         for host in found.hosts[:1]:
@@ -176,7 +173,7 @@ def _ideal(ranks: document.Ranks) -> str:
     # Those that are named are most of it, and what they cost stands above.
     if ranks.verdict.cost_share is not None and share < MORE * ranks.verdict.cost_share:
         error = numbers.change(found.error)
-        return f"That cost is by a replay of the run, which misses the recorded time by {error}."
+        return f"The cost is by a replay of the run, whose own time is off by {error}."
     what = "the first collective and the last" if found.steps is None else "the first pass and the last"
     ever = ", by chance either" if ranks.verdict.status == "even" else ""
     return (
@@ -189,7 +186,8 @@ def _ideal(ranks: document.Ranks) -> str:
 def _staged(ranks: document.Ranks) -> str:
     """Which stage and which operations make a pipeline's steps longer, or why that is not known."""
     found = ranks.ideal
-    if found is None or not (found.steps or found.why):
+    # What a named stage, or a rank of one, costs stands above.
+    if found is None or ranks.verdict.stage is not None or not (found.steps or found.why):
         return ""
     if found.why:
         return f"By stage and operation it is unknown: {found.why}."
@@ -198,10 +196,8 @@ def _staged(ranks: document.Ranks) -> str:
     operation, longest = max(found.by_operation.items(), key=lambda one: one[1])
     if max(most, longest) < NOTABLE:
         return "No stage and no sort of operation makes its steps longer than the others do."
-    of_it = ranks.verdict.ranks if ranks.verdict.stage == number and ranks.verdict.scope != "stage" else []
-    by = f", by its {_ranks(names.shorten(ranks.verdict.listed, LISTED))}," if of_it else ""
     return (
-        f"Stage {number} ({_ranks(stage)}) alone{by} makes the pipeline {most:.2f} times as long; "
+        f"Stage {number} ({_ranks(stage)}) alone makes the pipeline {most:.2f} times as long; "
         f"of operations, {OPERATIONS.get(operation, operation)} do most, {longest:.2f} times."
     )
 
@@ -225,7 +221,7 @@ def tables(ranks: document.Ranks, most: int = ROWS) -> Iterable[Block]:
             ranks.late,
             field("rank", "text", lambda row: "?" if row.rank is None else str(row.rank)),
             field("cause", "text", lambda row: row.cause or "unknown"),
-            field("", "words", lambda row: _seen(row.cause), only="page"),
+            field("", "words", lambda row: seen(row.cause, ""), only="page"),
             field("waited", "time", "waited_us"),
             field("collectives", "count", "meetings"),
             field("", "name", "detail"),

@@ -112,6 +112,19 @@ def test_who_makes_a_job_slower_why_and_by_how_much(job: Job) -> None:
     assert cost(job) / WITHIN < share < cost(job) * WITHIN
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        replace(PIPELINE, fault=Fault("host", (0, 1), 23.0), seed=900, noise=0.02, moves=2.0, **SMALL),
+        replace(CUBE, fault=Fault("host", (4, 5, 6, 7), 24.0), seed=903, noise=0.02, **SMALL),
+    ],
+    ids=named,
+)
+def test_of_a_whole_stage_of_slow_hosts_the_cost_is_not_that_to_a_mean_that_they_raise(job: Job) -> None:
+    share = found_in(job).verdict.cost_share
+    assert share == pytest.approx(cost(job), rel=0.1)
+
+
 @pytest.mark.parametrize("job", HEALTHY, ids=named)
 def test_of_a_healthy_job_nobody_is_named(job: Job) -> None:
     assert judged(job, found_in(job)) == "right"
@@ -168,6 +181,6 @@ def test_clocks_of_hosts_that_only_send_to_each_other_are_known() -> None:
 
 def test_the_finding_names_the_host_and_the_device_of_a_slow_rank() -> None:
     (one,) = findings_of_ranks(found_in(FAULTY[0]))
-    assert one.title.startswith("Rank 4 on host host1, GPU 0 keeps the others waiting (")
+    assert one.title.startswith("Rank 4 on host host1, GPU 0 keeps the others waiting")
     (several,) = findings_of_ranks(found_in(FAULTY[2]))
-    assert several.title.startswith("Ranks 4-7 on host host1 keep the others waiting (")
+    assert several.title.startswith("Ranks 4-7 on host host1 keep the others waiting")

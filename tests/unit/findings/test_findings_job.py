@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -79,8 +80,11 @@ def test_what_holds_the_late_rank_back_is_saved_once(late_job: LoadedRun) -> Non
     by_rule = {one.rule: one for one in found}
     assert by_rule["straggler"].saving.us == pytest.approx(LATE_US, rel=NEAR)
     assert by_rule["stall"].saving.us == pytest.approx(LATE_US, rel=NEAR)
-    assert found[1].remaining.saving_us == pytest.approx(0, abs=1)
-    assert found[1].remaining.also == found[0].rule
+    # Who is named stands first, at the cost that the comparison tells; what explains it keeps what is left.
+    assert found[0].rule == "straggler"
+    assert found[0].remaining.saving_us == comparison(late_job).verdict.cost_us
+    assert found[1].remaining.saving_us == pytest.approx(0, abs=NEAR * LATE_US)
+    assert found[1].remaining.also == "straggler"
 
 
 def test_what_shortens_the_way_of_a_rank_that_waits_saves_nothing(late_job: LoadedRun) -> None:
@@ -159,3 +163,15 @@ def test_nobody_is_called_a_straggler_whom_the_comparison_of_ranks_clears(name: 
     assert comparison(run).verdict.rank is None
     assert [finding for view in views(run) for finding in straggler.find(view)] == []
     assert find(run)[0].rule == first
+
+
+def test_a_cost_is_of_the_programs_own_step_where_that_was_timed(
+    late_job: LoadedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = comparison(late_job).verdict
+    assert ranks.verdict_as_it_runs(late_job) == recorded
+    assert recorded.cost_us is not None
+    assert recorded.cost_share is not None
+    assert recorded.cost_us / recorded.cost_share == pytest.approx(Job(late_job).step_us, rel=1e-6)
+    monkeypatch.setattr(ranks, "slowest", lambda _: SimpleNamespace(step_us=1_000.0))
+    assert ranks.verdict_as_it_runs(late_job).cost_us == 1_000 * recorded.cost_share

@@ -87,7 +87,8 @@ def test_parts_of_another_job_are_left_out(parts: list[RankPart], facts: dict[st
     chosen, said = one_a_rank([*other, *today])
     assert [one.facts for one in chosen] == [one.facts for one in today]
     assert len(said) == 1
-    assert said[0].startswith("2 traces of other jobs were left out")
+    named = " (other)" if "job" in facts else ""
+    assert said[0].startswith(f"2 traces of other jobs{named} were left out")
 
 
 def test_ranks_whose_clocks_differ_or_that_have_no_header_are_of_one_job(parts: list[RankPart]) -> None:
@@ -144,6 +145,25 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_named(monkeypatch: p
     with pytest.raises(InputError, match="no route to host") as error:
         mapped("memory://bucket/rank0.json", 0)
     assert error.value.where == "memory://bucket/rank0.json"
+
+
+def test_what_is_no_trace_in_a_bucket_is_named_by_its_place_there() -> None:
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.pipe_file("/bucket/rank0.json", b"junk")
+    try:
+        with pytest.raises(InputError) as error:
+            mapped("memory://bucket/rank0.json", 0)
+        assert error.value.where == "memory://bucket/rank0.json"
+    finally:
+        memory.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("typed", ["s3:/bucket/parts", "s3:bucket/parts"])
+def test_no_folder_is_made_of_a_bucket_that_was_mistyped(typed: str, folder: Path) -> None:
+    with pytest.raises(InputError) as error:
+        Store(typed)
+    assert error.value.hint == "--parts s3://bucket/parts"
+    assert not Path("s3:").exists()
 
 
 def test_many_ranks_have_the_findings_of_the_comparison_then_of_one_that_nobody_waits_for(

@@ -34,6 +34,7 @@ def test_the_title_names_the_file_that_holds_all_traces_else_their_folder():
 
     assert title("runs/x.sqlite", "runs/x.sqlite") == "x.sqlite (2 traces)"
     assert title("runs/rank0.json", "runs/rank1.json") == "runs (2 traces)"
+    assert title("runs/node0/rank0.json", "runs/node1/rank1.json") == "runs (2 traces)"
     assert title("run-1/trace/rank0.json", "run-1/trace/rank1.json") == "run-1 (2 traces)"
     assert title("runs/x.json") == "x.json"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain as chain_of
+from itertools import islice
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from kinetoscope.analysis.ranks.excess import Excess, excess, with_usual
 from kinetoscope.analysis.ranks.lateness import COMPUTE, LATENESS, OWN_WORK, with_lateness
 from kinetoscope.analysis.ranks.parts import OVERLAPPED, PARTED, RankPart, part, placed
 from kinetoscope.analysis.ranks.pipelines import CannotTell, chain, ends, staged
-from kinetoscope.analysis.ranks.rows import LINK, IdealRow, RankVerdict
+from kinetoscope.analysis.ranks.rows import LINK, TO_SHARE, IdealRow, RankVerdict
 from kinetoscope.analysis.ranks.verdict import (
     CHANCE,
     Suspect,
@@ -133,7 +134,8 @@ def slow_transfers(found: RankComparison) -> Mapping[int, float]:
 
 
 def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComparison:
-    """Compare ranks by their parts, one a rank. What of a part is in the tables of all is let go.
+    """Compare ranks by their parts, one a rank. They are asked for a few at a time, and what of a part is in
+    the tables of all is let go.
 
     Args:
         paired: their collectives, where they have been paired (see ``collectives.waiting``).
@@ -189,16 +191,17 @@ def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl
 
     Some ranks at a time: of each part's short columns most memory is not their rows'.
     """
-    left = sorted(parts, key=lambda part: part.facts.rank, reverse=True)
-    without, recorded, overlapped = [], [pl.DataFrame(schema=PARTED)], [pl.DataFrame(schema=BUSY)]
-    while left:
-        some = [left.pop() for _ in range(min(RANKS_AT_ONCE, len(left)))]
+    left = iter(parts)
+    without: list[RankPart] = []
+    recorded, overlapped = [pl.DataFrame(schema=PARTED)], [pl.DataFrame(schema=BUSY)]
+    while some := list(islice(left, RANKS_AT_ONCE)):
         recorded.append(pl.concat([one.collectives for one in some], rechunk=True))
         meanwhile = [
             one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
         ]
         overlapped.append(pl.concat(meanwhile, rechunk=True))
         without += map(_without_collectives, some)
+    without.sort(key=lambda part: part.facts.rank)
     return without, pl.concat(recorded), pl.concat(overlapped)
 
 
@@ -415,7 +418,10 @@ class _Case(NamedTuple):
         is_place = len(set(places)) == len(places)
         hosts = sorted({self.hosts[rank] for rank in ranks} - {""})
         paths = {part.facts.rank: part.facts.path for part in self.parts}
-        similar = [rank for rank in self.longer.similar(worst) if rank not in ranks]
+        like = self.longer.similar(worst)
+        similar = [rank for rank in like if rank not in ranks]
+        if cause in TO_SHARE:  # its peers then do more
+            cost *= len(similar) / max(1, len(like))
         return RankVerdict(
             path=paths[worst],
             peer_path=paths[similar[0]] if similar else "",
@@ -437,7 +443,9 @@ class _Case(NamedTuple):
         """The keys of the verdict that say what such a share of the time comes to."""
         assert self.replay is not None
         count = steps["name"].n_unique()
-        whole_us = whole(steps["length_ns"].median()) / 1000 if count else self.replay.row.replayed_us
+        # Of the rank whose steps take longest, at the mean: what all steps take together.
+        each = steps.group_by("rank").agg(pl.col("length_ns").mean())["length_ns"]
+        whole_us = whole(each.max()) / 1000 if count else self.replay.row.replayed_us
         return {"cost_us": share * whole_us, "cost_share": share, "steps": count or None}
 
     def _scope(self, ranks: Sequence[int], *, is_link: bool) -> str:

@@ -6,6 +6,7 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 import polars as pl
@@ -18,8 +19,9 @@ from kinetoscope.analysis.collectives.recorded import (
     host_of,
     world_size,
 )
+from kinetoscope.analysis.events.backward import updates
 from kinetoscope.analysis.events.rows import END, constant, matching
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, BASE, OPTIMIZER, SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, BASE, SYNCHRONIZATION
 from kinetoscope.analysis.idle import causes
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.names import short_names
@@ -63,8 +65,8 @@ def segments(trace: Trace) -> pl.DataFrame:
         own.select(_named(trace, own), "start_ns", "end_ns")
         .with_columns(
             calls["start_ns"].alias("launched_ns"),
-            _within(host, AUTOGRAD_NODE, calls).alias(BACKWARD),
-            _within(host, OPTIMIZER, calls).alias(UPDATE),
+            _within(host.filter(matching(host, "name", AUTOGRAD_NODE)), calls).alias(BACKWARD),
+            _within(updates(trace), calls).alias(UPDATE),
         )
         .select(
             "step",
@@ -89,9 +91,9 @@ def _named(trace: Trace, table: pl.DataFrame) -> pl.Series:
     return trace.steps["name"].gather(table["step"]).fill_null("").alias("step")
 
 
-def _within(host: pl.DataFrame, pattern: str, calls: pl.DataFrame) -> pl.Series:
-    """Whether calls lie within events of such names on their own thread."""
-    events = host.filter(matching(host, "name", pattern)).select("lane", "start_ns", END)
+def _within(events: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Whether calls lie within these events on their own thread."""
+    events = events.select("lane", "start_ns", END)
     instants = calls.select("lane", "start_ns", end_ns=pl.col("start_ns") + 1)
     return intervals.covered(intervals.union(events, ["lane"]), instants, ["lane"]) > 0
 
@@ -158,6 +160,9 @@ class RankPart:
     computed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPUTED))
 
 
+Part = TypeVar("Part", bound=RankPart)
+
+
 @remembered
 def part(trace: Trace) -> RankPart:
     """The part of one trace."""
@@ -185,14 +190,14 @@ def part(trace: Trace) -> RankPart:
     return RankPart(facts, met, _kernels(trace), steps, _fewer(overlapped), segments(trace))
 
 
-def renumbered(part: RankPart, rank: int) -> RankPart:
+def renumbered(part: Part, rank: int) -> Part:
     """The part with the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
     table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)
 
 
-def placed(part: RankPart, host: str, job: str = "") -> RankPart:
+def placed(part: Part, host: str, job: str = "") -> Part:
     """The part with the host that its recording names, where the trace itself does not, and with its job."""
     facts = msgspec.structs.replace(part.facts, host=part.facts.host or host, job=job or part.facts.job)
     return part if facts == part.facts else replace(part, facts=facts)

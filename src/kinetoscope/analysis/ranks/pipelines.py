@@ -296,6 +296,8 @@ class _Job:
         self.second = 0  # the place of the second step's first operation
         self.nodes: list[_RankOperation] = []
         self.groups: list[list[int]] = []  # of each pass its segments
+        self.passes: list[tuple[str, int, float]] = []  # of each pass its sort, its rank and its time, ns
+        self.means: dict[str, float] = {}  # by sort of pass
         self.lasts: dict[int, int] = {}  # of each rank its last segment
 
     def add(self, met: pl.DataFrame, computed: pl.DataFrame) -> None:
@@ -446,12 +448,18 @@ class _Job:
             stages.setdefault(stage, []).append(rank)
 
         def saved(remedy: PutRight) -> float:
+            # Of a whole stage that is slow the mean of all stages is one part slow itself.
+            others = _means((sort, ns) for sort, rank, ns in self.passes if rank not in remedy.ranks)
+
+            def usual_ns(one: _RankOperation) -> float:
+                return one.usual_ns * others.get(one.sort, self.means[one.sort]) / self.means[one.sort]
+
             def took(one: _RankOperation) -> float:
                 if one.instance is not None:
                     return one.took_ns * remedy.transfers.get(one.instance, 1.0)
                 left = one.took_ns * (stays[one.rank] if is_its(one) else 1.0)
                 # A pass in which its host stalled; a stage that has a little more to do keeps it.
-                return one.usual_ns if is_its(one) and left > UNUSUAL * one.usual_ns else left
+                return usual_ns(one) if is_its(one) and left > UNUSUAL * usual_ns(one) else left
 
             def is_its(one: _RankOperation) -> bool:
                 return one.rank in remedy.ranks and one.computes and one.rank in stays
@@ -499,16 +507,14 @@ class _Job:
         for one in self.nodes:
             ready = max((self.nodes[row].left_ns for row in one.after), default=began)
             one.delay_ns = one.came_ns - ready
-        passes: dict[str, list[float]] = {}
         for rows in self.groups:
-            passes.setdefault(self.nodes[rows[0]].sort, []).append(
-                sum(self.nodes[row].took_ns for row in rows)
-            )
-        means = {sort: fmean(each) for sort, each in passes.items()}
-        for rows in self.groups:
+            first = self.nodes[rows[0]]
             own = sum(self.nodes[row].took_ns for row in rows)
+            self.passes.append((first.sort, first.rank, max(own, 1.0)))
+        self.means = _means((sort, ns) for sort, _, ns in self.passes)
+        for rows, (_, _, own) in zip(self.groups, self.passes, strict=True):
             for row in rows:
-                self.nodes[row].usual_ns = self.nodes[row].took_ns * means[self.nodes[row].sort] / max(own, 1)
+                self.nodes[row].usual_ns = self.nodes[row].took_ns * self.means[self.nodes[row].sort] / own
         met = [one for one in self.nodes if not one.computes]
         medians = _medians((one.like, one.took_ns) for one in met)
         for one in met:
@@ -565,7 +571,15 @@ class _Job:
 
 
 def _medians(each: Iterable[tuple[str, float]]) -> dict[str, float]:
+    return {name: median(values) for name, values in _by_name(each).items()}
+
+
+def _means(each: Iterable[tuple[str, float]]) -> dict[str, float]:
+    return {name: fmean(values) for name, values in _by_name(each).items()}
+
+
+def _by_name(each: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for name, value in each:
         found.setdefault(name, []).append(value)
-    return {name: median(values) for name, values in found.items()}
+    return found

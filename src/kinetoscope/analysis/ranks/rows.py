@@ -48,20 +48,19 @@ class Paces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LINK = "link"  # a cause
+# Causes that are work which has to be done: put right, its peers do a part of it.
+TO_SHARE = {"more work", "more data", "compute"}
 # By the cause: what is seen of the late rank, and what to look at.
 WHY = {
     "slow kernel": ("one kernel is slower there", "look at its input"),
-    "clocks": (
-        "all kernels are slower there, as on a device that is throttled",
-        "look at its device's clocks and temperature",
-    ),
+    "clocks": ("all kernels are slower there, as on a throttled device", "look at clocks and temperature"),
     "more work": ("more kernels are launched there", "give all ranks as much to do"),
     "more data": (
         "all-to-alls give more data to it, as to a rank whose experts are in demand",
         "balance what its experts are sent",
     ),
     "compute": ("computing takes longer there", "give all ranks as much to do"),
-    "host": ("the host launches later there", "look at its host's code, CPU and other work"),
+    "host": ("the host launches later there", "look at the host's code, its CPU and other work on it"),
     "data loader": ("the data loader is slower there", "look at its disk, its network and its workers"),
     "garbage collection": (
         "Python collects garbage there while the others wait",
@@ -73,11 +72,24 @@ WHY = {
         "look at what changes on it alone (`kinetoscope graphs`)",
     ),
     "allocator": ("device memory is allocated there", "look at its shapes and its memory"),
-    LINK: (
-        "its collectives move data more slowly than those of groups like it",
-        "look at its NVLink and network counters",
-    ),
+    LINK: ("its transfers take longer than those of groups like it", "look at NVLink and network counters"),
 }
+# Where the detail is a part of that sentence; elsewhere it stands behind it in brackets.
+WITH_DETAIL = {
+    "slow kernel": "the kernel {} is slower there",
+    "clocks": "{} there, as on a throttled device",
+    "more work": "{} are launched there",
+    LINK: "its transfers take {} as those of groups like it",
+}
+
+
+def seen(cause: str | None, detail: str) -> str:
+    """A clause on what distinguishes the late rank; empty where the cause is unknown."""
+    if cause not in WHY:
+        return ""
+    if not detail:
+        return WHY[cause][0]
+    return WITH_DETAIL[cause].format(detail) if cause in WITH_DETAIL else f"{WHY[cause][0]} ({detail})"
 
 
 class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +98,8 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     kernel | clocks | more work | more data | compute | host | data loader | garbage collection |
     synchronization | recompilation | allocator; of a link (the cause too) the ranks of its groups. ``scope``:
     rank | ranks | host | stage | group. ``cost_us`` is how much longer that (of turns: the lateness of all)
-    makes a step (or the recording, where ``steps`` is null), ``cost_share`` of the time after the first step.
+    makes a step (or the recording, where ``steps`` is null), ``cost_share`` of the time after the first step;
+    of a cause of ``TO_SHARE``, than if all ranks that do the same shared it.
     ``hosts`` and ``devices`` (each rank's; empty where ranks of one host give theirs the same number) are
     where they ran. ``why`` it is
     unknown, or even though ranks wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import polars as pl
 
 from kinetoscope.analysis.collectives.waiting import waiting
@@ -15,11 +16,12 @@ from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.passes.as_it_runs import loaders_of
-from kinetoscope.analysis.ranks.comparison import comparison
-from kinetoscope.analysis.ranks.excess import excess, slow_hosts
+from kinetoscope.analysis.passes.as_it_runs import loaders_of, slowest
+from kinetoscope.analysis.ranks.comparison import comparison, verdict_of
+from kinetoscope.analysis.ranks.excess import excess, slow_hosts, stages_of_slow_hosts
 from kinetoscope.analysis.ranks.lateness import CAUSES, COMPUTE, Usual, lower_median, mean
 from kinetoscope.analysis.ranks.parts import part
+from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
     Changes,
@@ -121,6 +123,15 @@ def _steps(run: LoadedRun, trace: Trace) -> pl.DataFrame:
     return trace.steps.select("id", pl.col("name").cast(pl.String).replace(called))
 
 
+def verdict_as_it_runs(run: LoadedRun) -> RankVerdict:
+    """The verdict of the comparison of ranks; its cost is of the program's own step where that was timed
+    without the profiler."""
+    found, own = verdict_of(run), slowest(run)
+    if own is None or found.cost_share is None or found.steps is None:
+        return found
+    return msgspec.structs.replace(found, cost_us=found.cost_share * own.step_us)
+
+
 @remembered
 def without_lateness(run: LoadedRun) -> Changes:
     """No rank takes longer for its own work than the lower median of the ranks that it meets."""
@@ -146,9 +157,11 @@ def _no_longer(run: LoadedRun, usual: Usual) -> Changes:
         computing=(pl.col(f"{COMPUTE}_longer") / pl.col(COMPUTE)).fill_nan(0).clip(0, 1),
         idling=(idle / pl.sum_horizontal(hosts)).fill_nan(0).clip(0, 1),
         # Of a host that is slower at most of what it does, what keeps no device waiting is too long as well.
-        hosting=pl.when(pl.col("rank").is_in(list(slow_hosts(longer)))).then(
-            1 - lower_median("launch_ns").over("like", "step") / pl.col("launch_ns")
-        ),
+        # Those of a whole stage are slower than other stages'.
+        hosting=pl.when(pl.col("rank").is_in(list(slow_hosts(longer))))
+        .then(1 - lower_median("launch_ns").over("like", "step") / pl.col("launch_ns"))
+        .when(pl.col("rank").is_in(list(stages_of_slow_hosts(longer))))
+        .then(1 - lower_median("launch_ns").over("step") / pl.col("launch_ns")),
     )
     # By how much longer a rank was idle until its first collective is not known, and nothing of steps that
     # lack some: as much as in other steps.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from kinetoscope.analysis.collectives.recorded import PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
 from kinetoscope.analysis.ranks.parts import RankFacts, RankPart
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
+from kinetoscope.analysis.replay.ranks import verdict_as_it_runs
 from kinetoscope.analysis.serving.table import serving
 from kinetoscope.document.collect.rows import rows
 from kinetoscope.errors import InputError
@@ -32,7 +34,8 @@ def ranks(run: LoadedRun) -> document.Ranks | None:
     """The ranks of a run in memory; None where there is one rank alone: nothing is known to be missing."""
     if len(run.traces) < 2:
         return None
-    return compared(comparison(run), every=len(run.traces) <= FEW)
+    found = replace(comparison(run), verdict=verdict_as_it_runs(run))
+    return compared(found, every=len(run.traces) <= FEW)
 
 
 def listing(
@@ -51,22 +54,24 @@ def listing(
         unread: what could not be read, and why.
         logs: of NCCL's Inspector, one a process.
     """
+    from kinetoscope.document.collect.findings import compared as findings_of
+
     facts = [part.facts for part in found.parts]
     typical = _typical(facts, found.verdict)
     unit = "step" if any(len(part.steps) for part in found.parts) else "recording"
+    every = every or len(facts) <= FEW
+    shown, first = compared(found, every=every, hangs=hangs, unread=unread), findings_of(found)
+    del found  # its tables may go before a trace is read
     of_one, served = _of_one(typical, unit)
     return document.RanksListing(
-        findings=_findings(found, of_one) if facts else None,
+        findings=_findings(first, of_one) if facts else None,
         serving=served,
         findings_rank=None if typical is None else typical.rank,
         kinetoscope=__version__,
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
         devices=dict(Counter(one.device for one in facts if one.device)),
-        ranks=msgspec.structs.replace(
-            compared(found, every=every or len(facts) <= FEW, hangs=hangs, unread=unread),
-            inspected=_inspected(logs),
-        ),
+        ranks=msgspec.structs.replace(shown, inspected=_inspected(logs)),
     )
 
 
@@ -91,12 +96,9 @@ def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsList
     return listing(run), serving(run)
 
 
-def _findings(ranks: RankComparison, of_one: document.FindingsListing) -> document.FindingsListing:
+def _findings(first: list[document.FindingRow], of_one: document.FindingsListing) -> document.FindingsListing:
     """Findings of the comparison, then those of one rank's trace: who waits for whom is known of all ranks
     better than of one."""
-    from kinetoscope.document.collect.findings import compared
-
-    first = compared(ranks)
     rules = {one.rule for one in first}
     # What the trace alone tells of waiting was taken off what else it finds, and stands first or nowhere.
     own = [

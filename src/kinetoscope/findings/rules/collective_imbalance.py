@@ -9,8 +9,9 @@ Why it is slow
 
 How it decides
     Recorded split sizes whose largest is at least 1.5 times their mean, or exposed waiting of 3 % of the step
-    with no straggler, and no rank waited for in more than 60 % of it. An even load brings the slowest down to
-    the mean, not to the fastest: saved is what the job's step gains, all ranks replayed together, if no
+    with no straggler, and no rank waited for in more than 60 % of it. Of ranks that take turns in being late
+    what that costs is saved, as the report tells it. An even load brings the slowest down to
+    the mean, not to the fastest: else saved is what the job's step gains, all ranks replayed together, if no
     rank takes longer than the mean of all to reach a collective. With one rank's recording alone, half of the
     waiting counts as saved.
 
@@ -23,8 +24,8 @@ Source
 """
 
 from kinetoscope.analysis.collectives.waiting import waits
-from kinetoscope.analysis.ranks.comparison import RankComparison, culprit, verdict_of
-from kinetoscope.analysis.replay.ranks import evenly_loaded
+from kinetoscope.analysis.ranks.comparison import RankComparison, comparison, culprit
+from kinetoscope.analysis.replay.ranks import evenly_loaded, verdict_as_it_runs, without_lateness
 from kinetoscope.findings.rule import *
 
 UNEVEN = 1.5
@@ -32,6 +33,7 @@ MOSTLY = 0.6
 GAIN = 0.5
 # By the verdict of the comparison of ranks.
 UNEVENLY = {"turns": "ranks take turns in being late", "unknown": "which rank they wait for is unknown"}
+NEVER_LATE = "if no rank was ever late"
 ADVICE = "Balance what the ranks send and compute."
 
 
@@ -40,14 +42,17 @@ def find(view: RankView) -> Findings:
     if uneven.is_empty() and waits(view.run, view.trace).is_empty():
         return
     rank, share = culprit(view.run)
-    verdict = verdict_of(view.run)
+    verdict = verdict_as_it_runs(view.run)
     is_one = verdict.rank is not None or verdict.status == "link"
     turns = rank is not None and not is_one and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:
         return
     waited = waits(view.run, view.trace) if turns else _beyond_its_bytes(uneven)
-    saving = savings.device(view, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
-    saving = replace(saving, together=combined(evenly_loaded(view.run), _moved_evenly(view, waited)))
+    if uneven.is_empty() and _take_turns(comparison(view.run)):
+        saving = savings.by_comparison(verdict, NEVER_LATE, without_lateness(view.run))
+    else:
+        saving = savings.device(view, waited, "half of the exposed waiting", saved=GAIN * pl.col("saved_ns"))
+        saving = replace(saving, together=combined(evenly_loaded(view.run), _moved_evenly(view, waited)))
     if saving.share < (LOW if len(uneven) else MEDIUM):
         return
     us = view.us_of(waited, "saved_ns")
@@ -70,11 +75,16 @@ def find(view: RankView) -> Findings:
 
 def compared(found: RankComparison) -> Findings:
     """The same of ranks of which nothing but their comparison is here."""
-    if found.verdict.status == "turns":
-        saving = savings.by_comparison(found.verdict, "if no rank was ever late")
+    if _take_turns(found):
+        saving = savings.by_comparison(found.verdict, NEVER_LATE)
         yield Finding(
             title=f"Uneven collectives: {UNEVENLY['turns']}", saving=saving, evidence=[], advice=ADVICE
         )
+
+
+def _take_turns(found: RankComparison) -> bool:
+    """Whether ranks that do the same are late in turn, as stages of a pipeline do not."""
+    return found.verdict.status == "turns" and found.verdict.cost_us is not None and found.longer.is_even
 
 
 def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:

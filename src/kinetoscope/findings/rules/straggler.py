@@ -13,10 +13,10 @@ How it decides
     the step or more. A rank that caused half of the waiting is the straggler, unless that may be
     chance; if ranks take turns it is ``collective-imbalance``; if it is unknown, as with a pipeline's
     stages, none is named (``report`` gives the reason). A link is slow if its group's collectives take 1.3
-    times as long as the median of such groups. The saving is what the job's step gains, with all
-    ranks replayed together, if the late rank takes no longer than its peers to reach collectives; where it
-    computes longer, no longer than the mean of all, since the work has to be shared and the others get
-    slower.
+    times as long as the median of such groups. The saving is the cost that the comparison of ranks tells:
+    what the job's step gains, with all ranks replayed together, if the late rank takes no longer than its
+    peers to reach collectives. Of work that has to be shared, as its peers get slower by it, it is as much
+    less as the share of the late ranks among those that do the same.
 
 What to do
     Look at what the straggler did longer than the others between two collectives: its kernels (one of them,
@@ -35,14 +35,10 @@ from kinetoscope.analysis.ranks.comparison import (
     comparison,
     culprit,
     slow_transfers,
-    verdict_of,
 )
-from kinetoscope.analysis.ranks.rows import LINK, WHY, RankVerdict
-from kinetoscope.analysis.replay.ranks import evenly_loaded, without_lateness
+from kinetoscope.analysis.ranks.rows import LINK, TO_SHARE, WHY, RankVerdict, seen
+from kinetoscope.analysis.replay.ranks import verdict_as_it_runs, without_lateness
 from kinetoscope.findings.rule import *
-
-WORK = {"slow kernel", "more work", "compute"}  # the same work, unevenly spread
-
 
 LISTED = 30  # characters; more ranks are counted
 AS_LONG = "with transfers as long as those of groups like it"
@@ -50,28 +46,33 @@ AS_LONG = "with transfers as long as those of groups like it"
 
 def compared(ranks: RankComparison) -> Findings:
     """The rank, the ranks or the link that the comparison of ranks names, and the cost that it found."""
-    found = ranks.verdict
+    yield from _named(ranks.verdict)
+
+
+def _named(found: RankVerdict, together: Changes | None = None) -> Findings:
     if found.status == LINK:
+        who = f"ranks {found.listed}{_place(found)}"
         yield Finding(
-            title=f"The link of ranks {found.listed} is slow: its transfers take {found.detail}",
-            saving=savings.by_comparison(found, AS_LONG),
+            title=f"The link of {who} is slow: its transfers take {found.detail}",
+            saving=savings.by_comparison(found, AS_LONG, together),
             evidence=[],
             advice=_look(found, ""),
         )
     elif found.rank is not None:
         name = _name(found)
         keeps = "keep" if len(found.ranks) > 1 else "keeps"
-        caused = f"which caused {found.share_of_waiting:.0%} of the waiting"
+        shared = f"with the work of {name} shared by its peers"
+        basis = shared if found.cause in TO_SHARE else f"with {name} no later than its peers"
         yield Finding(
-            title=f"{name.capitalize()}{_place(found)} {keeps} the others waiting ({caused})",
-            saving=savings.by_comparison(found, f"with {name} in collectives no later than its peers"),
+            title=f"{name[0].upper()}{name[1:]}{_place(found)} {keeps} the others waiting",
+            saving=savings.by_comparison(found, basis, together),
             evidence=[],
             advice=_look(found, name),
         )
 
 
 def find(view: RankView) -> Findings:
-    found = verdict_of(view.run)
+    found = verdict_as_it_runs(view.run)
     if found.status == LINK:
         yield from _slow_link(view, found)
         return
@@ -80,49 +81,40 @@ def find(view: RankView) -> Findings:
     is_chance = found.rank is None and culprit(view.run)[0] is not None
     if waited.is_empty() or is_chance or view.rank in found.ranks:
         return
-    saving = savings.device(view, waited, "exposed waiting inside collectives, all of it")
-    us = view.us_of(waited, "saved_ns")
     longest = waited.sort("saved_ns", descending=True).head(6)
     shown = [evidence.of(view, "the collectives that waited longest", longest)]
-    if found.rank is None:
-        if saving.share >= MEDIUM:
-            yield Finding(
-                title=f"Another rank keeps rank {view.rank} waiting (estimated from the shortest collective "
-                "of each kind)",
-                affected_us=us,
-                saving=saving,
-                evidence=shown,
-                advice=_look(found, "another rank"),
-            )
+    us = view.us_of(waited, "saved_ns")
+    if found.rank is not None:
+        shown += [_meanwhile(late) for late in views(view.run) if late.rank == found.rank and len(late.gaps)]
+        less = without_lateness(view.run)
+        for one in _named(found, {rank: less[rank] for rank in found.ranks}):
+            yield replace(one, affected_us=us, evidence=shown)
         return
-    if saving.share < LOW:  # what is named costs more than chance
-        return
-    shown += [_meanwhile(late) for late in views(view.run) if late.rank == found.rank and len(late.gaps)]
-    spread = found.cause in WORK and comparison(view.run).longer.is_even
-    peers = "the mean of all, as if the work was shared" if spread else "its peers"
-    less = (evenly_loaded if spread else without_lateness)(view.run)
-    basis = f"with {_name(found)} in collectives no later than {peers}; all ranks replayed together"
-    # A device that does not wait is not freed: it has nothing else to do then.
-    together = {one: less[one] for one in found.ranks}
-    saving = replace(saving, together=together, basis=basis, freed_share=0.0)
-    for one in compared(comparison(view.run)):
-        yield replace(one, affected_us=us, saving=saving, evidence=shown)
+    saving = savings.device(view, waited, "exposed waiting inside collectives, all of it")
+    if saving.share >= MEDIUM:
+        yield Finding(
+            title=f"Another rank keeps rank {view.rank} waiting (estimated from the shortest collective "
+            "of each kind)",
+            affected_us=us,
+            saving=saving,
+            evidence=shown,
+            advice=_look(found, "another rank"),
+        )
 
 
 def _slow_link(view: RankView, found: RankVerdict) -> Findings:
     """The collectives of a rank that take longer since its group's link is slow."""
+    if view.rank not in found.ranks:
+        return
     own = waiting(view.run).filter(rank=view.rank).select("id", "instance")
     shares = slow_transfers(comparison(view.run))
     left = pl.col("instance").replace_strict(shares, default=1.0, return_dtype=pl.Float64)
     slow = view.work.join(own.filter(left < 1), on="id", maintain_order="left")
     slow = slow.with_columns(saved_ns=pl.col("duration_ns") * (1 - left))
-    saving = savings.of(view, shorten(slow["id"], slow["saved_ns"]), AS_LONG)
-    if view.rank not in found.ranks or saving.share < LOW:
-        return
     longest = slow.sort("saved_ns", descending=True).head(6)
     shown = [evidence.of(view, "the collectives that lost most", longest)]
-    for one in compared(comparison(view.run)):
-        yield replace(one, affected_us=view.us_of(slow), saving=saving, evidence=shown)
+    for one in _named(found, {view.rank: shorten(slow["id"], slow["saved_ns"])}):
+        yield replace(one, affected_us=view.us_of(slow), evidence=shown)
 
 
 def _name(found: RankVerdict) -> str:
@@ -143,9 +135,8 @@ def _look(found: RankVerdict, name: str) -> str:
     """The place to look at, by what the late rank did and the others did not."""
     if found.cause not in WHY:
         return f"Find out why {name} is late: input, data loading, clocks, other work on its host."
-    seen, look = WHY[found.cause]
-    detail = f" ({found.detail})" if found.detail else ""
-    return f"{seen[0].upper()}{seen[1:]}{detail}: {look}."
+    why = seen(found.cause, found.detail)
+    return f"{why[0].upper()}{why[1:]}: {WHY[found.cause][1]}."
 
 
 def _meanwhile(late: RankView) -> Evidence:
