@@ -8,6 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
+from kinetoscope import numbers
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
 from kinetoscope.analysis.events.rows import END, matching, rows
@@ -149,6 +150,10 @@ class RankView:
 
     def per_step(self, count: float) -> float:
         return count / self.steps
+
+    def counted(self, number: int, noun: str) -> str:
+        """So many per step, whole: ``1 copy``, ``1,024 copies``."""
+        return numbers.count(round(self.per_step(number)), noun)
 
     def us(self, ns: float) -> float:
         """Nanoseconds of all steps as microseconds per step."""

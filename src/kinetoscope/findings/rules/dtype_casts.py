@@ -55,7 +55,7 @@ def find(view: RankView) -> Findings:
         return
     longest = casts.sort("duration_ns", descending=True)
     yield Finding(
-        title=f"{view.per_step(len(casts)):,.0f} casts per {view.unit} between float types",
+        title=f"{view.counted(len(casts), 'cast')} per {view.unit} between float types",
         affected_us=view.us_of(casts),
         saving=saving,
         evidence=[evidence.of(view, "the longest casts", longest.head(8))],

@@ -73,9 +73,10 @@ def find(view: RankView) -> Findings:
     yield from _in_bfloat16(view, kernels, rounded)
     if kernels.is_empty():
         return
+    number = view.counted(len(kernels), "float32 product")
     yield Finding(
         subject="TF32",
-        title=f"{view.per_step(len(kernels)):,.0f} float32 products per {view.unit} use no tensor cores",
+        title=f"{number} per {view.unit} {'uses' if number.startswith('1 ') else 'use'} no tensor cores",
         affected_us=view.us_of(kernels),
         saving=rounded,
         evidence=[evidence.of(view, short_name(str(kernels["name"][0])), kernels)],

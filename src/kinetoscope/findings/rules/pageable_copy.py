@@ -47,7 +47,7 @@ def find(view: RankView) -> Findings:
     if saving.share < LOW:  # they go on next to work that takes longer
         return
     yield Finding(
-        title=f"{view.per_step(len(copies)):,.0f} copies per {view.unit} from or to pageable memory: "
+        title=f"{view.counted(len(copies), 'copy')} per {view.unit} from or to pageable memory: "
         f"{view.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
         saving=saving,
         evidence=[evidence.of(view, "the longest copies", longest.head(8))],

@@ -40,7 +40,7 @@ def find(view: RankView) -> Findings:
     longest = per_chain.sort("duration_ns", descending=True, maintain_order=True).row(0, named=True)
     shown = chains.filter(pl.col("chain") == longest["chain"])
     yield Finding(
-        title=f"{view.per_step(len(per_chain)):,.0f} eager elementwise chains per {view.unit} "
+        title=f"{view.counted(len(per_chain), 'eager elementwise chain')} per {view.unit} "
         f"({view.per_step(len(chains)):,.0f} kernels) could be fused",
         affected_us=view.us_of(chains),
         saving=savings.fused(view, chains, "each chain in the time of its longest kernel"),
