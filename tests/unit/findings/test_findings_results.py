@@ -263,6 +263,7 @@ def test_what_is_prepared_after_a_result_was_read_is_no_work_on_that_result(
     finding = only(unexplained_idle.find(view) if prepared else results_on_host.find(view))
     assert not list(results_on_host.find(view) if prepared else unexplained_idle.find(view))
     assert ("is then copied to it" in finding.title) == prepared
+    assert "several" in finding.advice
     assert finding.saving.us == pytest.approx(4000, rel=0.05)
 
 

@@ -93,9 +93,19 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
         at_least="medium" if serves else None,
         at_most="medium" if view.unprofiled_us is None else "high",
         evidence=_longest(view, silent),
-        advice=f"{look}: {CONVERT if prepares else AWAY}.",
+        advice=f"{look}: {CONVERT if prepares else AWAY}."
+        + (" If it steps an environment, step several at once." if _answers(view, silent) else ""),
         source=line or evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
     )
+
+
+def _answers(view: RankView, silent: pl.DataFrame) -> bool:
+    """Whether most of this idle time comes directly after the thread read results, as where it acts on
+    them."""
+    if trains(view):
+        return False
+    after_reading = intervals.covered(intervals.union(spans(silences(view))), silent)
+    return 2 * int(after_reading.sum()) > int(silent["idle_ns"].sum())
 
 
 def _line_before(view: RankView, gaps: pl.DataFrame) -> str | None:
