@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from kinetoscope.analysis.ranks.parts import Part, RankPart, placed, renumbered
 from kinetoscope.errors import InputError
 from kinetoscope.fleet.engine import Engine
-from kinetoscope.fleet.store import PackedPart, Store, content, encode, packed
+from kinetoscope.fleet.store import PackedPart, Spool, Store, content, encode, packed
 from kinetoscope.sources.numbering import latest_window
 from kinetoscope.sources.paths import Found, TraceFile
 
@@ -72,12 +72,13 @@ def gather(
     Raises:
         InputError: nothing at all can be read; the message says why of the first.
     """
-    parts, failures = readable(lambda url: packed(content(url), url), found.parts)
+    spool = Spool()
+    parts, failures = readable(lambda url: spool.laid_by(packed(content(url), url)), found.parts)
     for done, one in enumerate(mapped(found.traces, store, engine), 1):
         if isinstance(one.part, InputError):
             failures.append(one.part)
         else:
-            parts.append(one.part)
+            parts.append(spool.laid_by(one.part))
         if progress is not None:
             progress(done, len(found.traces))
     if not parts and (failures or not (found.dumps or found.logs)):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import tempfile
 import time
 import zlib
 from collections.abc import Mapping
@@ -88,17 +89,42 @@ def decode(data: bytes, where: str) -> RankPart:
     return RankPart(stored.facts, **tables)
 
 
+class Spool:
+    """Packed parts on disk, in a file without a name: among tables that come and go they would leave holes in
+    memory, of twice their size, which no other table fits into."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with this
+
+    def laid_by(self, part: PackedPart) -> PackedPart:
+        """The part without its bytes, which are read again when it is unpacked; itself where there is no
+        room for them."""
+        try:
+            begins = self._file.seek(0, os.SEEK_END)
+            self._file.write(part.packed)
+            self._file.flush()
+        except OSError:
+            return part
+        return replace(part, packed=b"", spooled=(self, begins, len(part.packed)))
+
+    def read(self, begins: int, length: int) -> bytes:
+        self._file.seek(begins)
+        return self._file.read(length)
+
+
 @dataclass(frozen=True, eq=False)
 class PackedPart(RankPart):
-    """A part of which all tables but ``steps`` are packed as yet, in a fifth of their memory."""
+    """A part of which all tables but ``steps`` are packed as yet, in a fifth of their memory or on disk."""
 
     overlapped: pl.DataFrame = field(default_factory=lambda: _EMPTY["overlapped"])
     computed: pl.DataFrame = field(default_factory=lambda: _EMPTY["computed"])
     packed: bytes = b""
+    spooled: tuple[Spool, int, int] | None = None
 
     def unpacked(self) -> RankPart:
         """The whole part, with the facts that this one has."""
-        whole = decode(self.packed, self.facts.path)
+        spool, *where = self.spooled or (None,)
+        whole = decode(spool.read(*where) if spool is not None else self.packed, self.facts.path)
         whole = whole if whole.facts.rank == self.facts.rank else renumbered(whole, self.facts.rank)
         return replace(whole, facts=self.facts)
 

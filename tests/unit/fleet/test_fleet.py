@@ -24,7 +24,7 @@ from kinetoscope.document.collect.ranks import ranges
 from kinetoscope.errors import InputError
 from kinetoscope.fleet import engine, store
 from kinetoscope.fleet.gather import gather, one_a_rank
-from kinetoscope.fleet.store import Store, decode, encode
+from kinetoscope.fleet.store import Spool, Store, decode, encode, packed
 from kinetoscope.fleet.worker import mapped
 from kinetoscope.sources.numbering import natural, rank_in
 from kinetoscope.sources.paths import TraceFile, find
@@ -97,6 +97,27 @@ def test_a_part_is_the_same_from_disk(traces: Path) -> None:
     for broken in (b"", data[:-9], data.replace(b"facts", b"stcaf"), msgspec.msgpack.encode({"format": 9})):
         with pytest.raises(InputError):
             decode(broken, "here")
+
+
+def test_parts_laid_by_on_disk_are_read_again_in_any_order(traces: Path) -> None:
+    first, last, *_ = sorted(traces.rglob("rank*.json"))
+    made = [part(read(path)) for path in (first, last)]
+    spool = Spool()
+    laid = [spool.laid_by(packed(encode(one), "here")) for one in made]
+    assert [one.packed for one in laid] == [b"", b""]
+    for at in (1, 0, 1):
+        same(laid[at].unpacked(), made[at])
+
+
+def test_a_part_for_which_the_disk_has_no_room_stays_in_memory(
+    traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = packed(encode(part(read(traces / "host0" / "traces" / "rank0.json"))), "here")
+    spool = Spool()
+    with open("/dev/full", "r+b", buffering=0) as full:
+        monkeypatch.setattr(spool, "_file", full)
+        assert spool.laid_by(made) is made
+    same(made.unpacked(), part(read(traces / "host0" / "traces" / "rank0.json")))
 
 
 def test_a_part_of_changed_bytes_is_a_part_or_refused(traces: Path) -> None:
