@@ -49,7 +49,7 @@ class Policy(torch.nn.Module):
     def forward(self, x):
         return self.net(x)
 def step_environment():
-    time.sleep(0.001)
+    time.sleep(0.002)
 def rollout(policy):
     with torch.no_grad():
         for _ in range(250):
@@ -233,7 +233,7 @@ net = torch.nn.Linear(8, 8)
 optimizer = torch.optim.Adam(net.parameters())
 for episode in range(300):
     for step in range(1 if episode < 150 else 10):
-        time.sleep(0.001)
+        time.sleep(0.002)
     net(torch.ones(1, 8)).sum().backward()
     optimizer.step()
 """
@@ -264,7 +264,7 @@ for iteration in range(50):
     with torch.no_grad():
         for step in range(16):
             net(torch.ones(1, 8))
-            time.sleep(0.001)
+            time.sleep(0.002)
     for epoch in range(4):
         net(torch.ones(1, 8)).sum().backward()
         optimizer.step()

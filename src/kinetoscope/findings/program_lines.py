@@ -19,8 +19,6 @@ MOST = 1 / 3
 FEWEST_SAMPLES = 10
 # Lines of ops that were laid over so few of the recorded ones are of a step that went another way.
 VERIFIED = 0.5
-# What torch does in a line, or Python; no library of the program's.
-DOES = ("backward", "optimizer", "loading data", "saving", "waiting", "compiling", "importing")
 
 
 def of_thread(view: RankView) -> Sequence[ThreadLine]:
@@ -55,8 +53,9 @@ def that_launch(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
     function stands out, or lines are not known."""
     if view.lines is not None and view.lines.verified >= VERIFIED:
         return _by_launches(view, launches)
+    # What torch or Python does in a line, such as a backward pass, is launched by others.
     working = [
-        one for one in of_thread(view) if not (one.loads or one.waits) and one.calls not in DOES and one.line
+        one for one in of_thread(view) if one.line and not one.loads and (one.library or not one.calls)
     ]
     whole = sum(one.share for one in working)
     if sum(one.samples for one in working) < FEWEST_SAMPLES:
@@ -65,7 +64,7 @@ def that_launch(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
     if share < MOST:
         return None
     first = next(one for one in working if one.function == function)
-    calls = f", which calls {first.calls}" if first.library else ""
+    calls = f", which calls {first.library} {first.calls}" if first.library else ""
     return (
         f" Of the thread's time in the program's own lines {numbers.percent(share)} passes in {function} "
         f"({first.line}){calls}: begin there.",

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 import msgspec
 import polars as pl
@@ -94,20 +95,24 @@ class Spool:
     memory, of twice their size, which no other table fits into."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it goes with this
+        self._file: IO[bytes] | None = None
 
     def laid_by(self, part: PackedPart) -> PackedPart:
         """The part without its bytes, which are read again when it is unpacked; itself where there is no
         room for them."""
         try:
+            if self._file is None:
+                # Unbuffered: what does not fit must not be tried again at the next reading.
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - it goes with this
             begins = self._file.seek(0, os.SEEK_END)
-            self._file.write(part.packed)
-            self._file.flush()
+            written = self._file.write(part.packed)
         except OSError:
             return part
-        return replace(part, packed=b"", spooled=(self, begins, len(part.packed)))
+        length = len(part.packed)
+        return replace(part, packed=b"", spooled=(self, begins, length)) if written == length else part
 
     def read(self, begins: int, length: int) -> bytes:
+        assert self._file is not None
         self._file.seek(begins)
         return self._file.read(length)
 

@@ -107,7 +107,7 @@ def thread(report: Report, most: int) -> Iterable[Block]:
         field("share", "share", "share"),
         field("per step", "time", "time_us"),
         field("function", "words", lambda row: names.shorten(row.function, 40)),
-        field("calls", "words", lambda row: names.shorten(row.calls, 40)),
+        field("calls", "words", lambda row: names.shorten(f"{row.library} {row.calls}".strip(), 40)),
         most=most,
         noun="line",
     )

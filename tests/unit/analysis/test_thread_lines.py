@@ -15,7 +15,7 @@ def lines(run: Run) -> dict[str, ThreadLine]:
     assert found is not None
     assert sum(line.share for line in found.lines) == pytest.approx(1)
     assert sum(line.time_us for line in found.lines) == pytest.approx(STEP_US)
-    return {f"{line.line} {line.calls}".strip(): line for line in found.lines}
+    return {" ".join(filter(None, (line.line, line.library, line.calls))): line for line in found.lines}
 
 
 def test_a_sample_counts_for_the_innermost_line_of_the_program_and_names_what_that_calls() -> None:

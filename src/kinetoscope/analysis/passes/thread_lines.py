@@ -29,9 +29,9 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
         line: ``train.py:77``; where no line of the program's own is below the loop of the steps, the
             library's, ``transformers/trainer.py:165``.
         function: the function that the line is in.
-        calls: the library and its function that the line calls, ``torchmetrics Metric.forward``, or what
-            torch or Python does there, such as ``backward`` or ``waiting``; empty where that is an op of
-            torch's, or not in Python.
+        library: the library whose function the line calls; empty where it calls none.
+        calls: that function, ``Metric.forward``; without a library, what torch or Python does there, such as
+            ``backward`` or ``waiting``. Empty where that is an op of torch's, or not in Python.
         loads: whether a data loader runs the line.
         share: of the steps' time.
         time_us: of a step's.
@@ -41,6 +41,7 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
 
     line: str
     function: str
+    library: str
     calls: str
     share: float
     time_us: float
@@ -50,16 +51,11 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def waits(self) -> bool:
         """Whether the thread waits there for another one, a process or requests."""
-        return self.calls == "waiting"
-
-    @property
-    def library(self) -> str:
-        """The library that the line calls; empty where it calls none."""
-        return self.calls.partition(" ")[0] if " " in self.calls and self.calls != LOADING else ""
+        return self.calls == "waiting" and not self.library
 
 
 LOADING = "loading data"
-_Key = tuple[str, str, str, bool]
+_Key = tuple[str, str, str, str, bool]
 
 
 def lines_of_steps(tree: SampleTree, loop: int, nodes: Iterable[int], step_us: float) -> list[ThreadLine]:
@@ -89,10 +85,11 @@ def lines_of_steps(tree: SampleTree, loop: int, nodes: Iterable[int], step_us: f
     whole = sum(seconds.values())
     found = [
         ThreadLine(
-            line=line, function=function, calls=calls, loads=loads,
-            share=took / whole, time_us=step_us * took / whole, samples=samples[line, function, calls, loads],
+            line=line, function=function, library=library, calls=calls, loads=loads,
+            share=took / whole, time_us=step_us * took / whole,
+            samples=samples[line, function, library, calls, loads],
         )
-        for (line, function, calls, loads), took in seconds.items()
+        for (line, function, library, calls, loads), took in seconds.items()
         if took >= WORTH * whole > 0
     ]  # fmt: skip
     return sorted(found, key=lambda one: (-one.share, one.line, one.calls))
@@ -106,13 +103,15 @@ def _key(tree: SampleTree, path: list[int], loop: int) -> _Key:
     own = [node for node in lines if not LIBRARIES.match(_function(tree, node).file)]
     if not lines:
         place = tree.place(loop)
-        return ("", "" if place is None else function_name(place), "", False)
+        return "", "" if place is None else function_name(place), "", "", False
     at = (own or lines)[-1]
     place = _function(tree, at)
     before, after = below[: below.index(at)], below[below.index(at) + 1 :]
-    calls = next((_called(found) for node in after if (found := tree.place(node)) is not None), "")
+    library, calls = next(
+        (_called(found) for node in after if (found := tree.place(node)) is not None), ("", "")
+    )
     where = where_it_is(SampledPlace(place.file, place.name, tree.nodes[at].line))
-    return where, function_name(place), calls, any(tree.does(node) == LOADING for node in before)
+    return where, function_name(place), library, calls, any(tree.does(node) == LOADING for node in before)
 
 
 def _function(tree: SampleTree, line: int) -> SampledPlace:
@@ -121,10 +120,10 @@ def _function(tree: SampleTree, line: int) -> SampledPlace:
     return place
 
 
-def _called(place: SampledPlace) -> str:
-    """``torchmetrics Metric.forward``; what torch or Python does by its name."""
+def _called(place: SampledPlace) -> tuple[str, str]:
+    """The library and its function; what torch or Python does has no library."""
     library = LIBRARIES.match(place.file)
     if library is None:
-        return place.name
+        return "", place.name
     package = place.file[library.end() :].replace("\\", "/").partition("/")[0]
-    return f"{package.removesuffix('.py')} {function_name(place)}"
+    return package.removesuffix(".py"), function_name(place)

@@ -101,7 +101,7 @@ def _between_steps(view: RankView) -> Findings:
         if phase.kind != "phase" or phase.mostly_in is None or phase.time_us < LARGE_PHASE * steps_us:
             continue
         each_us = phase.time_us / watched.about_steps
-        most = replace(savings.nothing(""), us=each_us)
+        most = Saving(each_us, "", False, 0.0)
         snippet = (call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in)
         yield Finding(
             subject=phase.name,

@@ -60,8 +60,11 @@ def find(view: RankView) -> Findings:
             affected_us=us,
             saving=saving,
             evidence=[
-                evidence.of(view, f"{samples} samples without the profiler, in {one.calls}", view.trace.steps)
-                for one in lines[:1]
+                evidence.of(
+                    view,
+                    f"{samples} samples without the profiler, in {first.library} {first.calls}",
+                    view.trace.steps,
+                )
             ],
             advice=advice,
             source=first.line,
