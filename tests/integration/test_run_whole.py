@@ -49,7 +49,7 @@ class Policy(torch.nn.Module):
     def forward(self, x):
         return self.net(x)
 def step_environment():
-    time.sleep(0.002)
+    time.sleep(0.001)
 def rollout(policy):
     with torch.no_grad():
         for _ in range(250):
@@ -283,7 +283,7 @@ for step in range(300):
         net.train()
     net(torch.ones(1, 8)).sum().backward()
     optimizer.step()
-    time.sleep(0.002)
+    time.sleep(0.001)
 """
 RANGES = """
 import time, torch
