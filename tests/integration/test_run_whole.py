@@ -233,7 +233,7 @@ net = torch.nn.Linear(8, 8)
 optimizer = torch.optim.Adam(net.parameters())
 for episode in range(300):
     for step in range(1 if episode < 150 else 10):
-        time.sleep(0.002)
+        time.sleep(0.001)
     net(torch.ones(1, 8)).sum().backward()
     optimizer.step()
 """
@@ -264,7 +264,7 @@ for iteration in range(50):
     with torch.no_grad():
         for step in range(16):
             net(torch.ones(1, 8))
-            time.sleep(0.002)
+            time.sleep(0.001)
     for epoch in range(4):
         net(torch.ones(1, 8)).sum().backward()
         optimizer.step()
@@ -283,7 +283,7 @@ for step in range(300):
         net.train()
     net(torch.ones(1, 8)).sum().backward()
     optimizer.step()
-    time.sleep(0.001)
+    time.sleep(0.002)
 """
 RANGES = """
 import time, torch
