@@ -6,12 +6,14 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from kinetoscope.capture import torch_private
+from kinetoscope.capture.hooks.calls import CallWatch
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder import graphs as graph_captures
 from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.profiler import Captures, KinetoSession, Replay, TorchDevice, annotate
@@ -131,6 +133,84 @@ def test_replays_are_noted_by_the_number_of_their_capture(device: Device, tmp_pa
     assert [replay.number for replay in device.captures.replays_seen()] == [1, 0]
 
 
+def test_replays_that_are_noted_are_still_seen_by_who_finds_the_steps(device: Device, tmp_path: Path) -> None:
+    recorded, graph, ticks = made(device, tmp_path), Graph(), list[Any]()
+    recorded.begin(graph)
+    recorded.end(graph)
+    steps = CallWatch(Graph, "replay", ticks.append)
+    steps.install()
+    device.captures.watch_replays()
+    graph.replay()
+    steps.remove()  # as where Dynamo compiles meanwhile
+    steps.install()
+    graph.replay()
+    assert [replay.number for replay in device.captures.replays_seen()] == [0, 0]
+    graph.replay()
+    steps.remove()
+    assert graph.replay() == "replayed"
+    assert ticks == [graph] * 3
+
+
+class Attached:
+    """A device whose CUPTI can be detached at any time, and a program that replays graphs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch_private, "captures_now", lambda: False)
+        monkeypatch.setattr(cupti, "detach", lambda: self.can_be)
+        self.device, self.replays, self.can_be = TorchDevice(Options()), 0, True
+        self.device.captures.replayed = lambda: self.replays
+
+    def captured(self) -> None:
+        self.device.captures._began(object())
+        self.device.captures._ended(object())
+
+    def replayed(self, *, traced: bool) -> None:
+        self.replays += 1
+        if traced:
+            self.device.captures.tracing_ends()
+
+
+def test_cupti_is_detached_after_replays_that_were_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Attached(monkeypatch)
+    process.captured()
+    process.replayed(traced=True)
+    assert process.device.release()
+    process.replayed(traced=False)  # it is gone
+    process.replayed(traced=True)
+    assert process.device.release()
+
+
+@pytest.mark.parametrize("how", ["replayed", "not at once", "another's profiler"])
+def test_cupti_stays_once_a_graph_may_have_been_replayed_untraced(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next replay of a graph of 800 kernels failed on an H100: "unspecified launch failure"."""
+    process = Attached(monkeypatch)
+    process.captured()
+    process.replayed(traced=True)
+    if how == "replayed":
+        process.replayed(traced=False)
+    elif how == "not at once":
+        process.can_be = False
+        assert not process.device.release()
+        process.can_be = True
+    else:
+        process.device.captures.untraced = True
+    assert not process.device.release()
+    process.replayed(traced=True)
+    assert not process.device.release()
+
+
+def test_without_graphs_cupti_is_detached_whenever_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Attached(monkeypatch)
+    process.can_be = False
+    assert not process.device.release()
+    process.can_be = True
+    assert process.device.release()
+
+
 def test_a_graph_that_is_gone_is_forgotten(device: Device, tmp_path: Path) -> None:
     recorded, graph = made(device, tmp_path), Graph()
     recorded.begin(graph)
@@ -170,8 +250,8 @@ def test_no_more_than_a_bounded_time_is_spent_on_captures(
 
 
 def test_captures_that_come_again_and_again_are_left_alone(device: Device, tmp_path: Path) -> None:
-    replays = 0
-    recorded = GraphCaptures(cast(Any, device), tmp_path / "rank0.json", lambda: replays)
+    replays, recorded = 0, made(device, tmp_path)
+    device.captures.replayed = lambda: replays
     wanted = [recorded.wanted() for _ in range(40)]
     assert all(wanted)
     for _ in range(40):

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from kinetoscope.capture.hooks.calls import CallWatch  # noqa: E402
 from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, Prefetch, TimedMethod  # noqa: E402
 
 
@@ -55,6 +56,27 @@ def test_a_call_counts_from_its_lookup_to_its_end() -> None:
     Thing().work(9)
     assert ledger.read() == 12
     assert vars(Thing)["work"] is watch.method
+
+
+@pytest.mark.parametrize("timed_first", [True, False])
+def test_a_method_that_is_watched_for_steps_too_is_timed_and_seen(timed_first: bool) -> None:
+    clock = Clock()
+
+    class Thing:
+        def work(self) -> str:
+            clock.now += 5
+            return "done"
+
+    ledger, seen = Ledger(clock), list[Thing]()
+    timed, watch = TimedMethod(Thing, "work", ledger), CallWatch(Thing, "work", seen.append)
+    for one in (timed, watch) if timed_first else (watch, timed):
+        one.install()
+    thing = Thing()
+    assert thing.work() == "done"
+    assert (ledger.read(), seen) == (5, [thing])
+    timed.remove()
+    thing.work()
+    assert (ledger.read(), seen) == (5, [thing, thing])
 
 
 def test_waiting_for_the_loader_is_the_loaders(ledgers: Ledgers) -> None:

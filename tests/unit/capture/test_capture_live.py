@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -19,6 +20,7 @@ import pytest
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
 from kinetoscope.capture.live import listener as live_listener
+from kinetoscope.capture.live import recording as live_recording
 from kinetoscope.capture.live.channel import Greeting, LiveRequest
 from kinetoscope.capture.live.listener import Listener
 from kinetoscope.capture.live.recording import LiveRecording, ServedSession
@@ -122,20 +124,23 @@ class Graph:
     def replay(self) -> None: ...
 
 
-def test_captures_are_not_watched_while_nothing_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("graphs", [False, True])
+def test_captures_are_recorded_only_where_asked_for_and_always_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, graphs: bool
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
-    plain = vars(Graph)["capture_begin"]
-    for graphs in (False, True):
-        waiting = Listener(tmp_path, Options(on_request=True, graphs=graphs))
-        waiting.begin()
-        try:
-            assert (vars(Graph)["capture_begin"] is plain) is not graphs
-        finally:
-            waiting.end("ok")
-            waiting.device.captures.remove()
+    waiting, graph = Listener(tmp_path, Options(on_request=True, graphs=graphs)), Graph()
+    waiting.begin()
+    try:
+        graph.capture_begin()
+        assert waiting.device.occupied() is not None
+        graph.capture_end()
+        assert waiting.device.captures.seen
+        assert len(waiting.graphs.paths) == graphs
+    finally:
+        waiting.end("ok")
+        waiting.device.captures.remove()
 
 
 def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
@@ -144,7 +149,7 @@ def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
     waiting = Listener(tmp_path, Options(on_request=True, graphs=True))
-    waiting.watch_captures()
+    waiting.begin()
     model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
     unused, graph = Graph(), Graph()
     for one in (unused, graph):
@@ -180,6 +185,44 @@ def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
     assert "aten::linear" in {event.get("name") for event in capture}
     assert {event["name"] for event in trace if event.get("cat") == "graph_replay"} == {"capture 0"}
     assert not (tmp_path / "captures").exists()
+
+
+@pytest.mark.parametrize(("replays", "most_mb"), [(True, 29), (False, 72)])
+def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replays: bool, most_mb: int
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
+    grown = itertools.count(0, 1_000_000)
+    monkeypatch.setattr(live_recording, "resident_bytes", lambda: next(grown))
+    monkeypatch.setattr(live_recording, "LOOK_S", 0.001)
+    waiting = Listener(tmp_path, Options(on_request=True, graphs=True))
+    waiting.begin()
+    graph, model, x = Graph(), torch.nn.Linear(8, 8), torch.ones(2, 8)
+    graph.capture_begin()
+    graph.capture_end()
+    (tmp_path / "001").mkdir()
+    recording = LiveRecording(
+        tmp_path / "001",
+        LiveRequest(record=1, steps=100_000, seconds=60),
+        waiting.options,
+        waiting.graphs,
+        lambda text, *, steps=False: None,
+        lambda: True,
+        threading.get_ident(),
+    )
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(recording.run)
+        while not done.done():
+            graph.replay() if replays else model(x)
+            time.sleep(0.001)
+    waiting.end("ok")
+    waiting.device.captures.remove()
+    record = done.result()
+    assert record is not None
+    assert most_mb <= recording.grown_bytes / 1e6 <= most_mb + 2
+    assert record.steps.found_by == ("graph" if replays else "module")
+    assert len(recording.recorded) > 5
 
 
 class Serving:
@@ -260,10 +303,6 @@ def test_cupti_is_detached_once_the_server_rests(
 
     monkeypatch.setattr(live_listener, "AGAIN_S", (0.0,) * 7)
     monkeypatch.setattr(listener.device, "release", release)
-    graph = Graph()
-    listener.graphs.trace.parent.mkdir()
-    listener.graphs.begin(graph)
-    listener._capture_ended(graph)
+    listener._release_soon()
     assert tried.wait(10)
-    assert len(listener.graphs.paths) == 1
     assert next(rests, None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import threading
 import warnings
@@ -261,6 +262,34 @@ def test_what_the_program_puts_in_a_method_s_place_stays_there() -> None:
     assert Owner().call() == "the program's"
     assert len(seen) == 1
     Owner.call = original  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("below", [False, True])
+def test_several_watches_of_one_method_all_see_its_calls(order: tuple[int, ...], below: bool) -> None:
+    class Owner:
+        def call(self) -> str:
+            return "called"
+
+    class Below(Owner): ...
+
+    watched, seen = Below if below else Owner, list[int]()
+    original = Owner.call
+    watches = [CallWatch(watched, "call", lambda _, number=n: seen.append(number)) for n in range(3)]
+    for watch in (*watches, watches[0]):
+        watch.install()
+    there = {0, 1, 2}
+    for number in order:
+        seen.clear()
+        assert watched().call() == "called"
+        assert sorted(seen) == sorted(there)
+        assert watched.call is original
+        watches[number].remove()
+        assert not watches[number].installed
+        there.remove(number)
+    assert watched().call() == "called"
+    assert ("call" in vars(Below)) is False
+    assert vars(Owner)["call"] is original
 
 
 @pytest.mark.parametrize("kind", [CallWatch, ReturnWatch])

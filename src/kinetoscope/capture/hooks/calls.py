@@ -14,29 +14,57 @@ Seeing = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], None]
 
 
 class MethodStandIn:
-    """An object in the place of a class's method; what the program has put there since stays."""
+    """An object in the place of a class's method; what the program has put there since stays.
+
+    Several may stand there, each over the one that came before, and leave in any order.
+    """
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
-        self.method: Any = getattr(owner, name)
-        self.inherited = name not in vars(owner)
+        self._find_method()
+
+    def _find_method(self) -> None:
+        """Find the method as the program has it now, or who stands in for it already."""
+        there = vars(self.owner).get(self.name)
+        self.inherited = self.name not in vars(self.owner)
+        self.method: Any = there if isinstance(there, MethodStandIn) else getattr(self.owner, self.name)
+
+    def _standing(self) -> list[MethodStandIn]:
+        """All that stand in for the method, the last one first."""
+        there, standing = vars(self.owner).get(self.name), list[MethodStandIn]()
+        while isinstance(there, MethodStandIn):
+            standing.append(there)
+            there = there.method
+        return standing
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self.original
 
     @property
     def installed(self) -> bool:
-        return vars(self.owner).get(self.name) is self
+        return self in self._standing()
+
+    @property
+    def original(self) -> Any:
+        """The method itself, whoever stands in for it."""
+        return self.method.original if isinstance(self.method, MethodStandIn) else self.method
 
     def install(self) -> None:
         if not self.installed:
-            self.method = getattr(self.owner, self.name)  # as the program has it now
-            self.inherited = self.name not in vars(self.owner)
+            self._find_method()
             setattr(self.owner, self.name, self)
 
     def remove(self) -> None:
-        if self.installed:
-            if self.inherited:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, self.method)
+        standing = self._standing()
+        if self not in standing:
+            return
+        if place := standing.index(self):
+            over = standing[place - 1]
+            over.method, over.inherited = self.method, self.inherited
+        elif self.inherited:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.method)
 
 
 class CallWatch(MethodStandIn):
@@ -52,7 +80,7 @@ class CallWatch(MethodStandIn):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
-            return self.method
+            return self.original
         prior = self.switch(None)
         try:
             self.seen(instance)
@@ -77,7 +105,7 @@ class ReturnWatch(CallWatch):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
-            return self.method
+            return self.original
         return _WatchedCall(self.bound(instance), _Over(self.seen, instance))
 
 

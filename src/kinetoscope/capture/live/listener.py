@@ -1,9 +1,10 @@
 """A thread that waits for requests: it sleeps in the system until one comes.
 
-No source of steps is watched and no profiler is there while it waits, but for captures of CUDA graphs: each
-is recorded once, whenever it comes, since the ops of its replays are known from nothing else. It is a thread
-that `threading` does not list, with all signals blocked; it is not there while the process forks, and a fork
-has one of its own.
+No source of steps is watched and no profiler is there while it waits. Captures of CUDA graphs are noticed:
+while one runs nothing of ours touches the device, and CUPTI is not detached from a server that replays
+graphs. Under `--graphs` each is recorded once, whenever it comes, since the ops of its replays are known
+from nothing else. It is a thread that `threading` does not list, with all signals blocked; it is not there
+while the process forks, and a fork has one of its own.
 """
 
 from __future__ import annotations
@@ -69,11 +70,6 @@ class Listener:
         """
         self._resume()
         os.register_at_fork(before=self._pause, after_in_parent=self._resume)
-        if self.options.graphs:
-            self.watch_captures()
-
-    def watch_captures(self) -> None:
-        """Hear of captures of CUDA graphs: to record them, and to do nothing else meanwhile."""
         captures = self.device.captures
         captures.before, captures.after = self._capture_begins, self._capture_ended
         captures.install()
@@ -97,8 +93,8 @@ class Listener:
             recorded = self.graphs.end(graph)
         if recorded and self.graphs.paths and unfinished(self.graphs.paths[-1]):
             self.left_open = True
-        if recorded and not self._released():
-            self._release_soon()
+        if recorded:
+            self._released()
 
     def _released(self) -> bool:
         """Detach CUPTI, where that is safe; False: it stays attached."""
@@ -226,15 +222,11 @@ class Listener:
         recorded, text = False, ""
         try:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            if not self.options.graphs:
-                self.watch_captures()
             recorded = recording.run() is not None
             text = recording.summary() if recorded else (recording.notes or ["nothing was recorded"])[-1]
         except Exception as error:  # ours to bear: the program goes on without us
             text = f"recording stopped: {type(error).__name__}: {error}"
         finally:
-            if not self.options.graphs:
-                self.device.captures.remove()
             if not recorded:
                 folders.unclaim(recording.folder, recording.request.rank)
             self.unfinished = recording.unfinished

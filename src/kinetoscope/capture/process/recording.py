@@ -96,7 +96,8 @@ class ProcessRecording:
         self.memory = AllocatorHistory(folder, rank) if options.memory else None
         self.device = TorchDevice(options, self.memory)
         self.ledgers = Ledgers(self.imports)
-        self.graphs = GraphCaptures(self.device, self.trace, lambda: self.sources.replays)
+        self.device.captures.replayed = lambda: self.sources.replays
+        self.graphs = GraphCaptures(self.device, self.trace)
         decisions = Decisions.of(os.environ)
         self.recorder = Recorder(
             options,
@@ -184,6 +185,7 @@ class ProcessRecording:
     def _foreign_began(self) -> None:
         if self.sampler is not None and not self.recorder.foreign:
             self.sampler.profiler_began()
+        self.device.captures.untraced = True  # once it has ended
         self.recorder.foreign_began()
 
     def _foreign_ended(self) -> None:

@@ -11,6 +11,7 @@ called only where every other thread of the process is known to be outside of CU
   each of them waits in a function of the standard library that calls nothing of CUDA's.
 - No other thread has run between two looks at them: one in the middle of a call of CUDA would have, the
   device being idle.
+- No CUDA graph has been replayed while it was attached and traced nothing (`Captures.untraced`).
 - Nothing is there whose threads call CUDA by the clock (NCCL's watchdog, MPS), nor another tool that is
   attached to CUDA, nor a second device.
 
@@ -31,7 +32,7 @@ from types import FrameType
 
 from kinetoscope.capture import torch_private
 
-# CUDA 13.0: tried with eager programs and with CUDA graphs. Before CUDA 12.6, graphs did not survive it
+# CUDA 13.0: tried with eager programs, and with CUDA graphs right after they were traced. Before CUDA 12.6, graphs did not survive it
 # (pytorch issue 75504), and versions between the two are untried.
 TRIED = 130_000
 # Set for programs that other tools are attached to, or that share the device through MPS.

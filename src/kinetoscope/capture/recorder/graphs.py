@@ -13,7 +13,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,15 +33,14 @@ class GraphCaptures:
 
     Args:
         trace: the file of the recorded steps; those of captures lie next to it, numbered.
-        replays: grows with every replay of a graph.
 
     Attributes:
         paths: the files, by the numbers of their captures; one that holds several stands there several times.
         missed: captures that were not recorded.
     """
 
-    def __init__(self, device: TorchDevice, trace: Path, replays: Callable[[], int] = lambda: 0) -> None:
-        self.device, self.trace, self.replays = device, trace, replays
+    def __init__(self, device: TorchDevice, trace: Path) -> None:
+        self.device, self.trace = device, trace
         self.replayed = self.anew = 0
         self.paths: list[Path] = []
         self.missed = 0
@@ -54,7 +52,7 @@ class GraphCaptures:
 
     def wanted(self) -> bool:
         """Whether one more capture may be recorded; it counts as missed otherwise."""
-        replayed = self.replays()
+        replayed = self.device.captures.replayed()
         self.anew += replayed > self.replayed
         self.replayed = replayed
         if len(self.paths) < MOST and self.spent_s < LONGEST_S and self.anew <= ANEW:

@@ -53,6 +53,10 @@ class Captures:
             last one has ended.
         numbers: of the graphs whose capture was recorded.
         replays: which of them was replayed when, and where, since `watch_replays`.
+        seen: whether a graph was captured at all.
+        untraced: whether one may have been replayed while CUPTI was attached and traced nothing: once it is
+            detached after that, the next replay fails (PyTorch 2.11, CUDA 13.0).
+        replayed: how many replays there have been of all graphs.
         replaying: the graph whose replay is about to begin, where that is what `watch_replays` is called at.
     """
 
@@ -66,6 +70,9 @@ class Captures:
         self.replays: list[Replay] = []
         self.replaying: Callable[[], Any] = lambda: None
         self.replay_watches: list[CallWatch] = []
+        self.seen = self.untraced = False
+        self.replayed: Callable[[], int] = lambda: 0
+        self.replayed_traced = 0
 
     def install(self) -> None:
         for graph in torch_private.graph_classes():
@@ -114,7 +121,16 @@ class Captures:
             return "here"
         return "elsewhere" if self.threads else None
 
+    def tracing_ends(self) -> None:
+        self.replayed_traced = self.replayed()
+
+    def survive_detaching(self) -> bool:
+        """Whether replays do, as far as is known."""
+        self.untraced |= self.replayed() != self.replayed_traced
+        return not (self.seen and self.untraced)
+
     def _began(self, graph: Any) -> None:
+        self.seen = True
         locked = self.lock.acquire(timeout=PATIENCE_S)
         try:
             if locked and not self.threads:
@@ -380,6 +396,8 @@ class KinetoSession:
             self.stopped = True
             with torch_private.warnings_kept_in():
                 self.profile.stop_trace()
+            if self.graphs is not None:
+                self.graphs.tracing_ends()
             vars(self.of_thread).pop("ends", None)
 
     def abandoned(self) -> None:
@@ -536,10 +554,15 @@ class TorchDevice:
 
         if not torch.cuda.is_initialized():
             return True
-        if self.options.careful or self.occupied() is not None:
+        # Detached or not, and then for good: it traces nothing from here on.
+        safe = self.captures.survive_detaching()
+        self.captures.untraced = True
+        if self.options.careful or self.occupied() is not None or not safe:
             return False
         with self.undisturbed():
-            return cupti.detach()
+            released = cupti.detach()
+        self.captures.untraced = not released
+        return released
 
     def has_clock(self) -> bool:
         """Whether the device times its own work."""

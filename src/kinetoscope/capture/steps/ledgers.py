@@ -111,10 +111,13 @@ class TimedMethod(MethodStandIn):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
-            return self.method
+            return self.original
         if self.ledger.heard is not None:
             self.ledger.heard()
-        call = self.call(self.method, instance)
+        if isinstance(self.method, MethodStandIn):
+            call = self.call(self.method.__get__(instance, owner))
+        else:
+            call = self.call(self.method, instance)
         self.sums[0] += self.clock()
         return call
 
@@ -132,13 +135,16 @@ class TimedLoader(TimedMethod):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
-            return self.method
+            return self.original
         self.workers = getattr(instance, "_num_workers", 0)
         self.batches = self.workers * getattr(instance, "_prefetch_factor", 0)
         is_ready = torch_private.batch_is_ready(instance) if self.workers else False
         self.knows_ready = is_ready is not None
         ledger = self.ready if is_ready else self
-        call = ledger.call(self.method, instance)
+        if isinstance(self.method, MethodStandIn):
+            call = ledger.call(self.method.__get__(instance, owner))
+        else:
+            call = ledger.call(self.method, instance)
         ledger.sums[0] += self.clock()
         return call
 
