@@ -180,11 +180,12 @@ def recorded_window(path: Path) -> tuple[float, float]:
 
 
 def within(client: dict[str, Any], window: tuple[float, float], name: str) -> float | None:
-    """Milliseconds a token of the requests that lie within a window; of serve.py from the first token on."""
+    """Milliseconds a token of the requests that lie within a window, from the first token on: but for
+    ``generate``, which says nothing before the last."""
     found = []
     rows = zip(*(client[key] for key in ("start_times", "ttfts", "e2els", "output_lens")), strict=True)
     for asked, first, last, made in rows:
-        began, steps = (asked + first, made - 1) if name == "serve" else (asked, made)
+        began, steps = (asked, made) if name == "generate" else (asked + first, made - 1)
         if window[0] <= began and asked + last <= window[1] and steps:
             found.append(1e3 * (asked + last - began) / steps)
     return mean(found) if found else None

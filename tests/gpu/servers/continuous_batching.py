@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from threading import Event, Thread
 
 import transformers
 from llama import llama
@@ -30,24 +31,32 @@ manager = model.init_continuous_batching(
     ),
 )
 manager.start()
-numbers, answers = itertools.count(), dict[str, Future[list[int]]]()
+numbers = itertools.count()
+waiting: dict[str, tuple[Event, Future[list[int]]]] = {}
 
 
 def deliver() -> None:
     """Hand each request its tokens: one thread takes the results, for which many would wait in turn."""
     for output in manager:
+        first, tokens = waiting[output.request_id]
+        first.set()
         if output.is_finished():
-            answers.pop(output.request_id).set_result(list(output.generated_tokens))
+            tokens.set_result(list(output.generated_tokens))
 
 
-def answer(prompt: list[int], tokens: int) -> list[int]:
+def answer(prompt: list[int], tokens: int, first: Callable[[], object]) -> list[int]:
     name = f"request-{next(numbers)}"
-    future = answers[name] = Future[list[int]]()
-    manager.add_request(prompt, request_id=name, max_new_tokens=tokens)
-    return future.result()
+    begun, made = waiting[name] = Event(), Future[list[int]]()
+    manager.add_request(prompt, request_id=name, max_new_tokens=tokens, streaming=True)
+    begun.wait()
+    first()
+    try:
+        return made.result()
+    finally:
+        del waiting[name]
 
 
-threading.Thread(target=deliver, daemon=True).start()
-answer([1, 2, 3], 8)
+Thread(target=deliver, daemon=True).start()
+answer([1, 2, 3], 8, lambda: None)
 serve(int(sys.argv[-1]), answer)
 manager.stop(block=True)

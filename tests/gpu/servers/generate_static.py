@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import torch
@@ -29,7 +30,8 @@ def made(prompt: list[int], tokens: int) -> list[int]:
     return found[0, len(prompt) :].tolist()
 
 
-def answer(prompt: list[int], tokens: int) -> list[int]:
+def answer(prompt: list[int], tokens: int, first: Callable[[], object]) -> list[int]:
+    first()  # before it: `generate` says nothing meanwhile
     future: Future[list[int]] = Future()
     waiting.put((prompt, tokens, future))
     return future.result()
