@@ -1,5 +1,5 @@
-"""The protocol of examples/ask.py: POST {"prompt": […], "tokens": N}, answered with two lines: an empty one at
-the first token, and the list of tokens."""
+"""The protocol of examples/ask.py: POST {"prompt": […], "tokens": N}, answered with two lines: an empty one
+at the first token, and the list of tokens."""
 
 from __future__ import annotations
 
