@@ -52,7 +52,7 @@ WHOLE_S = 2.0
 SWELLS = 6
 # Who asks for a recording waits until it is written, which takes a second for each 14 MB of that memory (168
 # MB took 11.7 s on an H100's host): this part of the usual budget takes five seconds. What takes the time is
-# the text, which kernels of replayed graphs have 2.5 times as much of: no op stands beside them in memory.
+# the text, which kernels of replayed graphs have 2.5 times as much of: no op takes memory with them.
 SLOW, SLOWER_REPLAYED = 14, 2.5
 # What Kineto writes of an operator that had not ended, so many bytes after its name at most.
 UNFINISHED, NAME, EVENT = re.compile(rb'"finished": *false'), re.compile(rb'"name": *"([^"]{1,200})'), 1 << 12
