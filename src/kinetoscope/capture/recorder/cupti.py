@@ -32,8 +32,8 @@ from types import FrameType
 
 from kinetoscope.capture import torch_private
 
-# CUDA 13.0: tried with eager programs, and with CUDA graphs right after they were traced. Before CUDA 12.6, graphs did not survive it
-# (pytorch issue 75504), and versions between the two are untried.
+# CUDA 13.0: tried with eager programs, and with CUDA graphs right after they were traced. Before CUDA 12.6,
+# graphs did not survive it (pytorch issue 75504), and versions between the two are untried.
 TRIED = 130_000
 # Set for programs that other tools are attached to, or that share the device through MPS.
 OTHERS = (
