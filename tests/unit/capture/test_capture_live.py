@@ -143,6 +143,21 @@ def test_captures_are_recorded_only_where_asked_for_and_always_noticed(
         waiting.device.captures.remove()
 
 
+def requested(waiting: Listener, steps: int, seconds: float) -> LiveRecording:
+    """A recording of this process, in the first folder."""
+    folder = waiting.folder / "001"
+    folder.mkdir()
+    return LiveRecording(
+        folder,
+        LiveRequest(record=1, steps=steps, seconds=seconds),
+        waiting.options,
+        waiting.graphs,
+        lambda text, *, steps=False: None,
+        lambda: True,
+        threading.get_ident(),
+    )
+
+
 def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,16 +172,7 @@ def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
         model(x)
         one.capture_end()
     assert len(waiting.graphs.paths) == 2
-    (tmp_path / "001").mkdir()
-    recording = LiveRecording(
-        tmp_path / "001",
-        LiveRequest(record=1, steps=5, seconds=30),
-        waiting.options,
-        waiting.graphs,
-        lambda text, *, steps=False: None,
-        lambda: True,
-        threading.get_ident(),
-    )
+    recording = requested(waiting, steps=5, seconds=30)
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(recording.run)
         while not done.done():
@@ -201,16 +207,7 @@ def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are
     graph, model, x = Graph(), torch.nn.Linear(8, 8), torch.ones(2, 8)
     graph.capture_begin()
     graph.capture_end()
-    (tmp_path / "001").mkdir()
-    recording = LiveRecording(
-        tmp_path / "001",
-        LiveRequest(record=1, steps=100_000, seconds=60),
-        waiting.options,
-        waiting.graphs,
-        lambda text, *, steps=False: None,
-        lambda: True,
-        threading.get_ident(),
-    )
+    recording = requested(waiting, steps=100_000, seconds=60)
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(recording.run)
         while not done.done():

@@ -37,9 +37,6 @@ class MethodStandIn:
             there = there.method
         return standing
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self.original
-
     @property
     def installed(self) -> bool:
         return self in self._standing()

@@ -122,10 +122,11 @@ class Captures:
         return "elsewhere" if self.threads else None
 
     def tracing_ends(self) -> None:
+        """What is replayed from now on is not traced."""
         self.replayed_traced = self.replayed()
 
     def survive_detaching(self) -> bool:
-        """Whether replays do, as far as is known."""
+        """Whether replays do, once CUPTI is detached, as far as is known."""
         self.untraced |= self.replayed() != self.replayed_traced
         return not (self.seen and self.untraced)
 

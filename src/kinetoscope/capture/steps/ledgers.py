@@ -114,10 +114,7 @@ class TimedMethod(MethodStandIn):
             return self.original
         if self.ledger.heard is not None:
             self.ledger.heard()
-        if isinstance(self.method, MethodStandIn):
-            call = self.call(self.method.__get__(instance, owner))
-        else:
-            call = self.call(self.method, instance)
+        call = self.call(self.method.__get__(instance, owner))
         self.sums[0] += self.clock()
         return call
 
@@ -141,10 +138,7 @@ class TimedLoader(TimedMethod):
         is_ready = torch_private.batch_is_ready(instance) if self.workers else False
         self.knows_ready = is_ready is not None
         ledger = self.ready if is_ready else self
-        if isinstance(self.method, MethodStandIn):
-            call = ledger.call(self.method.__get__(instance, owner))
-        else:
-            call = ledger.call(self.method, instance)
+        call = ledger.call(self.method.__get__(instance, owner))
         ledger.sums[0] += self.clock()
         return call
 
