@@ -122,7 +122,7 @@ class Captures:
         return "elsewhere" if self.threads else None
 
     def tracing_ends(self) -> None:
-        """What is replayed from now on is not traced."""
+        """Take note that replays from now on are not traced."""
         self.replayed_traced = self.replayed()
 
     def survive_detaching(self) -> bool:
