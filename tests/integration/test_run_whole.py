@@ -379,3 +379,33 @@ def test_the_lines_of_the_steps_have_the_shares_that_the_program_measured(progra
     assert found.as_it_runs is not None
     step_us = found.as_it_runs.mean_us or found.as_it_runs.step_us.median
     assert sum(line.time_us for line in lines) == pytest.approx(step_us, rel=0.05)
+
+
+SPEAKERS = """
+import threading, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(32, 32).eval()
+def prepare(number):
+    time.sleep(0.006)
+    return torch.full((4, 32), float(number))
+@torch.no_grad()
+def answer(number):
+    model(prepare(number))
+def session():
+    for number in range(300):
+        answer(number)
+for number in range(3):
+    answer(number)  # warm
+speakers = [threading.Thread(target=session) for _ in range(2)]
+for speaker in speakers:
+    speaker.start()
+for speaker in speakers:
+    speaker.join()
+"""
+
+
+def test_a_model_that_is_warmed_up_elsewhere_has_the_lines_of_the_thread_that_serves(programs: Programs):
+    found = report(programs.record(str(programs.write(SPEAKERS)))).whole_run
+    assert found is not None
+    assert found.lines[0].function.startswith("prepare")
+    assert found.lines[0].share > 0.6

@@ -214,7 +214,7 @@ class ProcessRecording:
         return self.log.records if self.log is not None else 0
 
     def _follow(self, source: Source, also: Collection[str], looking: bool) -> None:
-        if self.sampler is not None and (also or source != self.followed):
+        if self.sampler is not None and (also or source != self.followed or not self.sampler.samples_here()):
             self.sampler.ticked()
         self.followed = source
         if self.options.range is None:

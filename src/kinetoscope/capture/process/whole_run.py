@@ -334,6 +334,10 @@ class Sampler:
             stack = self.tree.nodes(self.places.path(_codes(frame)))
             self.tick = stack[-1] if stack else None
 
+    def samples_here(self) -> bool:
+        """Whether this thread is the one that is sampled."""
+        return self.thread == threading.get_ident()
+
     def changed(self) -> None:
         """The period may have changed: look soon."""
         if self.running is not None:
