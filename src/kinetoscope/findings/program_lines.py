@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import polars as pl
 
@@ -17,6 +18,8 @@ from kinetoscope.findings.rank_view import RankView
 # A function is named where it has at least this share; its lines, from so many samples on.
 MOST = 1 / 3
 FEWEST_SAMPLES = 10
+# A thread that waits for less of its time is at work all day.
+NEVER = 0.05
 # Lines of ops that were laid over so few of the recorded ones are of a step that went another way.
 VERIFIED = 0.5
 
@@ -53,7 +56,26 @@ def that_launch(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
     function stands out, or lines are not known."""
     if view.lines is not None and view.lines.verified >= VERIFIED:
         return _by_launches(view, launches)
-    # What torch or Python does in a line, such as a backward pass, is launched by others.
+    found = that_computes(view)
+    return None if found is None else (f" {found.sentence}: begin there.", found.line)
+
+
+class Computing(NamedTuple):
+    """The function of the program in which most of the thread's time in the program's own lines passes.
+
+    Attributes:
+        sentence: says so, without its end.
+        line: the one of most time.
+    """
+
+    function: str
+    line: str
+    sentence: str
+
+
+def that_computes(view: RankView) -> Computing | None:
+    """None where no function stands out, or samples are few."""
+    # What torch or Python does in a line, such as a backward pass or waiting, is done elsewhere.
     working = [
         one for one in of_thread(view) if one.line and not one.loads and (one.library or not one.calls)
     ]
@@ -65,11 +87,19 @@ def that_launch(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
         return None
     first = next(one for one in working if one.function == function)
     calls = f", which calls {first.library} {first.calls}" if first.library else ""
-    return (
-        f" Of the thread's time in the program's own lines {numbers.percent(share)} passes in {function} "
-        f"({first.line}){calls}: begin there.",
-        first.line,
+    sentence = (
+        f"Of the thread's time in the program's own lines {numbers.percent(share)} passes in {function} "
+        f"({first.line}){calls}"
     )
+    return Computing(function, first.line, sentence)
+
+
+def never_waits(view: RankView) -> bool:
+    """Whether the thread that steps is known to wait for no request, other thread or process; it may wait for
+    a lock that others of its kind have."""
+    lines = of_thread(view)
+    enough = sum(one.samples for one in lines) >= FEWEST_SAMPLES
+    return enough and sum(one.share for one in lines if one.waits) < NEVER
 
 
 def _by_launches(view: RankView, launches: pl.Series) -> tuple[str, str] | None:

@@ -78,7 +78,9 @@ def section(report: Report, most: int) -> Iterable[Block]:
     found = report.whole_run
     if found is None:
         return
-    yield Heading("The whole run", f"share of {numbers.time(found.time_us)}, by samples of its main thread")
+    yield Heading(
+        "The whole run", f"share of {numbers.time(found.time_us)}, by samples of the thread that steps"
+    )
     yield table(
         found.phases,
         field("phase", "words", lambda row: names.shorten(row.name, 80)),

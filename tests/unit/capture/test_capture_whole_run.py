@@ -62,6 +62,40 @@ def far_from_here(done: Callable[[], bool]) -> None:
     until(done)
 
 
+def waits_for_a_lock(lock: threading.Lock) -> None:
+    with lock:
+        pass
+
+
+def waits_a_while() -> None:
+    time.sleep(max(0.1, 0.3))
+
+
+def test_a_lock_that_another_thread_has_and_a_sleep_are_waited_for(sampler: Sampler) -> None:
+    lock, began = threading.Lock(), sampler.count
+    lock.acquire()
+
+    def releases() -> None:
+        try:
+            until(lambda: sampler.count >= began + 5)
+        finally:
+            lock.release()
+
+    other = threading.Thread(target=releases)
+    other.start()
+    waits_for_a_lock(lock)
+    other.join()
+    waits_a_while()
+    found = sampler.written()
+    waits = {
+        (found.places[node.place].name, found.nodes[node.parent].line)
+        for node in found.nodes
+        if node.place >= 0 and not found.places[node.place].file
+    }
+    assert ("waiting for a lock", caller_line(waits_for_a_lock)) in waits
+    assert ("waiting", caller_line(waits_a_while)) in waits
+
+
 def test_a_function_that_runs_is_seen_below_those_that_called_it(sampler: Sampler) -> None:
     far_from_here(lambda: sampler.count >= 3)
     found = sampler.written()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kinetoscope.findings.program_lines import of_loader, that_launch, waits_at
+from kinetoscope.findings.program_lines import never_waits, of_loader, that_launch, waits_at
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import rare_long_steps, scoring_in_loop, unexplained_idle
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
@@ -107,7 +107,7 @@ def test_where_ops_have_no_lines_samples_say_which_function_launches() -> None:
     assert "66.7 % passes in step (train.py:33), which calls torchmetrics Metric.forward" in named[0]
 
 
-def gap(path: str) -> RankView:
+def gap(samples: Run) -> RankView:
     """The thread does nothing for 9 ms of each step, and then sends what is no small state."""
     sent = [
         event
@@ -119,7 +119,7 @@ def gap(path: str) -> RankView:
             | {"cat": "gpu_memcpy"},
         )
     ]
-    return view_of(Run().sample("timed", path, times=50), *sent, busy_us=50)
+    return view_of(samples, *sent, busy_us=50)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,34 @@ def test_a_line_that_samples_see_waiting_is_promised_nothing(
 ) -> None:
     line: Callable[..., str] = lambda *_: "src/train.py:70 serve"  # noqa: E731
     monkeypatch.setattr(unexplained_idle, "_line_before", line)
-    view = gap(path)
+    view = gap(Run().sample("timed", path, times=50))
     (found,) = unexplained_idle.find(view)
     assert (waits_at(view, "src/train.py:70") is not None) == waits
     assert ("waits for others in src/train.py:70 serve" in found.title) == waits
     assert (found.saving.us == 0) == waits
     assert found.source == "src/train.py:70"
+
+
+FEATURES = "<module> 20 serve 70 features 33 numpy/fft.py!rfft 9"
+
+
+@pytest.mark.parametrize("before", ["src/train.py:66 serve", None])
+def test_the_function_that_samples_see_computing_is_named_where_the_device_waits(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line: Callable[..., str | None] = lambda *_: before  # noqa: E731
+    monkeypatch.setattr(unexplained_idle, "_line_before", line)
+    sample = Run().sample("timed", "<module> 20 serve 66 {waiting_for_a_lock}", times=50)
+    view = gap(sample.sample("timed", FEATURES, times=20))
+    (found,) = unexplained_idle.find(view)
+    says = "Of the thread's time in the program's own lines 100 % passes in features (train.py:33)"
+    assert found.advice.startswith(f"Most of it passes in {before}. {says}" if before else says)
+    assert found.saving.us > 0
+
+
+@pytest.mark.parametrize(("waiting", "never"), [(0, True), (1, True), (20, False)])
+def test_a_thread_that_waits_for_a_lock_of_its_like_waits_for_no_request(waiting: int, never: bool) -> None:
+    samples = Run().sample("timed", "<module> 20 serve 66 {waiting_for_a_lock}", FEATURES, times=20)
+    samples.sample("timed", "<module> 20 serve 64 {waiting}", times=waiting)
+    assert never_waits(view_of(samples)) == never
+    assert not never_waits(view_of(Run().sample("timed", FEATURES, times=9)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import dis
 import gc
 import os
 import signal
@@ -18,6 +19,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Generator
+from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -46,6 +48,12 @@ PATIENCE_S = 1.0
 # More reasons than ever end.
 NEVER = 1 << 30
 IMPORTING, COMPILING, WAITING = "importing", "compiling", "waiting"
+LOCKED = "waiting for a lock"
+# The instructions that enter a ``with`` block; Python 3.14 loads ``__enter__`` and calls it. Where that is in
+# C, as a lock's is, it takes time only while another thread is in the block.
+ENTERS = {opmap[name] for name in ("SETUP_WITH", "BEFORE_WITH") if name in opmap}
+LOADS_ENTER = opmap.get("LOAD_SPECIAL")
+CALLS = {opmap[name] for name in ("PRECALL", "CALL", "CALL_FUNCTION", "CALL_METHOD") if name in opmap}
 # Functions of Python's library in which a thread waits: for another one, a process, or requests.
 WAITS = {
     "queue.py": frozenset({"get", "put", "join"}),
@@ -101,7 +109,7 @@ class Places:
         )
         self.standard = tuple({paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep})
         self.files: dict[str, tuple[bool, str, frozenset[str] | None, str]] = {}
-        self.lines: dict[tuple[str, str, int, int], int] = {}
+        self.lines: dict[tuple[str, str, int, int], tuple[int, str]] = {}
 
     def path(self, codes: list[tuple[CodeType, int]]) -> list[Key]:
         """The path of a stack, the outermost first.
@@ -124,7 +132,7 @@ class Places:
                 name = getattr(code, "co_qualname", code.co_name)
                 keys += [
                     (shown, name, code.co_firstlineno),
-                    ("", "", self._line(code, at)),
+                    ("", "", self._line(code, at)[0]),
                 ]
             elif (
                 does_here
@@ -134,6 +142,8 @@ class Places:
                 and (does_here == IMPORTING or code.co_name != "<module>")
             ):
                 does = does_here
+        if not does and keys and not keys[-1][1]:
+            does = self._line(*codes[0])[1]
         if does:
             keys.append(("", does, 0))
         return keys
@@ -166,16 +176,31 @@ class Places:
         generated = file.startswith(("<frozen", "<eval_with_key>")) or "torchinductor_" in file
         return not (generated or (file.startswith(self.standard) and not installed)), "", None
 
-    def _line(self, code: CodeType, at: int) -> int:
-        """The line of an instruction, as ``f_lineno`` has it; that may not be read once the frame is gone."""
+    def _line(self, code: CodeType, at: int) -> tuple[int, str]:
+        """The line of an instruction, as ``f_lineno`` has it, which may not be read once the frame is gone;
+        and what a function in C that it calls waits for."""
         key = (code.co_filename, code.co_name, code.co_firstlineno, at)
-        line = self.lines.get(key)
-        if line is None:
+        known = self.lines.get(key)
+        if known is None:
             if len(self.lines) >= MOST_CACHED:
                 self.lines.clear()
             found = (number for start, end, number in code.co_lines() if start <= at < end)
-            line = self.lines[key] = next(found, None) or code.co_firstlineno
-        return line
+            line = next(found, None) or code.co_firstlineno
+            known = self.lines[key] = (line, _waits(code, at, line))
+        return known
+
+
+def _waits(code: CodeType, at: int, line: int) -> str:
+    """The name of the wait that the instruction at ``at``, of a line, is if it calls a function in C; empty:
+    of none."""
+    instructions = code.co_code
+    if instructions[at] in ENTERS or (instructions[at] in CALLS and instructions[at - 2] == LOADS_ENTER):
+        return LOCKED
+    if instructions[at] in CALLS and "sleep" in code.co_names:
+        of_line = [range(start, min(end, at)) for start, end, number in code.co_lines() if number == line]
+        names = (one.offset for one in dis.get_instructions(code) if one.argval == "sleep")
+        return WAITING if any(name in part for name in names for part in of_line) else ""
+    return ""
 
 
 def _own_folder() -> str:

@@ -29,7 +29,7 @@ Source
 """
 
 from kinetoscope.findings.in_force import trains
-from kinetoscope.findings.program_lines import waits_at
+from kinetoscope.findings.program_lines import never_waits, that_computes, waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.results_on_host import PREPARED, on_the_main_thread, silences
 
@@ -85,7 +85,12 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
     sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])
     prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
     look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
-    serves = not trains(view) and not on_the_main_thread(view, silent["op"])
+    if (computes := that_computes(view)) is not None:
+        if not at:
+            look = computes.sentence
+        elif computes.function not in at.split(" ")[1:]:
+            look += f". {computes.sentence}"
+    serves = not (trains(view) or on_the_main_thread(view, silent["op"]) or never_waits(view))
     return Finding(
         title=f"The device waits {AHEAD if prepares else UNSEEN}" + (", or for requests" if serves else ""),
         affected_us=us,
