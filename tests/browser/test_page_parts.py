@@ -324,13 +324,16 @@ def test_what_a_finding_saves_leads_to_the_one_that_saves_it_already(opened: Ope
         rank=0, step_us=35_000.0, recorded_us=35_000.0, error=0.0, unexplained=0.0, pace=1.0,
         critical_path=[], savings_of_us=35_000.0,
     )  # fmt: skip
-    page = opened(rendered(report(findings=[first, owned, sure, whole], replay=replay)))
+    maybe = msgspec.structs.replace(whole, rule="dtype-casts", saving_us=0.0, saving_condition="it fits")
+    page = opened(rendered(report(findings=[first, owned, sure, whole, maybe], replay=replay)))
     shown = [text.replace("\N{NO-BREAK SPACE}", " ") for text in page.locator(".saves").all_inner_texts()]
     assert shown[0] == "saves about 12.6 ms per step"
     assert shown[1].startswith("saves about 12.6 ms per step alone, 2.00 ms on top of those above")
     assert shown[1].endswith("likely -1.00 ms to 3.00 ms")
     assert shown[2].endswith("likely 9.00–15.0 ms")
     assert shown[3].endswith("likely 9.00 ms or more")  # what is left of a step is more than nothing
+    assert shown[4] == "saves about 12.6 ms per step if it fits"
+    assert "Estimate: " in page.locator("[data-rule=dtype-casts]").inner_text()
     page.click(".saves >> text=overhead-bound")
     page.wait_for_selector(".finding.lit")
     assert page.get_attribute(".finding.lit", "data-rule") == "overhead-bound"

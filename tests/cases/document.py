@@ -28,8 +28,6 @@ NOT_PREDICTED = {
     "would give",
     "prefill-stall": "prompts read in pieces cost throughput; what the fix does is that no request waits "
     "longer for a token than 0.65 ms, in place of 4.60 ms",
-    "repeated-work": "no trace shows whether a frozen net's inputs come again; the title says how many "
-    "products it has, and the finding how much they are at most",
     "nothing-ran": "the fix makes the function do its work, which takes longer than doing none",
 }
 
@@ -51,6 +49,9 @@ nothing by itself. Advice that once slowed a program down is ranked below equall
 the rule's predictions (`findings/experience.py`), and up to all device time that the fix frees, which
 shows where the host turns out to be quicker than it seemed. Where a fix may as well save nothing,
 nothing is promised: the finding says that it is not predicted, and `saving_high_us` what it is at most.
+Where a fix saves a known time if something holds that no trace shows (a frozen net's inputs come again),
+`saving_condition` says what, and `saving_alone_us` what it saves if so: it claims nothing of
+`saving_us`, and stands where half of it would.
 Severity is the share of the step that remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule
 that is less sure of its saving says no more than medium or low, and what a fix frees of memory, or of
 device time that the step does not wait for, is judged by the rule. What the profiler itself did, and

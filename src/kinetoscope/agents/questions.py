@@ -49,7 +49,8 @@ KERNEL = (
 BRIEF = ("rule", "severity", "title", "saving_us", "share_of_step", "source")
 FINDING = (
     "rule", "severity", "title", "advice", "source", "saving_us", "saving_alone_us", "saving_low_us",
-    "saving_high_us", "share_of_step", "saving_bytes", "also", "stands_below", "of_the_profiler",
+    "saving_high_us", "saving_condition", "share_of_step", "saving_bytes", "also", "stands_below",
+    "of_the_profiler",
     "measured_saving_us", "measured_verdict",
 )  # fmt: skip
 WHOLE = (

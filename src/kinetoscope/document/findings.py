@@ -49,6 +49,9 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the allocation that failed lacked no more than ``saving_bytes``, in one piece; null where none
     failed, or what it lacked is not known."""
     saving_basis: str
+    saving_condition: str | None = None
+    """What has to hold for ``saving_alone_us`` and no trace shows: it saves that if so, and nothing of it is
+    in ``saving_us``."""
     evidence: list[Evidence]
     advice: str
     source: str | None = None

@@ -53,6 +53,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "rare-long-steps": (0.6, 1.3),
     "recompilation": (0.9, 1.3),
     "recompile-limit": (0.7, 1.1),
+    "repeated-work": (0.8, 1.2),
     "results-on-host": (0.6, 1.9),
     "scoring-in-loop": (0.7, 1.6),
     "small-collectives": (1.0, 1.6),

@@ -2,7 +2,8 @@
 
 A fix's change of the recorded steps is counted once: the finding above has it, and others that see the same
 time name that finding. Each keeps what the replay gains by its change after all those above, so that the
-findings add up to what all of them save together. All ranks of a run are one job, whose step gets shorter: of
+findings add up to what all of them save together. What saves time under a condition that no trace shows
+claims nothing, and stands where half of it would. All ranks of a run are one job, whose step gets shorter: of
 ranks that wait for each other, a finding saves what all get faster by.
 """
 
@@ -21,7 +22,7 @@ from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import experience
 from kinetoscope.findings.model import SEVERITIES, Finding, Remaining, Role
 from kinetoscope.findings.rank_view import RankView, views
-from kinetoscope.findings.savings import LOW, severity
+from kinetoscope.findings.savings import LOW, MAY_SAVE, severity
 from kinetoscope.sources.run import LoadedRun
 
 # A symptom stands below its cause where the cause explains so much of what the symptom would save, and what
@@ -32,8 +33,6 @@ YIELDING = ("symptom", "rounds")
 OWNED = 0.5
 # Gains that differ by less are equal: sums are rounded.
 EQUAL_US = 0.01
-# What may save more than so many times as much as another of its severity surely saves stands above that.
-MAY_SAVE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,12 +267,14 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
     """The findings in order, each worth a line."""
 
     def claims(finding: Finding) -> bool:
+        if finding.saving.condition:
+            return False
         changes = (finding.saving.together or {}).values()
         return finding.saving.us > 0 or not all(change.is_empty for change in changes)
 
     worth = [finding for finding in findings if claims(finding)]
     others = [
-        replace(finding, remaining=Remaining(0.0, 0.0, min(finding.saving.most_us, job.step_us)))
+        replace(finding, remaining=Remaining(0.0, 0.0, min(_may_save(finding), job.step_us)))
         for finding in findings
         if not claims(finding)
     ]
@@ -311,11 +312,10 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
             SEVERITIES.index(one.severity), -one.saving.us, -one.saving_bytes, one.rule, one.subject
         )
     )  # fmt: skip
-    for finding in [one for one in rest if one.saving.most_us > 0 and experience.helps(one.rule)]:
+    for finding in [one for one in rest if _may_save(one) > 0 and experience.helps(one.rule)]:
         # What may save much, and is more serious for that than what surely saves little, stands above it.
-        most_us = finding.saving.most_us
         less = [
-            (SEVERITIES.index(one.severity), most_us)
+            (SEVERITIES.index(one.severity), _may_save(finding))
             > (SEVERITIES.index(finding.severity), MAY_SAVE * one.remaining.saving_us)
             for one in saves
         ]
@@ -323,6 +323,11 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
             rest.remove(finding)
             saves.insert(less.index(True), finding)
     return first + saves + rest
+
+
+def _may_save(finding: Finding) -> float:
+    saving = finding.saving
+    return saving.us if saving.condition else saving.most_us
 
 
 def _hurries_a_loader(finding: Finding) -> bool:
@@ -376,7 +381,7 @@ def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], lea
 
 def _graded(job: Job, finding: Finding) -> Finding:
     """The finding with its severity, by what remains."""
-    left = finding.remaining.saving_us
+    left = finding.saving.us if finding.saving.condition else finding.remaining.saving_us
     freed_share = 0.0 if finding.remaining.also else finding.saving.freed_share
     remaining = replace(finding.saving, us=left, share=left / job.step_us, freed_share=freed_share)
     return replace(finding, severity=severity(remaining, finding.at_least, finding.at_most) or "info")
@@ -388,7 +393,8 @@ def _device_floor_us(job: Job, findings: Iterable[Finding]) -> float:
     floors = [0.0]
     claimed: Changes = {}
     for finding in findings:
-        claimed = combined(claimed, finding.saving.together or {})
+        if not finding.saving.condition:
+            claimed = combined(claimed, finding.saving.together or {})
     for rank, view in job.views.items():
         device = claimed.get(rank, NOTHING).device
         gone = pl.concat([device, waits(job.run, view.trace).select(device.columns)], how="vertical_relaxed")

@@ -37,6 +37,8 @@ class Saving:
             host (or another rank) and would not end earlier.
         share: of the step's time; what severity is taken from.
         freed_share: of the device's busy time that would be freed, on the critical path or not.
+        condition: what has to hold for it and no trace shows, as it stands after "if"; empty where nothing
+            has to. Such a saving is shown with its condition, and counts to no sum.
     """
 
     us: float
@@ -49,6 +51,7 @@ class Saving:
     unreplayed_us: float = 0.0
     compared_us: float | None = None
     most_us: float = 0.0
+    condition: str = ""
 
 
 @dataclass(frozen=True)

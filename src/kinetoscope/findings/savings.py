@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -29,6 +30,8 @@ HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 
 # Single launches leave a device 1 to 3 µs between kernels, a CUDA graph hardly anything.
 GRAPH_PAUSE_NS = 0
+# What may be saved counts half of what surely is, in severity and order.
+MAY_SAVE = 2.0
 SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst few are noise
 
 
@@ -36,11 +39,13 @@ def severity(saving: Saving, at_least: Severity | None = None, at_most: Severity
     """How serious a saving is, by its share of the step; None: not worth a line.
 
     Device time that is freed off the critical path shortens nothing today, but is what counts once the host
-    keeps up: it is low from ``MEDIUM`` of the busy time on, and information from ``LOW`` on.
+    keeps up: it is low from ``MEDIUM`` of the busy time on, and information from ``LOW`` on. A saving under
+    a condition counts half.
     """
     level: Severity | None
-    if saving.share >= LOW:
-        level = "high" if saving.share >= HIGH else "medium" if saving.share >= MEDIUM else "low"
+    share = saving.share / MAY_SAVE if saving.condition else saving.share
+    if share >= LOW:
+        level = "high" if share >= HIGH else "medium" if share >= MEDIUM else "low"
     else:
         level = "low" if saving.freed_share >= MEDIUM else "info" if saving.freed_share >= LOW else at_least
     if level is None:
@@ -57,6 +62,11 @@ def not_predicted(most: Saving, why: str) -> Saving:
     """A change that may save as much as ``most``, or nothing: no number is better than a wrong one."""
     basis = f"not predicted: {why}; at most {numbers.time(most.us)}"
     return Saving(0.0, basis, False, 0.0, most_us=most.us)
+
+
+def if_so(saving: Saving, condition: str) -> Saving:
+    """A saving that is known where the condition holds, which no trace shows: "it saves this if …"."""
+    return replace(saving, condition=condition)
 
 
 OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pay this")

@@ -117,9 +117,9 @@ def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, Line]
     """The facts of a finding, each behind its label; what is to be copied is never folded."""
     share = f"{numbers.percent(row.share_of_step)} of the {found.unit}; " if row.saving_us > 0 else ""
     basis = Text(f"  ({share}{row.saving_basis})", "dim")
-    # What is only a question ("what if it were twice as fast?") is not promised in green.
+    # What is only a question ("what if it were twice as fast?"), or not sure, is not promised in green.
     words = saving(found, row)
-    style = "" if row.severity == "info" else "green"
+    style = "" if row.severity == "info" or row.saving_condition else "green"
     yield "saves", line(Text(words.removeprefix("saves ") or "–", style if words else ""), basis)
     if row.stands_below:
         yield "place", line(row.stands_below)
@@ -193,10 +193,13 @@ def saving_parts(of: Report | FindingsListing, row: FindingRow) -> tuple[Inline,
     affects = f"affects {numbers.time(row.affected_us)}{per}, " if row.affected_us else ""
     if row.saving_us <= 0 and row.saving_bytes:
         return (f"frees {freed(row)}",)
-    if row.saving_us <= 0 and not row.also and row.paced_by is None:
+    if row.saving_us <= 0 and not row.also and row.paced_by is None and not row.saving_condition:
         return (affects.removesuffix(", "),) if affects else ()
     left = amount(row.saving_us)
     alone = amount(row.saving_alone_us) if row.saving_alone_us else "nothing"
+    if row.saving_condition:
+        whose = f" {of_its_own(row)}," if row.paced_by is not None else per
+        return (f"{affects}saves about {alone}{whose} if {names.plain(row.saving_condition)}",)
     if row.paced_by is not None:
         more = f"{left}{per}, " if row.share_of_step >= WORTH else ""
         return (f"{affects}saves about {more}{alone} {of_its_own(row)}",)

@@ -179,6 +179,28 @@ def test_what_is_not_predicted_says_what_it_is_at_most_and_promises_nothing() ->
     assert second.saving.basis.startswith("not predicted: who knows; at most ")
 
 
+def test_what_saves_under_a_condition_claims_nothing_and_counts_half() -> None:
+    run = LoadedRun((late(),))
+    (view,) = views(run)
+    idle = savings.idle(view, view.gaps, "a basis")
+    maybe = finding("maybe", savings.if_so(idle, "inputs come again"))
+    found = [maybe, finding("much", savings.idle(view, view.gaps[4:], ""))]
+    much, unsure = settle(run, found)
+    assert (much.rule, much.remaining.saving_us) == ("much", pytest.approx(much.saving.us))
+    assert (unsure.saving.us, unsure.remaining.saving_us) == (pytest.approx(idle.us), 0)
+    assert (unsure.remaining.saving_low_us, unsure.remaining.saving_high_us) == (0, pytest.approx(idle.us))
+    assert unsure.saving.basis == "a basis"
+    little = finding("little", savings.idle(view, view.gaps[:7], ""))
+    assert [one.rule for one in settle(run, [little, maybe])] == ["maybe", "little"]
+
+
+def test_half_of_what_saves_under_a_condition_is_its_severity() -> None:
+    sure = Saving(9.0, "", True, share=1.5 * savings.MEDIUM)
+    assert savings.severity(sure) == "medium"
+    assert savings.severity(savings.if_so(sure, "it fits")) == "low"
+    assert savings.severity(savings.if_so(replace(sure, share=2 * savings.HIGH), "it fits")) == "high"
+
+
 CHANGES = st.lists(
     st.tuples(st.integers(0, KERNELS - 1), st.integers(1, KERNELS), st.floats(0.1, 1.0), st.booleans()),
     min_size=1,

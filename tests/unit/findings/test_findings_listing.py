@@ -98,8 +98,15 @@ def test_a_listing_without_findings_says_so() -> None:
     assert "Nothing found" in shown()
 
 
+def test_a_condition_stands_with_the_saving_and_its_basis() -> None:
+    page = shown(finding(saving_us=0.0, saving_alone_us=3000.0, saving_condition="inputs come again"))
+    assert " ".join(page.split()).count("about 3.00 ms per step if inputs come again (a basis)") == 1
+    assert "of the step" not in page  # it has no share of what all save together
+
+
 @pytest.mark.parametrize(
-    "field", ["rule", "title", "saving_basis", "advice", "source", "proof", "snippet", "severity"]
+    "field",
+    ["rule", "title", "saving_condition", "saving_basis", "advice", "source", "proof", "snippet", "severity"],
 )
 def test_hostile_text_is_shown_and_not_obeyed(field: str) -> None:
     page = shown(finding(**{field: HOSTILE}))

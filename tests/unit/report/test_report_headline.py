@@ -101,6 +101,18 @@ def test_what_a_finding_above_saves_already_is_not_promised_again():
     )
 
 
+def test_what_is_saved_under_a_condition_says_so_and_is_in_no_sum():
+    (row,) = report().findings
+    maybe = msgspec.structs.replace(
+        row, saving_us=0.0, saving_alone_us=9_000.0, share_of_step=0.0, saving_condition="inputs come again"
+    )
+    assert findings.saving(report(), maybe) == "saves about 9.00 ms per step if inputs come again"
+    waits = msgspec.structs.replace(maybe, ranks=[0], paced_by=1)
+    assert findings.saving(report(), waits) == (
+        "saves about 9.00 ms of rank 0's own step: rank 1 sets the pace of all, if inputs come again"
+    )
+
+
 def test_where_the_replay_is_far_off_savings_are_rough():
     (row,) = report().findings
     replay = ReplayRow(

@@ -37,7 +37,7 @@ function saves(app: App, row: FindingRow, index: number): Child {
     ? `likely ${numbers.time(row.saving_low_us)} or more`
     : `likely ${numbers.range(row.saving_low_us, row.saving_high_us)}`;
   const about = { title: "by what such advice was measured to save elsewhere" };
-  const range = row.saving_high_us > row.saving_low_us && h("span", about, likely);
+  const range = !row.saving_condition && row.saving_high_us > row.saving_low_us && h("span", about, likely);
   return h(parts.length > 1 ? "div.saves.owned" : "div.saves", inline(app, parts), h("small", range));
 }
 
@@ -57,7 +57,7 @@ function finding(app: App, row: FindingRow, index: number): HTMLElement {
     { class: `finding ${row.severity}`, data: { rule: row.rule, index: String(index) } },
     h("div.finding-head", h("h3", row.title), saves(app, row, index)),
     h("p", row.advice, " ", row.source && sourceDoor(app, row.source)),
-    row.saving_us > 0 && soft(`Estimate: ${row.saving_basis}.`),
+    (row.saving_us > 0 || row.saving_condition) && soft(`Estimate: ${row.saving_basis}.`),
     measured
       ? para(
           `measured ${row.measured_verdict ?? ""}`,

@@ -135,6 +135,7 @@ def _finding(
         kernels=list(dict.fromkeys(name for name in shown if name)),
         of_the_profiler=finding.saving == savings.OF_THE_PROFILER,
         saving_basis=finding.saving.basis,
+        saving_condition=finding.saving.condition or None,
         evidence=list(finding.evidence),
         saving_on_critical_path=finding.saving.on_critical_path,
         proof=finding.proof.command if finding.proof else None,

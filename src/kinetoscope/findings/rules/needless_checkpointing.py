@@ -12,7 +12,8 @@ How it decides
     Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. Keeping
     the activations needs at most what the recomputation's kernels can have written: half of the device's
     bandwidth for as long as they ran. Where that much, the allocator's peak and a tenth of the device's
-    memory do not fit, or one of them is not known, nothing is promised. The saving is the recomputation's
+    memory do not fit, nothing is promised; where one of them is not known, that they fit is the condition
+    of the saving. The saving is the recomputation's
     work on device and host, and what the host does to enter a checkpointed layer.
 
 What to do
@@ -43,7 +44,7 @@ def find(view: RankView) -> Findings:
     needs, memory = _needed(view, work), view.peak_and_room
     room = None if memory is None else max(0, memory[1] - memory[0])
     if needs is None or room is None:
-        saving = savings.not_predicted(saving, "how much memory is left was not recorded")
+        saving = savings.if_so(saving, "all activations fit into the device's memory")
     elif needs > room:
         saving = savings.not_predicted(saving, "keeping all activations may not fit")
     yield Finding(

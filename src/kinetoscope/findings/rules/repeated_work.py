@@ -15,8 +15,8 @@ How it decides
     the same grids also run with gradients, with fewer than ten products more. (With more they would be
     adapters, and a net without its adapters is its own reference.) Left out are also averages of the
     trained net, whose weights change outside of the optimizer, and programs that act before they train,
-    because their inputs are new. No trace shows whether inputs come again: nothing is promised, and at most
-    all of this time is saved.
+    because their inputs are new. No trace shows whether inputs come again: what the finding says to save
+    is saved if they do.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
@@ -64,9 +64,8 @@ def find(view: RankView) -> Findings:
     yield Finding(
         title=f"A forward pass of {view.per_step(ops):,.0f} products gets no gradient in each {view.unit}",
         affected_us=view.us_of(passes),
-        saving=savings.not_predicted(saving, "no trace shows whether its inputs come again"),
-        at_least="medium",
-        at_most="medium",
+        saving=savings.if_so(saving, "the same inputs come again in every epoch"),
+        at_least="info",
         evidence=[evidence.of(view, "what it launches", passes)],
         advice="If its inputs come again in every epoch (not augmented, cropped or masked anew), compute its "
         "answers once before the loop, and keep them with the samples.",

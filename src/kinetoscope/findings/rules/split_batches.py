@@ -12,11 +12,12 @@ Why it is slow
 How it decides
     Accumulated batches: backward passes of the same nodes, with equally many kernels before each, and one
     optimizer step after them. As many of them become one as memory allows, taking it that all memory of the
-    peak grows with the batch; where the peak is not known, nothing is promised. Calls in a row: steps that
-    are calls of one module, where a call launches only the module's kernels and the next call launches the
-    same kernels and little else. No trace shows whether the second call needs the first one's result, so
-    nothing is promised. Of kernels that become one, the longest one's time remains; where their blocks fill
-    the device, the time of all remains, less 3 µs for each, in which blocks are launched and the last one
+    peak grows with the batch; where the peak is not known, that they fit is the condition of the saving.
+    Calls in a row: steps that are calls of one module, where a call launches only the module's kernels and
+    the next call launches the same kernels and little else. No trace shows whether the second call needs
+    the first one's result: that it does not is the condition of the saving. Of kernels that become one, the
+    longest one's time remains; where their blocks fill the device, the time of all remains, less 3 µs for
+    each, in which blocks are launched and the last one
     is waited for. Half of the products of a backward pass are of weights, and add up in any case. Additions
     to gradients, the host's time and waits are saved in all passes but the first. Inputs one at a time:
     steps that are calls of a module in a program that does not train, that keep the device busy for less
@@ -84,11 +85,11 @@ def _accumulated(view: RankView) -> Findings:
     work = work.join(each.select("pass", "joint", "later"), on="pass", maintain_order="left")
     saving = _saving(view, work)
     if memory is None:
-        saving = savings.not_predicted(saving, "how much memory is left was not recorded")
+        saving = savings.if_so(saving, "the larger batch fits into the device's memory")
     yield Finding(
         subject="accumulated",
-        title=f"Gradients of {most} batches are accumulated for an optimizer step, and memory has room for "
-        f"{joint} at once",
+        title=f"Gradients of {most} batches are accumulated for an optimizer step"
+        + ("" if memory is None else f", and memory has room for {joint} at once"),
         saving=saving,
         evidence=[evidence.of(view, f"{most} passes forward and backward", work)],
         advice="Make the batches larger and accumulate fewer: the gradients stay the same, but for the "
@@ -115,11 +116,10 @@ def _in_a_row(view: RankView) -> Findings:
     work = work.with_columns(pl.col("step").alias("pass")).drop_nulls("joint")
     if not _same(work, short):
         return
-    why = "no trace shows whether one call needs the other's result"
     yield Finding(
         subject="in a row",
         title=f"{most} calls of the module in a row launch the same {short} kernels, and nothing in between",
-        saving=savings.not_predicted(_saving(view, work), why),
+        saving=savings.if_so(_saving(view, work), "no call needs another's result"),
         evidence=[evidence.of(view, f"{most} calls", work)],
         advice="If neither call needs the other's result, make it one call on both inputs.",
         snippet="first, second = model(torch.cat([x, y])).chunk(2)",
