@@ -205,3 +205,22 @@ def test_captures_next_to_each_rank_are_that_ranks(tmp_path: Path, inside: str) 
 def serving_rows(path: Path) -> list[ServingRow]:
     found = serving(load(path))
     return [] if found is None else list(found.steps)
+
+
+def test_what_to_change_is_said_by_phase(served: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["steps", served, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["serving"]
+    assert found["findings"]
+    assert {one["phase"] for one in found["findings"]} <= {"prefill", "decode"}
+    assert main(["report", served, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["serving"]["findings"] == found["findings"]
+    unit = len(report["steps"]) or sum(row["n"] + row["warmup"] for row in found["steps"])
+    for finding in report["findings"]:
+        if finding["phases"] and finding["saving_us"]:
+            total = sum(one["saving_us"] * one["steps"] for one in finding["phases"])
+            assert total == pytest.approx(finding["saving_us"] * unit)
+    assert main(["steps", served]) == 0
+    shown = capsys.readouterr().out
+    assert "What to change" in shown
+    assert found["findings"][0]["title"][:30] in " ".join(shown.split())

@@ -45,12 +45,13 @@ export interface DeviceRow { rank: number; device: number; name: string; window_
   idle_us: number; device_time_us: number; window_start_us: number; }
 export interface Dot { kernel: number; intensity: number; flops_per_s: number; }
 export interface Evidence { text: string; start_us: number; end_us: number; events: number[]; }
+export interface FindingPhase { phase: string; steps: number; share: number; saving_us: number; }
 export interface FindingRow { rule: string; severity: string; title: string; saving_us: number;
   saving_low_us: number; saving_high_us: number; kernels: string[]; above: string[];
   of_the_profiler: boolean; saving_bytes: number; saving_basis: string; saving_condition: string | null;
   evidence: Evidence[]; advice: string; source: string | null; lines: string[]; snippet: string | null;
-  proof: string | null; proof_lacks: string | null; ranks: number[]; measured_basis: string | null;
-  measured_verdict: string | null; }
+  proof: string | null; proof_lacks: string | null; ranks: number[]; phases: FindingPhase[];
+  measured_basis: string | null; measured_verdict: string | null; }
 export interface Frame { index: number; compile_id: string; rank: number; generation: number;
   function: string | null; file: string | null; line: number | null; compile_s: number;
   failure: string | null; stack: StackLine[]; device_time_us: number | null; launches: number | null;

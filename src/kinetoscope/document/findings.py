@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.findings.rows import Evidence as Evidence
+from kinetoscope.findings.rows import FindingPhase as FindingPhase
 from kinetoscope.proof.measured import SecondRecording as SecondRecording
 
 
@@ -65,6 +66,8 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     proof_lacks: str | None = None
     """The file or folder that ``proof`` needs and that is not here, as of a recording from elsewhere."""
     ranks: list[int] = []
+    phases: list[FindingPhase] = []
+    """Of a server, what it saves in the steps of each phase, where most is first."""
     measured_saving_us: float | None = None
     measured_interval_us: tuple[float, float] | None = None
     measured_basis: str | None = None

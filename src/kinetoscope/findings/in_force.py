@@ -210,6 +210,13 @@ def _waits(view: RankView) -> int:
 def _outside_graphs(view: RankView) -> str:
     """The advice where graphs are replayed already: to take the ops that launch most of the other work into
     them."""
+    if prompts_alone(view):
+        how = GRAPHS_OF_ENGINES[by][1] if (by := engine(view)) in GRAPHS_OF_ENGINES else ""
+        asked_for = f" ({by}: {how})" if how else ""
+        return (
+            "Steps that generate are replayed as CUDA graphs already; those that read prompts are launched "
+            f"one by one: compile the model, and replay what runs between two attentions{asked_for}."
+        )
     host = view.trace.host_events
     launched = view.work.drop_nulls("launch")
     by_graph = matching(host, "name", GRAPH_LAUNCH).gather(launched["launch"])
@@ -222,6 +229,14 @@ def _outside_graphs(view: RankView) -> str:
         f"CUDA graphs are replayed already. Launched one by one are {share:.0%} of the work, most by "
         f"{', '.join(names['op_name'].head(LISTED))}: capture that as well, or compile it."
     )
+
+
+def prompts_alone(view: RankView) -> bool:
+    """Whether a server replays steps that generate, each as one graph, and launches prompts one by one."""
+    found = steps(view.trace)
+    generates = found["phase"].is_in(GENERATES)
+    graphs, others = found.filter(generates)["graph"], found.filter(~generates)["graph"]
+    return set(graphs) == {"full"} and set(others) == {"eager"}
 
 
 def _skipped_graphs(view: RankView) -> str | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kinetoscope.analysis.replay.change import NOTHING, Changes, ReplayChange
-from kinetoscope.findings.rows import Evidence
+from kinetoscope.findings.rows import Evidence, FindingPhase
 
 Severity = Literal["high", "medium", "low", "info"]
 # root: stands first, whatever it saves, since what follows is its consequence. symptom: others explain it.
@@ -95,7 +95,7 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing found. Rules leave ``rule``, ``rank``, ``ranks`` and ``lines`` to the registry,
+    """One thing found. Rules leave ``rule``, ``rank``, ``ranks``, ``lines`` and ``phases`` to the registry,
     ``remaining``, ``paced_by`` and ``severity`` to the ledger.
 
     Args:
@@ -114,6 +114,9 @@ class Finding:
         source: ``file.py:12`` of the user's line, where stacks or the compile log contain it.
         lines: lines of the program that call the events of the evidence, those of most of their time first.
         proof: the command that tries the advice; None where only an edit of the program can.
+        by_phase: the phases of a server's steps that it is about, and the share of its saving in each; empty
+            where what changes, or the evidence, says that.
+        phases: what it saves in each of them.
     """
 
     title: str
@@ -130,6 +133,8 @@ class Finding:
     saving_bytes_at_most: bool = False
     subject: str = ""
     affected_us: float = 0.0
+    by_phase: Mapping[str, float] = field(default_factory=dict[str, float])
+    phases: tuple[FindingPhase, ...] = ()
     remaining: Remaining = Remaining(0.0, 0.0, 0.0)
     severity: Severity = "info"
     rule: str = ""

@@ -10,6 +10,7 @@ from functools import cache
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.comparison import RankComparison
 from kinetoscope.findings import evidence, experience
+from kinetoscope.findings.by_phase import phased
 from kinetoscope.findings.documentation import modules
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Remaining, Role
@@ -73,6 +74,8 @@ def find(run: LoadedRun) -> list[Finding]:
         if severity(finding.saving, finding.at_least, finding.at_most) is not None
     ]
     settled = settle(run, found, {rule.slug: rule.role for rule in rules().values()})
+    of_rank = {view.rank: view for view in ranks}
+    settled = [phased(of_rank[finding.rank], finding) for finding in settled]
     views.forget(run)  # only rules look at them
     return settled
 

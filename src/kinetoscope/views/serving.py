@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.document import LayerKernel, Serving, ServingClient, ServingLayer, ServingPart, ServingRow
+from kinetoscope.document import (
+    LayerKernel,
+    Serving,
+    ServingClient,
+    ServingFinding,
+    ServingLayer,
+    ServingPart,
+    ServingRow,
+)
 from kinetoscope.render import names
 from kinetoscope.render.blocks import *
 
@@ -96,6 +104,7 @@ def section(
     first = [row for row in shown if row.rank == shown[0].rank]
     if summed:
         yield Prose(summary(found, most or len(rows)))
+    yield from changes(found, most)
     if found.client is not None:
         yield from client(found.client)
     yield from parts(first)
@@ -116,6 +125,26 @@ def summary(found: Serving, most: int) -> str:
     many = any(row.rank != first for row in found.steps)
     own = [row for row in found.steps if row.rank == first][:most]
     return (f"Rank {first}: " if many else "") + " ".join(map(sentence, own))
+
+
+def changes(found: Serving, most: int) -> Iterable[Block]:
+    """The findings by phase, with what they save of a step and of a second."""
+    if not found.findings:
+        return
+    yield Heading("What to change", "by phase; of a second: of the server's time, whatever phase it is in")
+    yield table(
+        found.findings,
+        field("phase", "text", _phase),
+        field("per step", "time", lambda one: one.saving_us or None),
+        field("of a second", "time", lambda one: one.saving_us_per_s or None),
+        field(
+            "finding",
+            "words",
+            lambda one: (f"{names.shorten(one.title, 160)}. ", names.ended_early(one.advice, 160)),
+        ),
+        most=most,
+        noun="change",
+    )
 
 
 def _counted(rows: Sequence[ServingRow], title: str, name: str) -> Field | None:
@@ -309,7 +338,7 @@ def _peak_of_kernel(row: LayerKernel) -> str:
     return _peak(row.memory_share, row.compute_share)
 
 
-def _phase(row: ServingRow) -> str:
+def _phase(row: ServingRow | ServingFinding) -> str:
     return "step" if row.phase == "unknown" else row.phase
 
 

@@ -1,4 +1,5 @@
-"""The part of a recording that is replayed: steps of the kind that takes most time, without outliers."""
+"""The part of a recording that is replayed: steps of the kind that takes most time, without outliers; of a
+serving engine, whose prefills and decodes take turns, steps of all kinds, as often as they are."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import DEVICE_WAIT
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.replay.device_work import launched
-from kinetoscope.analysis.time.phases import leading_of
+from kinetoscope.analysis.time.busy import steps_of
+from kinetoscope.analysis.time.phases import leading_of, phases_of
 from kinetoscope.analysis.time.window import CONTIGUOUS, CONTIGUOUS_NS, window
 from kinetoscope.statistics.distribution import median
+from kinetoscope.trace.engines import engine_step
 from kinetoscope.trace.model import Trace
 
 # A step that took so much more or less than the median is an outlier: it is not what the step costs.
@@ -30,7 +33,7 @@ class Spans:
         bounds: (start_ns, end_ns) of each. Steps whose marks follow each other are one segment.
         steps: how many steps they are; 0: none were marked, and it is the whole recording, once.
         recorded_us: the step as recorded, by the device's clock: the median (the whole recording without
-            steps).
+            steps; the mean where phases take turns).
         mean_us: the same of the steps that are replayed, at the mean: a replay goes through all of them.
     """
 
@@ -53,18 +56,39 @@ def spans(trace: Trace) -> Spans:
 
 def of_steps(trace: Trace, steps: Sequence[int]) -> Spans:
     """These steps of a trace."""
-    leading = leading_of(trace)
-    lengths = leading["duration_ns"].filter(leading["step"].is_in(steps))
-    recorded_us = median(leading["duration_ns"].to_list()) / 1000
+    turns = _turns(trace)
+    table = leading_of(trace) if turns.is_empty() else turns
+    lengths = table["duration_ns"].filter(table["step"].is_in(steps))
     mean_us = sum(lengths) / max(1, len(lengths)) / 1000
-    return Spans(tuple(_bounds(trace, steps)), len(steps), recorded_us, mean_us or recorded_us)
+    usual_us = mean_us if len(turns) else median(table["duration_ns"].to_list()) / 1000
+    return Spans(tuple(_bounds(trace, steps)), len(steps), usual_us, mean_us or usual_us)
 
 
 @remembered
 def chosen(trace: Trace) -> tuple[int, ...]:
     """The steps that are replayed."""
+    if len(turns := _turns(trace)):
+        return tuple(_of_each_phase(trace, turns))
     leading = leading_of(trace)
     return tuple(_like(trace, leading, median(leading["duration_ns"].to_list())))
+
+
+def _turns(trace: Trace) -> pl.DataFrame:
+    """All steps (``step``, ``phase``, ``duration_ns``) of a serving engine, if they are of several phases; a
+    median would be of one of them alone."""
+    steps = steps_of(trace).select("rank", "step", "duration_ns")
+    if steps.is_empty() or engine_step(trace.steps["name"][0]) is None:
+        return steps.clear()
+    named = steps.join(phases_of(trace), on=["rank", "step"], maintain_order="left")
+    return named if named["phase"].n_unique() > 1 else named.clear()
+
+
+def _of_each_phase(trace: Trace, turns: pl.DataFrame) -> list[int]:
+    """As many of each phase's steps, evenly, as together have enough work."""
+    events = len(launched(trace).filter(pl.col("step").is_in(turns["step"].implode())))
+    every = -(-events // ENOUGH_WORK) or 1
+    place = pl.int_range(pl.len()).over("phase")
+    return turns.filter(place % every == 0)["step"].sort().to_list()
 
 
 def _like(trace: Trace, leading: pl.DataFrame, usual: float) -> list[int]:

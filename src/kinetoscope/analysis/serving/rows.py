@@ -179,6 +179,27 @@ class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
     layer: ServingLayer | None = None
 
 
+class ServingFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding in the steps of one phase: one change, and what it saves there.
+
+    Attributes:
+        rule, subject, severity, title, advice: of the finding, which may be about other phases too.
+        steps: of this phase, as recorded.
+        saving_us: per step of this phase; 0 where nothing is promised.
+        saving_us_per_s: of each second of the whole.
+    """
+
+    phase: str
+    rule: str
+    subject: str
+    severity: str
+    title: str
+    advice: str
+    steps: int
+    saving_us: float
+    saving_us_per_s: float
+
+
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a server (``vllm``, ``sglang``, ``tensorrt-llm``, ``atom``, ``xdit``, ``transformers``,
     ``diffusers``, ``unknown``).
@@ -186,7 +207,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     ``found_by``: ``annotation`` of the engine, ``calls`` of the model, ``graphs`` or ``kernels`` whose
     launches recur. ``phases_by``: ``annotation``, ``shapes`` of what steps compute, or ``names`` of the
     program's ranges and functions; empty where nothing tells their phases. ``client``: what a client
-    measured, where that was given.
+    measured, where that was given. ``findings``: what to change, by phase; of the last stage alone where
+    prefill and decode were recorded apart.
     """
 
     engine: str
@@ -194,6 +216,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     found_by: str = "annotation"
     phases_by: str = "annotation"
     client: ServingClient | None = None
+    findings: list[ServingFinding] = []
 
 
 class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):

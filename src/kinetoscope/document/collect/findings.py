@@ -142,4 +142,5 @@ def _finding(
         proof_lacks=_lacks(run, finding.proof),
         lines=list(finding.lines),
         ranks=list(finding.ranks) or [finding.rank],
+        phases=list(finding.phases),
     )

@@ -16,7 +16,7 @@ from kinetoscope.analysis.idle.launches import launches
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.replay.replay import alone
 from kinetoscope.analysis.replay.replay import replay as replay_of_rank
-from kinetoscope.analysis.serving.table import replays, serving
+from kinetoscope.analysis.serving.table import replays
 from kinetoscope.analysis.step_outliers import step_outliers
 from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
 from kinetoscope.document.collect import devices, findings, kernels, memory, ranks, replay, sources, steps
@@ -92,7 +92,6 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         step_levels=steps.levels(run),
         whole_run=whole_run(run),
         phases=steps.phases(run),
-        serving=serving(run),
         graph_replays=replays(run),
         step_times=steps.step_times(run),
         step_outliers=list(step_outliers(run)),
@@ -106,7 +105,9 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
         unread=[*run.unread, *proven.unread, *memory.peaks(run).unread],
         findings=found.result(),  # last: until here both threads have work
     )
-    return msgspec.structs.replace(report, replay=_with_all(run, report.replay, report.findings))
+    return msgspec.structs.replace(
+        report, serving=steps.of_server(run), replay=_with_all(run, report.replay, report.findings)
+    )
 
 
 def _with_all(run: LoadedRun, replayed: ReplayRow | None, found: list[FindingRow]) -> ReplayRow | None:

@@ -13,6 +13,8 @@ from kinetoscope.analysis.serving.table import replays, serving, with_client
 from kinetoscope.analysis.time import busy
 from kinetoscope.analysis.time import phases as kinds
 from kinetoscope.document.collect.rows import row, rows, rows_within
+from kinetoscope.findings import by_phase
+from kinetoscope.findings.registry import find
 from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.engines import engine_step
@@ -101,13 +103,22 @@ def _own_step(run: LoadedRun) -> document.OwnStep | None:
     )
 
 
+def of_server(run: LoadedRun, client: ClientTimes | None = None) -> document.Serving | None:
+    """The steps of a server with what to change in them, and what a client measured; None where there are
+    none."""
+    found = serving(run) if client is None else with_client(run, client)
+    return (
+        None if found is None else msgspec.structs.replace(found, findings=by_phase.rows_of(found, find(run)))
+    )
+
+
 def listing(run: LoadedRun, client: ClientTimes | None = None) -> document.StepsListing | None:
     """The listing of `kinetoscope steps`, with what a client measured; None where nothing says what a step
     is."""
     found = document.StepsListing(
         as_it_runs=as_it_runs(run),
         step_levels=levels(run),
-        serving=serving(run) if client is None else with_client(run, client),
+        serving=of_server(run, client),
         graph_replays=replays(run),
     )
     return found if found.step_levels or found.serving or found.as_it_runs else None

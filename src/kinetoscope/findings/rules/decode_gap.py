@@ -62,6 +62,7 @@ OVERLAPPED = {
 
 def find(view: RankView) -> Findings:
     table = steps(view.trace).filter(pl.col("phase").is_in(GENERATES) & ~pl.col("warming"))
+    phase = table.select("step", "phase")
     if table.is_empty():
         return
     idle = waiting(view.run).filter(
@@ -71,7 +72,7 @@ def find(view: RankView) -> Findings:
     )
     sampled = _behind_logits(view, table, idle)
     idle = idle.with_columns(activity=pl.when(sampled).then(pl.lit("sample")).otherwise("activity"))
-    idle = idle.filter(pl.col("between") | sampled)
+    idle = idle.filter(pl.col("between") | sampled).join(phase, on="step", maintain_order="left")
     for (activity,), group in idle.group_by("activity", maintain_order=True):
         each = int(group["idle_ns"].sum()) / 1000 / len(table)
         longest = group.sort("idle_ns", descending=True).head(3)
@@ -90,7 +91,13 @@ def find(view: RankView) -> Findings:
                 ).iter_rows()
             ],
             advice=ADVICE[str(activity)].format(asked(view, OVERLAPPED)),
+            by_phase=_by_phase(group),
         )  # fmt: skip
+
+
+def _by_phase(idle: pl.DataFrame) -> dict[str, float]:
+    sums = idle.group_by("phase", maintain_order=True).agg(pl.col("idle_ns").sum())
+    return {phase: ns / whole(idle["idle_ns"].sum()) for phase, ns in sums.iter_rows()}
 
 
 def _saving(view: RankView, activity: str, idle: pl.DataFrame) -> Saving:

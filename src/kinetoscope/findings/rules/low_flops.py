@@ -14,10 +14,10 @@ How it decides
     what large products reach, and what counts as possible. Needs recorded shapes.
 
 What to do
-    Put several products into one (batch them, concatenate along rows; a gradient's follow their forward),
-    make the batch larger. Where there are tiles enough for the device, try other kernels (max-autotune,
-    TunableOp). Of convolutions: let the library measure its algorithms (``torch.backends.cudnn.benchmark``),
-    channels_last where they are not grouped.
+    Put several products into one (batch them, concatenate along rows; a gradient's follow their forward);
+    in training make the batch larger. Where there are tiles enough for the device, try other kernels
+    (max-autotune, TunableOp). Of convolutions: let the library measure its algorithms
+    (``torch.backends.cudnn.benchmark``), channels_last where they are not grouped.
 
 Source
     Roofline model (Williams, Waterman, Patterson, 2009); NVIDIA Deep Learning Performance Guide, "Tile
@@ -76,7 +76,8 @@ def find(view: RankView) -> Findings:
 def _remedy(view: RankView, slow: pl.DataFrame) -> Remedy:
     work = view.work.filter(pl.col("id").is_in(slow["id"].implode()))
     if matching(work, "category", "^convolution$").any():
-        advice = "Let the library measure its algorithms for these shapes; make the batch larger."
+        larger = "; make the batch larger" if trains(view) else ""
+        advice = f"Let the library measure its algorithms for these shapes{larger}."
         return Remedy(advice, "torch.backends.cudnn.benchmark = True")
     if attribution(view.trace)["forward_op"].gather(work["id"]).is_not_null().any():
         return Remedy("Batch the forward products or concatenate their rows: their gradients' follow.")

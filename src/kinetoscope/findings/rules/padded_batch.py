@@ -21,8 +21,9 @@ Source
 """
 
 from kinetoscope.analysis.serving.parts import costs, parted
+from kinetoscope.analysis.serving.rows import ServingRow
 from kinetoscope.analysis.serving.steps import steps
-from kinetoscope.analysis.serving.table import serving
+from kinetoscope.analysis.serving.table import READS, serving
 from kinetoscope.findings.rule import *
 
 PADDED = 1.25  # a power of two is 1.33 times its mean batch at the mean
@@ -65,7 +66,14 @@ def find(view: RankView) -> Findings:
             at_least="info",
             at_most="medium",
             evidence=[evidence.of(view, f"{row.n} steps, products of {row.padded_to:,.0f} rows", work)],
-            advice=f"Capture graphs for the sizes that are served{asked(view, SIZES)}."
-            if row.graph_mode != "eager"
-            else "Pack prompts without padding.",
+            advice=_advice(view, row),
+            by_phase={row.phase: 1.0},
         )
+
+
+def _advice(view: RankView, row: ServingRow) -> str:
+    if row.graph_mode != "eager":
+        return f"Capture graphs for the sizes that are served{asked(view, SIZES)}."
+    if row.phase in READS:
+        return "Pack prompts without padding."
+    return "Take requests that have ended out of the batch, and let others in."

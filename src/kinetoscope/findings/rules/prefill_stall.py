@@ -58,4 +58,5 @@ def find(view: RankView) -> Findings:
         evidence=[evidence.of(view, f"{len(prompts)} steps that read prompts", work)],
         advice="Read prompts in smaller pieces together with the requests that generate"
         f"{asked(view, PIECES)}, or on other devices.",
+        by_phase={"prefill": 1.0},
     )
