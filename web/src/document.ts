@@ -6,7 +6,7 @@ export interface AllocatorEvents { peak: number; actions: string[]; released: st
   left_out: number; }
 export interface AllocatorRow { rank: number; name: string; calls: number; }
 export interface AsItRunsRow { rank: number; step_us: Spread; idle: CauseRow[]; waiting: Waiting | null;
-  basis: string; busy_us: number | null; step: OwnStep | null; }
+  basis: string; busy_us: number | null; round: StepRound | null; step: OwnStep | null; }
 export interface Bar { label: string; time_us: number; busy: number; segments: BarPart[]; }
 export interface BarPart { use: string; share: number; }
 export interface BenchedKernel { name: string; bytes: number; cold_ns: [number, number, number] | null;
@@ -176,6 +176,7 @@ export interface Spread { median: number; p10: number; p90: number; low: number;
 export interface StackLine { file: string; line: number; function: string; code: string | null; }
 export interface Status { type: "Status"; text: string; is_good: boolean; style: string; }
 export interface StepLevelTime { name: string; median_us: number | null; }
+export interface StepRound { steps: number; seen: number; }
 export interface StepRow { name: string; start_us: number; duration_us: number; busy_us: number;
   launches: number; device_time_us: number; rank: number; phase: string; }
 export interface Table { type: "Table"; columns: Column[];

@@ -36,7 +36,17 @@ DEVICE = (
     "rank", "device", "name", "window_us", "busy_us", "busy_fraction", "compute_us", "copy_us",
     "exposed_communication_us", "idle_us", "kernel_launches",
 )  # fmt: skip
-STEP = ("rank", "step_us", "mean_us", "busy_fraction", "waiting", "recorded_step_us", "inflation", "basis")
+STEP = (
+    "rank",
+    "step_us",
+    "mean_us",
+    "round",
+    "busy_fraction",
+    "waiting",
+    "recorded_step_us",
+    "inflation",
+    "basis",
+)
 PHASE = ("rank", "phase", "of", "count", "median_us", "total_us", "busy_us", "launches")
 SERVING = (
     "rank", "engine", "phase", "batch", "graph_mode", "n", "span_us", "busy_us", "exposed_idle_us",

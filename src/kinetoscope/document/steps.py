@@ -6,6 +6,7 @@ import msgspec
 
 from kinetoscope.analysis.passes.unprofiled import RareSteps as RareSteps
 from kinetoscope.analysis.passes.unprofiled import Spread as Spread
+from kinetoscope.analysis.passes.unprofiled import StepRound as StepRound
 from kinetoscope.analysis.passes.unprofiled import Waiting as Waiting
 from kinetoscope.analysis.passes.whole_run import RunPhase as RunPhase
 from kinetoscope.analysis.passes.whole_run import WholeRunRow as WholeRunRow
@@ -50,7 +51,8 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     ``after_us``) differ from those before by more than their spread. ``inflation`` is how many times as long
     the recorded step is (``recorded_step_us``, its mean); ``matched_fraction`` the share of the light pass'
     kernels that were found in the full pass, null without a light pass. ``mean_us`` is the mean of the timed
-    steps, with the rare long ones (``rare_steps``) that the median leaves out.
+    steps, with the rare long ones (``rare_steps``) that the median leaves out. ``round``: after every so many
+    steps something longer happens; its ``per_step_us`` counts that in, even where it is part of no step.
     """
 
     rank: int
@@ -70,6 +72,7 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     matched_fraction: float | None
     mean_us: float = 0.0
     rare_steps: RareSteps | None = None
+    round: StepRound | None = None
     step: OwnStep | None = None
     """Null of recordings made before steps had levels."""
 

@@ -74,6 +74,9 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
             device, and collecting garbage.
         ready_s: of ``data_s``, in calls that found a batch of the loader's workers ready; empty: not known.
+        between_s: from the end of the step before to the beginning of this one, in an evaluation; empty: each
+            began where the one before had ended, or it is not known.
+        first: the program's own number of the first of these steps; None where some between them are missing.
     """
 
     step_s: tuple[float, ...] = ()
@@ -82,6 +85,8 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sync_s: tuple[float, ...] = ()
     gc_s: tuple[float, ...] = ()
     ready_s: tuple[float, ...] = ()
+    between_s: tuple[float, ...] = ()
+    first: int | None = None
     clock: Literal["device", "host"] = "host"
 
 

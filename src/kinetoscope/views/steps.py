@@ -17,6 +17,8 @@ from kinetoscope.views.graph_names import event
 FEW = 5
 # What takes more than twice as long is said as so many times, not as a percentage.
 TIMES = 2.0
+# A mean this far from the median is said.
+UNLIKE = 0.05
 
 
 def defined(report: document.Report) -> str:
@@ -135,16 +137,30 @@ RARE_CAUSES = {
 
 
 def _rarely(own: document.AsItRunsRow) -> str:
-    """The mean, where rare long steps raise it; empty where there are none that matter."""
-    rare = own.rare_steps
+    """The mean and why it is another than the median; empty where it is not."""
+    rare, found = own.rare_steps, own.round
+    if found is not None:
+        with_it, more, whole = map(numbers.time, (found.per_step_us, found.between_us, found.round_us))
+        share = f"{with_it} with its share of what comes after every {found.steps}"
+        return f", {share} and takes {more} ({whole} a round)"
     if rare is None:
-        return ""
+        return _unlike(own)
     cause = f", {RARE_CAUSES[rare.cause]}" if rare.cause in RARE_CAUSES else ""
     per = "" if rare.size == 1 else " per step"
     longest = f"up to {numbers.time(rare.longest_us)}{per}{cause}"
     rounds = "" if rare.size == 1 else f" rounds of {rare.size} steps (a batch from each worker)"
     take = "takes" if rare.count == 1 else "take"
     return f", {numbers.time(own.mean_us)} at the mean: {rare.count} of {rare.of}{rounds} {take} {longest}"
+
+
+def _unlike(own: document.AsItRunsRow) -> str:
+    """The mean of steps of many lengths; empty where it is near the median, or not known."""
+    spread, mean_us = own.step_us, own.mean_us
+    if not mean_us or spread.n < FEW or abs(mean_us - spread.median) <= UNLIKE * spread.median:
+        return ""
+    longer = mean_us > spread.median
+    end = f"{numbers.time(spread.p90)} or longer" if longer else f"{numbers.time(spread.p10)} or less"
+    return f", {numbers.time(mean_us)} at the mean, since a tenth of them takes {end}"
 
 
 def _measured(own: document.AsItRunsRow) -> str:

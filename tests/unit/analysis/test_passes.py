@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -192,6 +193,66 @@ def test_rare_long_steps_count_at_the_mean_with_what_the_host_did_in_them() -> N
     assert (found.rare.count, found.rare.of, found.rare.cause) == (1, 20, "garbage-collection")
     assert (found.rare.extra_us, found.rare.cause_us) == (pytest.approx(6000), pytest.approx(5500))
     assert found.rare.longest_us == pytest.approx(124_000)
+
+
+CHECKPOINT = [10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 70.0]
+
+
+def numbered(first: int, steps_ms: Sequence[float], between_ms: Sequence[float] = ()) -> TimedSteps:
+    return TimedSteps(
+        step_s=tuple(value / 1e3 for value in steps_ms),
+        between_s=tuple(value / 1e3 for value in between_ms),
+        first=first,
+    )
+
+
+def test_what_comes_after_every_so_many_steps_is_shared_out_by_whole_rounds() -> None:
+    """Twelve steps before the recording have one checkpoint, nineteen after it three: their mean is not that
+    of the program."""
+    steps = CHECKPOINT * 10
+    before, after = numbered(8, steps[8:20]), numbered(36, steps[36:55])
+    found = unprofiled(StepTimings(before=before, after=after, released=True))
+    assert found is not None
+    assert found.round is not None
+    assert (found.round.steps, found.round.seen) == (8, 3)
+    assert found.round.round_us == pytest.approx(1e3 * sum(CHECKPOINT))
+    assert found.round.between_us == pytest.approx(60_000)
+    assert found.round.per_step_us == pytest.approx(1e3 * sum(CHECKPOINT) / 8)
+    assert found.mean_us == pytest.approx(found.round.per_step_us)
+    assert found.step.median == pytest.approx(10_000)
+
+
+def test_an_evaluation_between_steps_is_of_the_round_and_of_no_step() -> None:
+    between = [40.0 if place % 6 == 0 else 0.0 for place in range(20)]
+    found = unprofiled(StepTimings(before=numbered(3, [10.0] * 20, between)))
+    assert found is not None
+    assert found.round is not None
+    assert (found.round.steps, found.round.round_us) == (6, pytest.approx(100_000))
+    assert found.mean_us == found.step.median == pytest.approx(10_000)
+
+
+def test_without_numbers_the_longer_part_alone_shows_rounds() -> None:
+    parts = [
+        TimedSteps(step_s=tuple(value / 1e3 for value in steps)) for steps in (CHECKPOINT * 4, [10.0] * 9)
+    ]
+    found = unprofiled(StepTimings(before=parts[0], after=parts[1], released=True))
+    assert found is not None
+    assert found.round is not None
+    assert found.round.steps == 8
+    assert found.round.per_step_us == pytest.approx(1e3 * sum(CHECKPOINT) / 8)
+
+
+def test_what_takes_little_or_comes_in_rounds_of_the_workers_is_no_round() -> None:
+    little = [10.0] * 7 + [13.0]
+    found = unprofiled(StepTimings(before=numbered(0, little * 5)))
+    assert found is not None
+    assert found.round is None
+    bursts = msgspec.structs.replace(
+        numbered(0, [10.0, 10.0, 10.0, 370.0] * 5), data_s=(0.0, 0.0, 0.0, 0.36) * 5
+    )
+    found = unprofiled(StepTimings(before=bursts, loader_workers=4))
+    assert found is not None
+    assert found.round is None
 
 
 def test_a_round_of_workers_that_start_anew_is_rare_and_its_bursts_are_not() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
 from kinetoscope.capture.steps.detector import Evaluation
+from kinetoscope.statistics.rounds import rounds
 
 
 def test_calls_between_a_step_and_the_next_training_call_are_an_evaluation() -> None:
@@ -62,6 +65,32 @@ def test_steps_that_are_timed_hold_no_evaluation() -> None:
     for steps in (timings.before, timings.recorded, timings.after):
         assert steps is not None
         assert max(steps.step_s) < 0.11
+    assert timings.before is not None
+    assert timings.after is not None
+    between = [*timings.before.between_s, *timings.after.between_s]
+    numbers = [
+        number
+        for steps in (timings.before, timings.after)
+        for number in range(steps.first or 0, (steps.first or 0) + len(steps.step_s))
+    ]
+    found = rounds(between, numbers)
+    assert found is not None
+    assert (found.size, found.between) == (5, pytest.approx(14))
+
+
+def test_what_came_between_steps_is_by_the_clock_of_the_device_where_it_has_one() -> None:
+    program = Program()
+    program.device.clock = lambda: 2 * program.now
+    program.until(TimeBefore, 0.1)
+    for index in range(80):
+        if index % 5 == 0:
+            evaluate(program, 7.0)
+        program.recorder.model_called(True)
+        program.step(0.1)
+    timings = program.recorder.timings()
+    assert timings.before is not None
+    assert timings.before.clock == "device"
+    assert set(map(round, timings.before.between_s)) == {0, 28}
 
 
 def test_an_evaluation_is_recorded_as_a_step_of_its_own() -> None:

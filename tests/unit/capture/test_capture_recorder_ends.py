@@ -86,7 +86,8 @@ def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
     program.recorder.end()
     timings = program.recorder.timings()
     ones, none = (1.0,) * timed, (0.0,) * timed
-    expected = TimedSteps(step_s=ones, host_s=ones, data_s=none, sync_s=none, gc_s=none)
+    first = program.made - timed - 1
+    expected = TimedSteps(step_s=ones, host_s=ones, data_s=none, sync_s=none, gc_s=none, first=first)
     assert timings.before == (expected if timed else None)
     assert timings.cold
     assert [line for line in program.device.log if "export" in line] == ["whole1 export trace.json"]

@@ -3,6 +3,7 @@ import msgspec
 from compilation_sample import compilation, sample
 from kinetoscope.document import Health, IdleRow, Note, ReplayRow
 from kinetoscope.document.compilation import Coverage, Frame, GraphBreak, Recompilation
+from kinetoscope.document.steps import Spread, StepRound
 from kinetoscope.render.blocks import Heading, Prose
 from kinetoscope.views import findings, graph_names, headline, page, steps
 from report_sample import as_it_runs, device, graph, host_only, report, timing
@@ -265,6 +266,25 @@ def test_a_mean_of_few_steps_and_the_slowest_rank():
     assert str(text).startswith(
         "As it runs, a step takes 8.00 ms on the slowest rank (1) (mean of 40); the GPU"
     )
+
+
+def test_a_mean_that_is_not_near_the_median_is_said_with_its_reason():
+    found = StepRound(steps=10, seen=4, round_us=200_000.0, between_us=120_000.0, per_step_us=20_000.0)
+    text = str(steps.own_step(report(as_it_runs=as_it_runs(mean_us=20_000.0, round=found))))
+    assert (
+        "(median of 40, p10–p90 7.90–8.30 ms), 20.0 ms with its share of what comes after every 10 and takes "
+        "120 ms (200 ms a round); the GPU"
+    ) in text
+    spread = Spread(median=8_000.0, p10=3_000.0, p90=15_000.0, low=7_950.0, high=8_100.0, n=40)
+
+    def said(mean_us: float) -> str:
+        return str(steps.own_step(report(as_it_runs=as_it_runs(step_us=spread, mean_us=mean_us))))
+
+    assert "15.0 ms), 9.00 ms at the mean, since a tenth of them takes 15.0 ms or longer; the GPU" in said(
+        9_000.0
+    )
+    assert ", 7.00 ms at the mean, since a tenth of them takes 3.00 ms or less" in said(7_000.0)
+    assert "at the mean" not in said(8_300.0)
 
 
 def test_the_own_step_of_a_program_without_a_device():

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
+from typing import NamedTuple
 
 import msgspec
 
 from kinetoscope.recording.manifest import StepTimings, TimedSteps
+from kinetoscope.statistics import rounds as series
 from kinetoscope.statistics.distribution import median, quantile
 
 # Of the step: from here on a loop waits for its loader, its steps short and long by rounds of workers.
@@ -68,6 +70,24 @@ class RareSteps(msgspec.Struct, frozen=True):
     size: int = 1
 
 
+class StepRound(msgspec.Struct, frozen=True, kw_only=True):
+    """After every so many steps something longer happens: a checkpoint, an evaluation, an epoch's end.
+
+    Attributes:
+        steps: of a round.
+        seen: so many times was it seen.
+        round_us: of such steps, with what comes in between them once.
+        between_us: of that, what comes in.
+        per_step_us: of a round, for each of its steps.
+    """
+
+    steps: int
+    seen: int
+    round_us: float
+    between_us: float
+    per_step_us: float
+
+
 @dataclass(frozen=True)
 class Unprofiled:
     """Steps without the profiler: those before the recording and, where they are equal, those after it.
@@ -79,7 +99,8 @@ class Unprofiled:
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
     do not overlap. ``waiting`` is None where it was not measured, ``recorded_data_us`` is the waiting for
     data in the recorded steps. ``words`` says what the figures are of. ``mean_us`` is the mean of the same
-    steps, rare long ones included; ``rare`` are those, None where they do not matter.
+    steps, rare long ones included; ``rare`` are those, None where they do not matter; nor does ``round``
+    there.
     """
 
     step: Spread
@@ -91,6 +112,7 @@ class Unprofiled:
     words: str
     mean_us: float
     rare: RareSteps | None = None
+    round: StepRound | None = None
 
 
 def unprofiled(timings: StepTimings) -> Unprofiled | None:
@@ -104,8 +126,13 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
     counted = _counted(around, timed)
     rare = rare_steps(counted, size)
-    # Where rare steps are counted among more than those timed at its pace, they are added to the usual step.
-    by_parts = rare is not None and len(counted.step_s) > len(timed.step_s)
+    found = _found_rounds(standing(timings), size)
+    mean_us = 1e6 * mean(timed.step_s)
+    if found is not None:
+        mean_us = found.mean_us
+    elif rare is not None and len(counted.step_s) > len(timed.step_s):
+        # Rare steps, counted among more than those timed at its pace, are added to the usual step.
+        mean_us = spread(timed.step_s, size).median + rare.extra_us
     return Unprofiled(
         spread(timed.step_s, size),
         (before.n if before else 0, after.n if after else 0),
@@ -114,8 +141,9 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
         _waiting(timed, size),
         None if timings.recorded is None else _of_rounds(timings.recorded.data_s, size),
         f"steps timed by the {timed.clock}'s clock{rounds_of}",
-        spread(timed.step_s, size).median + rare.extra_us if rare and by_parts else 1e6 * mean(timed.step_s),
+        mean_us,
         rare,
+        None if found is None else found.round,
     )
 
 
@@ -139,6 +167,12 @@ def _around(timings: StepTimings) -> tuple[TimedSteps | None, TimedSteps | None]
 
 
 def timed_steps(timings: StepTimings) -> TimedSteps | None:
+    """The steps that stand for the program, in one row."""
+    parts = standing(timings)
+    return _joined(*parts) if len(parts) > 1 else next(iter(parts), None)
+
+
+def standing(timings: StepTimings) -> tuple[TimedSteps, ...]:
     """The steps that stand for the program: those before the recording, with those after it where the
     profiler was gone by then and they are equal.
 
@@ -147,14 +181,14 @@ def timed_steps(timings: StepTimings) -> TimedSteps | None:
     """
     before, after = _around(timings)
     if before is None or after is None:
-        return before or after
+        return tuple(steps for steps in (before, after) if steps is not None)
     if not timings.released or before.clock != after.clock:
-        return before
+        return (before,)
     size = _round(timings, before)
     earlier, later = spread(before.step_s, size), spread(after.step_s, size)
     if not _apart(earlier, later):
-        return _joined(before, after)
-    return after if later.median < earlier.median and not _waits_for_data(before) else before
+        return before, after
+    return (after if later.median < earlier.median and not _waits_for_data(before) else before,)
 
 
 def _counted(around: tuple[TimedSteps | None, TimedSteps | None], timed: TimedSteps) -> TimedSteps:
@@ -228,6 +262,41 @@ def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
         1e6 * spent[cause] if cause is not None and known else 0.0,
         size,
     )
+
+
+class _FoundRounds(NamedTuple):
+    """Rounds, and the mean of their steps without what is of none."""
+
+    round: StepRound
+    mean_us: float
+
+
+def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
+    """The rounds that steps come in, other than those of a loader's ``workers``; None where they do not
+    matter.
+
+    What comes in between two steps lies in the second of them, or, an evaluation, in neither. Steps timed
+    before and after the recording are one series by their numbers; where these are not known, the longer
+    part alone is looked at.
+    """
+    if any(part.first is None for part in parts):
+        parts = [max(parts, key=lambda part: len(part.step_s))]
+    numbers = [
+        number for part in parts for number in range(part.first or 0, (part.first or 0) + len(part.step_s))
+    ]
+    steps_us = [1e6 * value for part in parts for value in part.step_s]
+    between_us = [1e6 * value for part in parts for value in part.between_s or [0.0] * len(part.step_s)]
+    found = series.rounds([step + more for step, more in zip(steps_us, between_us, strict=True)], numbers)
+    if found is None or found.size == workers or found.between < RARE_MATTERS * found.size * found.usual:
+        return None
+    row = StepRound(
+        steps=found.size,
+        seen=found.seen,
+        round_us=found.whole,
+        between_us=found.between,
+        per_step_us=found.each,
+    )
+    return _FoundRounds(row, found.mean_of(numbers, steps_us))
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:

@@ -225,6 +225,11 @@ class Context:
         return self.detector.index + 1 - self.measured.evaluations
 
     @property
+    def ended(self) -> int:
+        """The number of the step that the leader's latest tick ended, counted from 0 as ``first_step``."""
+        return self.passed - 2
+
+    @property
     def light_trace(self) -> Path:
         return self.trace.with_suffix(".device.json")
 

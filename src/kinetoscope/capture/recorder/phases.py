@@ -243,7 +243,7 @@ class Time(Phase):
     def boundary(self, boundary: Boundary) -> Phase:
         if not self.context.stopwatch.stopped and self._complete(1):
             self._synchronize()
-        step = self.context.stopwatch.next_step()
+        step = self.context.stopwatch.next_step(self.context.ended)
         self.every.append(step)
         if not step.compiled:
             self.timing.times.append(step)
@@ -267,7 +267,7 @@ class Time(Phase):
         raise NotImplementedError
 
     def evaluated(self) -> None:
-        self.context.stopwatch.restart(marking=True)
+        self.context.stopwatch.leave_out()
 
     def range_left(self) -> Phase:
         if self._complete(1):

@@ -28,11 +28,18 @@ class Moment(NamedTuple):
 
 
 class StepTime(NamedTuple):
-    """One step: its two boundaries, and whether something compiled between them."""
+    """One step: its two boundaries, and whether something compiled between them.
+
+    Attributes:
+        since: the end of the step before, where it did not begin there: something else came in.
+        number: the program's own.
+    """
 
     began: Moment
     ended: Moment
     compiled: bool
+    since: Moment | None = None
+    number: int = 0
 
     @property
     def seconds(self) -> float:
@@ -87,6 +94,12 @@ class Stopwatch:
             marking: mark boundaries in the device's order of work, too, which costs microseconds each.
         """
         self._marking = marking
+        self._since: Moment | None = None
+        self._begin(self._now())
+
+    def leave_out(self) -> None:
+        """The next step begins here: none has run since the one before."""
+        self._since = self._since or self._began
         self._begin(self._now())
 
     def spoil(self) -> None:
@@ -112,11 +125,13 @@ class Stopwatch:
         """Seconds since the step began."""
         return self._clock() - self._began.seconds
 
-    def next_step(self) -> StepTime:
+    def next_step(self, number: int = 0) -> StepTime:
         """The step that has ended, at the latest here, where the next begins."""
         began, compiled, ended, now = self._began, self._compiled, self._ended, self._now()
+        since, self._since = self._since, None
         self._begin(now)
-        return StepTime(began, now if ended is None else ended, self._compiled != compiled)
+        ended = now if ended is None else ended
+        return StepTime(began, ended, self._compiled != compiled, since, number)
 
     def _begin(self, now: Moment) -> None:
         self._began, self._compiled = now, self._compilations()
@@ -321,12 +336,14 @@ def by_device(times: Sequence[StepTime], elapsed: Elapsed) -> TimedSteps | None:
     if not marked:
         return None
     try:
-        return _timed(marked, elapsed([(step.began.mark, step.ended.mark) for step in marked]))
+        return _timed(marked, elapsed([(step.began.mark, step.ended.mark) for step in marked]), elapsed)
     except RuntimeError:  # the device failed meanwhile, or the marks lie on two of them
         return None
 
 
-def _timed(times: Sequence[StepTime], device_s: Sequence[float] | None) -> TimedSteps:
+def _timed(
+    times: Sequence[StepTime], device_s: Sequence[float] | None, elapsed: Elapsed | None = None
+) -> TimedSteps:
     host_s, waited = (
         tuple(step.seconds for step in times),
         [step.ended.waited.since(step.began.waited) for step in times],
@@ -339,5 +356,18 @@ def _timed(times: Sequence[StepTime], device_s: Sequence[float] | None) -> Timed
         sync_s=tuple(w.sync_ns / 1e9 for w in waited),
         gc_s=tuple(w.gc_ns / 1e9 for w in waited),
         ready_s=tuple(ns / 1e9 for ns in ready_ns if ns is not None) if None not in ready_ns else (),
+        between_s=_between(times, elapsed),
+        first=times[0].number if times[-1].number - times[0].number == len(times) - 1 else None,
         clock="host" if device_s is None else "device",
     )
+
+
+def _between(times: Sequence[StepTime], elapsed: Elapsed | None) -> tuple[float, ...]:
+    """Seconds that came in before each step; empty where nothing did."""
+    came_in = [(place, step.since, step.began) for place, step in enumerate(times) if step.since is not None]
+    seconds = [began.seconds - since.seconds for _, since, began in came_in]
+    marks = [(since.mark, began.mark) for _, since, began in came_in]
+    if elapsed is not None and marks and not any(mark is None for pair in marks for mark in pair):
+        seconds = elapsed(marks)
+    found = dict(zip((place for place, _, _ in came_in), seconds, strict=True))
+    return tuple(found.get(place, 0.0) for place in range(len(times))) if found else ()

@@ -60,6 +60,7 @@ def as_it_runs(run: LoadedRun) -> document.AsItRunsRow | None:
         matched_fraction=found.matched,
         mean_us=timed.mean_us,
         rare_steps=timed.rare,
+        round=timed.round,
     )
 
 
