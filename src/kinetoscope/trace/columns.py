@@ -16,7 +16,8 @@ from kinetoscope.trace.threads import PIECE, on_threads
 _TYPES: dict[str, tuple[DType, int]] = {
     "q": (pl.Int64, 8), "d": (pl.Float64, 8), "I": (pl.UInt32, 4), "B": (pl.UInt8, 1),
 }  # fmt: skip
-_PLAIN = frozenset(["id", "event", "lane", "start_ns", "duration_ns"])
+_NARROWED = frozenset([pl.Int64, pl.UInt32])
+_TEXTS = frozenset(["pid", "tid", "collective", *chain(*(layout.texts for layout in LAYOUTS.values()))])
 _DONE = pl.Series()
 _JSON = "_json"  # ends the name of a table's column of joined texts
 
@@ -31,15 +32,22 @@ class Alphabet(NamedTuple):
 
 
 def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
-    """The columns of one packed table of a batch, all in one query; times become nanoseconds.
+    """The columns of one packed table of a batch, all in one query; times become nanoseconds, absent numbers
+    null, and whole numbers as narrow as they are in this batch: most are small, and batches wait for the last.
 
     Args:
         packed: column → (type code, bytes of an array).
         alphabet: makes the batch's codes those of the whole file.
     """
     frame = pl.DataFrame({name: [data] for name, (_, data) in packed.items()})
-    return frame.select(
+    wide = frame.select(
         _whole_file(table, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
+    )
+    return pl.DataFrame(
+        [
+            column.shrink_dtype() if column.dtype in _NARROWED and column.name != "start_ns" else column
+            for column in wide
+        ]
     )
 
 
@@ -61,7 +69,7 @@ def _whole_file(table: str, name: str, typecode: str, size: int, alphabet: Alpha
         return pl.lit(alphabet.texts).gather(column).alias(name)
     if name in ("start", "duration"):
         return nanoseconds(column, _TYPES[typecode][0]).alias(f"{name}_ns")
-    return column
+    return pl.when(column != ABSENT).then(column) if typecode == "q" else column
 
 
 def nanoseconds(column: pl.Expr, dtype: DType) -> pl.Expr:
@@ -127,12 +135,8 @@ class CodeTables(NamedTuple):
             used = column.unique().drop_nulls()
             today = pl.Series([canonical(category) for category in self.names.gather(used)], dtype=pl.String)
             return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias(name)
-        if name in _PLAIN:
-            return column
-        if column.dtype == pl.UInt32:
+        if name in _TEXTS:
             return self.texts.gather(column).alias(name)
-        if column.dtype == pl.Int64 and column.min() == ABSENT:
-            return column.set(column == ABSENT, None)
         return column.fill_nan(None) if column.dtype == pl.Float64 else column
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from kinetoscope.trace import schema
 from kinetoscope.trace.columns import Alphabet, CodeTables, array, split, unpacked
 from kinetoscope.trace.damage import UNREADABLE_BYTES
-from kinetoscope.trace.decoding.events import ABSENT, DEVICE_KINDS, TABLES
+from kinetoscope.trace.decoding.events import DEVICE_KINDS, TABLES
 from kinetoscope.trace.decoding.packing import Batch, Codes
 from kinetoscope.trace.gaps import LostBytes, spanned_ns
 from kinetoscope.trace.tree import nested, sorted_by_lane
@@ -47,6 +47,7 @@ class Assembly:
         self._names, self._lanes = Codes(), Codes()
         self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
         self._threads = ThreadPoolExecutor(pl.thread_pool_size())
+        self._order: list[bytes] = []
         self._unpacked: list[Future[dict[str, pl.DataFrame]]] = []
 
     @property
@@ -64,9 +65,8 @@ class Assembly:
             ),
         )
         if batch.tables:
-            self._unpacked.append(
-                self._threads.submit(_frames, batch.table_of, batch.tables, alphabet, self.events)
-            )
+            self._unpacked.append(self._threads.submit(_frames, batch.tables, alphabet))
+        self._order.append(batch.table_of)
         self._gaps += (LostBytes(self.events + place, size) for place, size in batch.lost)
         self.events += len(batch.table_of)
         self.unused.update(batch.unused)
@@ -79,8 +79,15 @@ class Assembly:
             for name, frame in unpacked_batch.result().items():
                 parts.setdefault(name, []).append(frame)
         self._unpacked.clear()
+        order = b"".join(self._order)
+        places = pl.select(array(pl.lit(order), "B", len(order))).to_series()
         frames = self._believable(
-            {name: pl.concat(parts.pop(name), how="diagonal_relaxed") for name in list(parts)}
+            {
+                name: pl.concat(parts.pop(name), how="diagonal_relaxed").insert_column(
+                    0, (places == TABLES.index(name)).arg_true().alias("event")
+                )
+                for name in list(parts)
+            }
         )
         self._count_damage(UNREADABLE_BYTES, sum(gap.bytes for gap in self._gaps))
         self.lost_ns = spanned_ns(self._gaps, frames)
@@ -143,10 +150,12 @@ class Assembly:
             if "duration_ns" in frame.columns:
                 duration = frame["duration_ns"]
                 self._count_damage("missing-duration", duration.null_count())
-                impossible = (duration < 0) | (duration > far)
-                self._count_damage("impossible-duration", int(impossible.sum() or 0))
-                if duration.null_count() or impossible.any():
-                    possible = pl.col("duration_ns").is_between(0, far)
+                possible = pl.col("duration_ns").is_between(0, far)
+                impossible = (
+                    len(duration) - duration.null_count() - schema.whole(frame.select(possible.sum()).item())
+                )
+                self._count_damage("impossible-duration", impossible)
+                if duration.null_count() or impossible:
                     frame = frame.with_columns(
                         pl.when(possible).then("duration_ns").otherwise(0).alias("duration_ns")
                     )
@@ -154,16 +163,9 @@ class Assembly:
         return frames
 
 
-def _frames(
-    table_of: bytes, tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet, events_before: int
-) -> dict[str, pl.DataFrame]:
-    """A batch's tables, unpacked, with each row's position in the file (``event``)."""
-    order = pl.select(array(pl.lit(table_of), "B", len(table_of))).to_series()
-    found: dict[str, pl.DataFrame] = {}
-    for name, packed in tables.items():
-        event = ((order == TABLES.index(name)).arg_true() + events_before).alias("event")
-        found[name] = unpacked(name, packed, alphabet).insert_column(0, event)
-    return found
+def _frames(tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet) -> dict[str, pl.DataFrame]:
+    """A batch's tables, unpacked."""
+    return {name: unpacked(name, packed, alphabet) for name, packed in tables.items()}
 
 
 def _reach(timed: list[pl.DataFrame]) -> tuple[int | None, int | None, int]:
@@ -204,7 +206,7 @@ def _host(parts: list[pl.DataFrame], meaning: CodeTables) -> pl.DataFrame:
     """Host events in order, with their tree; wide columns come last and one at a time, for memory's sake."""
     if not parts:
         return schema.empty(schema.HOST_EVENTS)
-    packed = pl.concat(parts, how="diagonal")
+    packed = pl.concat(parts, how="diagonal_relaxed")
     parts.clear()
     tree = nested(sorted_by_lane(packed))
     rest = packed.get_columns()
@@ -222,17 +224,15 @@ def _on_device(frame: pl.DataFrame | None, meaning: CodeTables, order: list[str]
     """With ``kind``, and with ``device`` and ``stream`` from the lane where the event does not say."""
     if frame is None:
         return pl.DataFrame()
-    lacking = [pl.lit(ABSENT).alias(name) for name in ("device", "stream") if name not in frame.columns]
+    lacking = [
+        pl.lit(None, pl.Int64).alias(name) for name in ("device", "stream") if name not in frame.columns
+    ]
     frame = frame.with_columns(lacking)
     lane = frame["lane"]
     pid, tid = (part.cast(pl.Int64, strict=False).gather(lane) for part in (meaning.pid, meaning.tid))
-    absent = pl.lit(ABSENT)
     placed = frame.with_columns(
-        pl.coalesce(
-            part.cast(pl.Int32, strict=False)
-            for part in (pl.col("device").replace(absent, None), pl.lit(pid), pl.lit(0))
-        ),
-        pl.coalesce(pl.col("stream").replace(absent, None), tid, 0).alias("stream"),
+        pl.coalesce(part.cast(pl.Int32, strict=False) for part in (pl.col("device"), pl.lit(pid), pl.lit(0))),
+        pl.coalesce("stream", tid, 0).alias("stream"),
     )
     del frame
     rows = placed.select(order).with_row_index("row").sort(order)["row"]

@@ -20,7 +20,7 @@ def sorted_by_lane(host: pl.DataFrame) -> pl.DataFrame:
 
     ``id`` is the row number and ``row`` the row it had before.
     """
-    table = host.select(ORDER).with_row_index("row")
+    table = host.select(ORDER).cast({"duration_ns": pl.Int64}).with_row_index("row")
     rows = _in_order_of_start(table)
     ordered = table.sort(ORDER, descending=[False, False, True, False]) if rows is None else table[rows]
     return ordered.with_row_index("id")
