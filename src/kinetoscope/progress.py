@@ -58,7 +58,7 @@ def answered(
     remarks: list[str] = []
 
     def read(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:
-        run = load_shown(inputs, meanwhile)
+        run = load_shown(inputs, meanwhile, flows=False)
         remarks.extend(run.remarks)
         return run
 
@@ -92,11 +92,14 @@ def _on_one_core(inputs: Sequence[str]) -> Generator[None]:
                 os.sched_setaffinity(int(thread.name), cores)
 
 
-def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:
+def load_shown(
+    inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None, *, flows: bool = True
+) -> LoadedRun:
     """``load`` for a command: what takes long, and what was left out, shows on stderr.
 
     Args:
         meanwhile: done on a thread of its own while other processes decode the first trace.
+        flows: see ``load``.
 
     Raises:
         InputError: an input cannot be used.
@@ -111,7 +114,7 @@ def load_shown(inputs: str | Sequence[str], meanwhile: Callable[[], object] | No
                 Thread(target=meanwhile).start()
             shown(path, done, size)
 
-        run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress)
+        run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress, flows=flows)
     _say(run.remarks)
     return run
 

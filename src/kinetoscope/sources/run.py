@@ -131,7 +131,7 @@ class LoadedRun:
         return list(dict.fromkeys((*self.unread, *said)))  # several traces may be of one file
 
 
-def load(*inputs: str | Path, progress: Progress | None = None) -> LoadedRun:
+def load(*inputs: str | Path, progress: Progress | None = None, flows: bool = True) -> LoadedRun:
     """Read recordings, traces, compile logs or folders of them.
 
     Compile logs are joined to the traces next to them; alone they make a run whose trace is empty.
@@ -141,6 +141,7 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> LoadedRun:
     Args:
         inputs: paths; ``-`` is standard input.
         progress: called now and then with a trace's path, the bytes of it read so far, and its size.
+        flows: whether traces keep their table of flows, which no analysis asks for once a trace is read.
 
     Raises:
         InputError: an input cannot be used; the message says why.
@@ -154,7 +155,7 @@ def load(*inputs: str | Path, progress: Progress | None = None) -> LoadedRun:
             )
     with ExitStack() as spooled:
         given = [spooled.enter_context(standard_input()) if str(one) == "-" else one for one in inputs]
-        return replace(_load(given, progress), inputs=tuple(map(str, inputs)))
+        return replace(_load(given, progress, flows), inputs=tuple(map(str, inputs)))
 
 
 def load_warning(*inputs: str | Path) -> LoadedRun:
@@ -165,7 +166,7 @@ def load_warning(*inputs: str | Path) -> LoadedRun:
     return run
 
 
-def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
+def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) -> LoadedRun:
     from kinetoscope.compilation.log.recognise import has_compile_log
 
     def shown(path: Path) -> Callable[[int, int], None] | None:
@@ -174,7 +175,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None) -> LoadedRun:
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
 
-        return read(path, rank=rank, progress=shown(path))
+        return read(path, rank=rank, progress=shown(path), flows=flows)
 
     def export(path: Path) -> tuple[Trace, ...]:
         try:

@@ -59,8 +59,9 @@ class _Facts(msgspec.Struct, frozen=True):
     files: dict[str, tuple[int, int]] = {}  # of each table, its rows and the bytes of its file
 
 
-def recall(path: Path, part: int | None = None) -> Trace | None:
-    """The trace of this file (the one of that number, where it holds several), if its tables were kept."""
+def recall(path: Path, part: int | None = None, *, flows: bool = True) -> Trace | None:
+    """The trace of this file (the one of that number, where it holds several), if its tables were kept; its
+    table of flows is empty, where it is not wanted."""
     folder = _entry(path, part)
     if folder is None or not folder.is_dir():
         return None
@@ -72,6 +73,8 @@ def recall(path: Path, part: int | None = None) -> Trace | None:
         facts = msgspec.json.decode(plain_file.content(folder / _FACTS), type=_Facts)
         tables = {
             name: _table(folder, name, declared, facts.files[name])
+            if flows or name != "flows"
+            else schema.empty(declared)
             for name, declared in schema.TABLES.items()
         }
         _check_references(tables)

@@ -16,7 +16,6 @@ from kinetoscope.trace.threads import PIECE, on_threads
 _TYPES: dict[str, tuple[DType, int]] = {
     "q": (pl.Int64, 8), "d": (pl.Float64, 8), "I": (pl.UInt32, 4), "B": (pl.UInt8, 1),
 }  # fmt: skip
-_NARROWED = frozenset([pl.Int64, pl.UInt32])
 _TEXTS = frozenset(["pid", "tid", "collective", *chain(*(layout.texts for layout in LAYOUTS.values()))])
 _DONE = pl.Series()
 _JSON = "_json"  # ends the name of a table's column of joined texts
@@ -32,8 +31,8 @@ class Alphabet(NamedTuple):
 
 
 def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
-    """The columns of one packed table of a batch, all in one query; times become nanoseconds, absent numbers
-    null, and whole numbers as narrow as they are in this batch: most are small, and batches wait for the last.
+    """The columns of one packed table of a batch, all in one query; times become nanoseconds, and absent
+    numbers null. Whole numbers are as narrow as they are in this batch: most are small, and batches wait.
 
     Args:
         packed: column → (type code, bytes of an array).
@@ -43,11 +42,9 @@ def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabe
     wide = frame.select(
         _whole_file(table, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
     )
+    is_wide = [column.dtype.is_integer() and column.name != "start_ns" for column in wide]
     return pl.DataFrame(
-        [
-            column.shrink_dtype() if column.dtype in _NARROWED and column.name != "start_ns" else column
-            for column in wide
-        ]
+        [one.shrink_dtype() if is_so else one for one, is_so in zip(wide, is_wide, strict=True)]
     )
 
 

@@ -34,7 +34,8 @@ def spanned_ns(gaps: Sequence[LostBytes], frames: Mapping[str, pl.DataFrame]) ->
     ]
     if not gaps or not timed:
         return 0
-    events = pl.concat(timed, how="vertical_relaxed").filter(pl.len().over("kind", "lane") >= _BUSY * pl.len()).sort("event")
+    events = pl.concat(timed, how="vertical_relaxed")
+    events = events.filter(pl.len().over("kind", "lane") >= _BUSY * pl.len()).sort("event")
     if events.is_empty():
         return 0
     first, last = events.select(first=pl.col("start_ns").min(), last=pl.col("start_ns").max()).row(0)

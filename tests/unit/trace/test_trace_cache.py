@@ -69,6 +69,15 @@ def test_the_second_reading_gives_the_same_trace_without_parsing(tmp_path: Path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["cache", "t.json"]
 
 
+def test_flows_are_left_out_where_they_are_not_asked_for_and_kept_nonetheless(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", "a")
+    flow = {"ph": "s", "id": 5, "cat": "ac2g", "name": "x", "pid": 1, "tid": 1, "ts": 2}
+    path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{json.dumps(flow)}, '))
+    found = [read(path, flows=asked).flows for asked in (False, False, True)]
+    assert [len(flows) for flows in found] == [0, 0, 1]
+    assert found[0].schema == found[1].schema == found[2].schema
+
+
 def test_damages_are_remembered(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text('[{"ph":"X","name":"a","ts":1,"dur":-1},{"ph":"X","name":"b","ts":2,"dur":1}')

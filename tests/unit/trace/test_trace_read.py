@@ -58,6 +58,28 @@ def test_times_are_exact_nanoseconds(written: str, ns: int, tmp_path: Path) -> N
     assert events["duration_ns"].to_list() == [1001]
 
 
+@pytest.mark.parametrize("slice_bytes", [200, 512 << 10])
+def test_numbers_of_any_size_are_read_as_they_are(
+    slice_bytes: int, trace_of: TraceOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "IN_PROCESS", slice_bytes)
+    monkeypatch.setenv("KINETOSCOPE_WORKERS", "1")
+    ids = [0, 1, 127, -128, 40_000, 3_000_000_000, 1 << 40, (1 << 63) - 1]
+    durations = [0, 1, 2_200_000, 5_000_000, 2_000_000, 1, 2, 3]
+    events = [
+        span("cpu_op", f"aten::{row}", 10**8 * row, us, **{"External id": number, "Sequence number": -number})
+        for row, (number, us) in enumerate(zip(ids, durations, strict=True))
+    ]
+    trace = trace_of(*events, span("cpu_op", "aten::none", 10**9, 1), kernel(5, 3_000_000, stream=1 << 33))
+    host = trace.host_events
+    assert host["external_id"].to_list() == [*ids, None]
+    assert host["sequence"].to_list() == [*(-number for number in ids), None]
+    assert host["duration_ns"].to_list() == [1000 * us for us in [*durations, 1]]
+    assert host["duration_ns"].sum() == 1000 * (sum(durations) + 1)
+    assert host["event"].to_list() == list(range(9))
+    assert trace.device_events.select("stream", "duration_ns", "event").row(0) == (1 << 33, 3 * 10**9, 9)
+
+
 def test_the_names_of_2021_are_those_of_today(trace_of: TraceOf) -> None:
     trace = trace_of(
         span("Operator", "aten::mm", 10, 20, tid="1", **{"External id": 4}),
