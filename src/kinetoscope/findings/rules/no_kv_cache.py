@@ -1,0 +1,93 @@
+"""Each new token is computed with all the tokens before it.
+
+What it finds
+    A loop that generates, whose net is called with the whole sequence for each token.
+
+Why it is slow
+    Keys and values of the tokens before do not change. Without a cache of them each pass multiplies all those
+    rows again: the hundredth token costs a hundred times the arithmetic that it needs.
+
+How it decides
+    No backward pass, and layer norms, whose grids have a block for each row: from pass to pass they grow by
+    the same number, one token of each sequence, and are 16 times that or more; each pass has equally many.
+    Three passes show it. With a cache a product still reads its weights, which takes as long as arithmetic on
+    ``FLOP/s x bytes of a number / (2 x bandwidth)`` rows at the device's peak rates; attention and all
+    others take the new token's share. 3 µs of every kernel stay, and so do the launches, and what follows a
+    pass's last norm.
+
+What to do
+    Keep keys and values from call to call and give the net the new token alone (``use_cache=True`` in
+    transformers); in a net of one's own concatenate, or better write into, a cache of each attention layer.
+    Where the sequence is longer than the net's positions and is cut at its beginning, all of it does change.
+
+Source
+    "Fast Transformer Decoding" (Shazeer, 2019), section 2.4.1; transformers, "Caching".
+"""
+
+from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.no_tensor_cores import ROUNDED, SIXTEEN_BITS
+from kinetoscope.hardware import find as device_named
+
+PASSES = 3
+LONGER = 16  # times the new tokens
+# A block for each row; of other norms, blocks are channels.
+OF_ROWS = r"(?i)layer_?norm|rms_?norm|RowwiseMoments"
+FIXED_NS = 3_000
+
+
+def find(view: RankView) -> Findings:
+    spec = device_named(view.device.name) if view.device is not None else None
+    if trains(view) or spec is None:
+        return
+    passes = _passes(view)
+    if passes is None:
+        return
+    new = whole(passes["rows"].diff().max())
+    work = view.work.sort("start_ns").join_asof(passes, left_on="start_ns", right_on="from_ns")
+    work = work.filter((pl.col("start_ns") <= pl.col("to_ns")) & (pl.col("kind") == "kernel"))
+    is_short, is_rounded = matching(work, "name", SIXTEEN_BITS), matching(work, "name", ROUNDED)
+    bf16, tf32, fp32 = (spec.peak(name) or spec.peak("fp32") or 0.0 for name in ("bf16", "tf32", "fp32"))
+    flops = pl.when(is_short).then(2 * bf16).when(is_rounded).then(4 * tf32).otherwise(4 * fp32)
+    is_product = matching(work, "category", "^matmul$")
+    needed = pl.when(is_product).then(flops / (2 * spec.bandwidth)).otherwise(0.0)  # rows
+    share = pl.max_horizontal(needed, new) / pl.col("rows")
+    left = pl.max_horizontal(pl.col("duration_ns") * share, FIXED_NS)
+    work = work.with_columns(saved_ns=(pl.col("duration_ns") - left).clip(0))
+    work = work.filter(pl.col("saved_ns") > 0)
+    before = whole(passes["rows"].median()) // new - 1
+    tokens = "a token" if new == 1 else f"a token of each of {new} sequences"
+    yield Finding(
+        title=f"Each pass computes {before:,} tokens again to make {tokens}: keys and values are not kept",
+        affected_us=view.us_of(work),
+        saving=savings.device(
+            view, work, "products that read their weights for the new token, and its share of all others"
+        ),
+        evidence=[evidence.of(view, f"{len(passes)} passes, each {new} rows longer", work.head(8))],
+        advice="Keep the keys and values of each attention layer from call to call, and call the net with "
+        "the new token alone; nothing else changes unless the sequence is cut at its beginning.",
+        source=evidence.source(view, work["op"]),
+    )
+
+
+def _passes(view: RankView) -> pl.DataFrame | None:
+    """The passes of a net whose input grows: ``rows``, ``from_ns`` and ``to_ns``, the starts of its first and
+    its last norm; None where it does not grow."""
+    is_norm = matching(view.work, "name", OF_ROWS) & (view.work["kind"] == "kernel")
+    rows = pl.col("grid").cast(pl.String).str.extract(r"^\[(\d+), *1, *1\]")
+    rows = rows.cast(pl.Int64, strict=False)
+    norms = view.work.filter(is_norm).sort("start_ns").with_columns(rows=rows).drop_nulls("rows")
+    runs = (
+        norms.with_columns(run=pl.col("rows").rle_id())
+        .group_by("run", "rows")
+        .agg(pl.len().alias("norms"), from_ns=pl.min("start_ns"), to_ns=pl.max("start_ns"))
+        .sort("from_ns")
+    )
+    # A last norm of the newest token alone is a run of its own.
+    sizes = runs.group_by("norms").agg(total=pl.sum("norms")).sort("total", "norms", descending=True)
+    if sizes.is_empty() or sizes["norms"][0] < 2:
+        return None
+    passes = runs.filter(pl.col("norms") == sizes["norms"][0])
+    added = passes["rows"].diff().drop_nulls()
+    added = added.filter(added > 0)  # a sequence that is done gives way to the next, which is shorter
+    grows = len(added) >= PASSES - 1 and added.n_unique() == 1
+    return passes if grows and whole(passes["rows"].min()) >= LONGER * int(added[0]) else None

@@ -1,0 +1,51 @@
+"""A small language model writes four answers; its author calls it with everything that was written so far."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+WIDTH, HEADS, LAYERS, VOCAB, PROMPT = 1024, 16, 12, 8192, 700
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        sizes = *x.shape[:2], 3, HEADS, WIDTH // HEADS
+        q, k, v = self.qkv(self.norm1(x)).view(sizes).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Writer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(VOCAB, WIDTH), nn.Embedding(1024, WIDTH)
+        self.layers, self.norm = nn.Sequential(*(Layer() for _ in range(LAYERS))), nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, VOCAB, bias=False)
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        return self.head(self.norm(self.layers(x))[:, -1])
+
+
+def build(device):
+    model = Writer().to(device, torch.bfloat16).eval()
+    prompt = torch.randint(VOCAB, (4, PROMPT), device=device)
+    tokens = prompt
+
+    @torch.no_grad()
+    def step():
+        nonlocal tokens
+        if tokens.shape[1] == 1024:
+            tokens = prompt
+        chances = F.softmax(model(tokens).float(), -1)
+        tokens = torch.cat([tokens, torch.multinomial(chances, 1)], 1)
+        return tokens
+
+    return step
