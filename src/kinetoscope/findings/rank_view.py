@@ -11,7 +11,7 @@ import polars as pl
 from kinetoscope import numbers
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
-from kinetoscope.analysis.events.rows import END, matching, rows
+from kinetoscope.analysis.events.rows import END, constant, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.analysis.kernels import taxonomy
@@ -313,6 +313,10 @@ class RankView:
         own = self.inside(
             own.filter(is_op(self.trace) & host["lane"].is_in(launching_lanes(self.trace).implode()))
         )
+        # Most are inside their parent: without them few are left to be put in order.
+        end = constant(None, len(host), pl.Int64).scatter(own["id"], own["end_ns"])
+        around = end.gather(host["parent"].gather(own["id"]))
+        own = own.filter((own["start_ns"] >= around).fill_null(True))
         return host.select(CALLED)[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
 
     @cached_property

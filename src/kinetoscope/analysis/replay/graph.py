@@ -42,11 +42,9 @@ ROWS = {
 }
 
 
-# What the numbers of a graph come from.
-REPLAYED = [
-    "rank", "id", "block", "segment", "meets", "point_ns",
-    "latency_ns", "pause_ns", "work_ns", "duration_ns", "lost_ns",
-]  # fmt: skip
+# What the numbers of a graph come from; it lives as long as rules ask, so its lengths are kept narrow.
+LENGTHS = ["latency_ns", "pause_ns", "work_ns", "duration_ns", "lost_ns"]
+REPLAYED = ["rank", "id", "block", "segment", "meets", "point_ns", *LENGTHS]
 
 
 def inside(within: Spans) -> pl.Expr:
@@ -314,7 +312,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
     began = [share.part.spans.bounds[0][0] - share.part.clock_ns for share in owners]
     lanes = [logical_threads(p.trace).with_columns(rank=pl.lit(p.trace.rank, pl.Int32)) for p in parts]
     return ReplayGraph(
-        work.select(REPLAYED),
+        work.select(REPLAYED).with_columns(work[name].shrink_dtype() for name in LENGTHS),
         pl.concat([share.segments.table for share in shares]),
         pl.concat(lanes),
         tuple(start + share.segment for share in shares for start, _ in share.segments.ends),
