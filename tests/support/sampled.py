@@ -51,6 +51,6 @@ class Run:
 
     def divided(self, step_s: float = 0.03, **timings: object) -> WholeRunRow | None:
         watched = self.written()
-        given = {"found_by": "optimizer", "profiled_s": (step_s,) * 3, **timings}
         before = TimedSteps(step_s=(step_s,) * 20, host_s=(step_s,) * 20)
-        return phases(watched, StepTimings(before=before, **given))  # pyright: ignore[reportArgumentType]
+        given = {"found_by": "optimizer", "profiled_s": (step_s,) * 3, "before": before, **timings}
+        return phases(watched, StepTimings(**given))  # pyright: ignore[reportArgumentType]

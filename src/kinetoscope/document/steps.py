@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from kinetoscope.analysis.passes.long_steps import LongSteps as LongSteps
 from kinetoscope.analysis.passes.unprofiled import RareSteps as RareSteps
 from kinetoscope.analysis.passes.unprofiled import Spread as Spread
 from kinetoscope.analysis.passes.unprofiled import StepRound as StepRound

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kinetoscope import numbers
 from kinetoscope.document import Report, WholeRunRow
 from kinetoscope.render import names
-from kinetoscope.render.blocks import Block, Heading, field, table
+from kinetoscope.render.blocks import Block, Heading, Prose, field, table
 
 # Of the run after its setup: with less, what was recorded is the lesser part, which is said first.
 HALF = 0.5
@@ -92,6 +92,12 @@ def section(report: Report, most: int) -> Iterable[Block]:
         most=most,
         noun="phase",
     )
+    if (long := found.long_steps) is not None:
+        yield Prose(
+            f"{long.count} of {long.of} timed steps were long, by {numbers.time(long.more_us)} each: "
+            f"{names.shorten(long.title, 80)}, seen {numbers.count(long.times, 'time')}, takes "
+            f"{numbers.time(long.step_us)} of each step at the mean."
+        )
 
 
 def thread(report: Report, most: int) -> Iterable[Block]:

@@ -19,8 +19,8 @@ STEP = "<module> 20 train 40 step 34"
 METRIC = "<module> 20 train 40 step 33 torchmetrics/metric.py!Metric.forward 12"
 
 
-def view_of(samples: Run, *more: Event, busy_us: float = 2500) -> RankView:
-    """Three steps of 10 ms, timed at that pace, each with a kernel of its own."""
+def view_of(samples: Run, *more: Event, busy_us: float = 2500, timed: TimedSteps | None = None) -> RankView:
+    """Three steps of 10 ms, timed at that pace or otherwise, each with a kernel of its own."""
     events = [
         event
         for i in range(3)
@@ -31,7 +31,7 @@ def view_of(samples: Run, *more: Event, busy_us: float = 2500) -> RankView:
             kernel("gemm", i * STEP_US + 30, busy_us, i + 1),
         )
     ]
-    timed = TimedSteps(step_s=(STEP_S,) * 20, host_s=(STEP_S,) * 20)
+    timed = timed or TimedSteps(step_s=(STEP_S,) * 20, host_s=(STEP_S,) * 20)
     timings = StepTimings(before=timed, profiled_s=(STEP_S,) * 3, steps_after=20, passed=20)
     records = (RankRecord(rank=0, steps=timings),)
     found = trace(*events, *more)
@@ -85,6 +85,49 @@ def test_an_evaluation_that_takes_little_of_the_run_is_none() -> None:
     samples = Run().sample("timed", STEP, times=90)
     samples.sample("after", "<module> 20 train 45 evaluate 61 Net.forward 95", times=10)
     assert not list(rare_long_steps.find(view_of(samples)))
+
+
+SAVING = "<module> 20 train 44 save_checkpoint 81 {saving}"
+SCORING = "<module> 20 train 45 score 52"
+
+
+def long_steps(path: str, waits_s: float = 0.0) -> RankView:
+    """Each tenth of 40 steps of 10 ms takes 400 ms more, of which it waits so long for the device."""
+    samples = Run().ticked(STEP)
+    for _ in range(4):
+        samples.sample("timed", STEP, times=5).sample("timed", path, times=20)
+    usual, none = (STEP_S,) * 9, (0.0,) * 9
+    timed = TimedSteps(
+        step_s=(*usual, 0.41) * 4, host_s=(*usual, 0.41) * 4, sync_s=(*none, waits_s) * 4,
+        data_s=(0.0,) * 40, gc_s=(0.0,) * 40,
+    )  # fmt: skip
+    return view_of(samples, timed=timed)
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 0.3])  # a state that is saved is copied from the device first
+def test_the_function_of_long_steps_is_named_and_promised_for_each_step(waits_s: float) -> None:
+    (found,) = rare_long_steps.find(long_steps(SAVING, waits_s))
+    assert found.title == (
+        "4 of 40 steps take 400 ms more than the others (10.0 ms), in save_checkpoint (train.py:7): "
+        "writing files"
+    )
+    assert found.saving.us == pytest.approx(40_000, rel=0.02)
+    assert found.saving.us <= found.saving.most_us == pytest.approx(40_000)
+    assert "in another thread" in found.advice
+    assert "torch.save" in (found.snippet or "")
+
+
+def test_what_is_no_saving_is_advised_to_be_done_less_often() -> None:
+    (found,) = rare_long_steps.find(long_steps(SCORING))
+    assert found.title.endswith("in score (train.py:7)")
+    assert found.advice.startswith("Do it less often")
+    assert found.snippet is None
+
+
+def test_without_a_function_that_long_steps_are_about_waiting_promises_nothing() -> None:
+    (found,) = rare_long_steps.find(long_steps(STEP, waits_s=0.3))
+    assert found.saving.us == 0
+    assert "calls that wait for the device" in found.title
 
 
 def test_a_loader_s_slow_function_is_named_with_the_library_that_it_calls() -> None:

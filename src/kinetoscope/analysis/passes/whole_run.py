@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.passes.long_steps import LongSteps, long_steps
 from kinetoscope.analysis.passes.samples import LIBRARIES, SampleTree, function_name, where_it_is
 from kinetoscope.analysis.passes.thread_lines import ThreadLine, lines_of_steps
 from kinetoscope.analysis.passes.unprofiled import unprofiled
@@ -96,6 +97,7 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
         later_step_us: of those, at the mean, without what else the program did.
         lines: where the thread that steps was in them, those of most time first; what takes less than a
             hundredth of the steps is left out.
+        long_steps: what rare long steps are about, as far as samples show it.
         first_optimizer_after: the function in which an optimizer first stepped once all was recorded; null:
             none did.
         sampling_us: what the samples took of the processor.
@@ -119,6 +121,7 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
     later_step_us: float | None = None
     phases: list[RunPhase]
     lines: list[ThreadLine] = []
+    long_steps: LongSteps | None = None
     first_optimizer_after: str | None = None
 
 
@@ -184,6 +187,7 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         later_step_us=1e6 * found.steps.seconds["after"] / later if later else None,
         phases=rows,
         lines=lines_of_steps(tree, path[-1], found.in_steps, 1e6 * (step_s or 0.0)),
+        long_steps=long_steps(tree, path[-1], found.in_steps, timed, watched.tick),
         first_optimizer_after=None if timings.found_by == "optimizer" else _first_optimizer_after(tree),
     )
 

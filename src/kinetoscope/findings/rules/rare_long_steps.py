@@ -14,10 +14,14 @@ How it decides
     workers of a loader make steps come in rounds, whole rounds are compared, and those of 1.5 times the
     median are long. The cause is what the host spent most of the additional time in, as far as that is
     known and is at least a quarter of it: waiting for its data loader, in calls that wait for the device,
-    in Python's garbage collector. Calls that wait for the device last as long as the device works, wherever
-    the host waits: nothing is promised of them. Where it is none of these, the samples of the whole run
-    show what else the program repeats that is no part of a usual step; it is named where it takes at least
-    half of the additional time of all steps.
+    in Python's garbage collector. Where it is neither loader nor collector, samples of the thread say which
+    function it is: it is seen in a row for at least half of what a long step takes more, no more than twice
+    as often as those come, and takes half to twice of what they add to all steps; it neither begins a step
+    nor calls a backward pass or an optimizer. Its time, spread over all steps, is promised, as far as long
+    steps add it. Where no function is it, calls that wait for the device last as long as the device works,
+    wherever the host waits: nothing is promised of them; and of what else the samples of the whole run show
+    to be repeated, and to be no part of a usual step, the longest is named where it takes at least half of
+    the additional time of all steps.
 
     A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
     line that most of it passes in: of what was not recorded that is all that is known, and nothing is
@@ -32,7 +36,10 @@ Source
     PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
 """
 
+import re
+
 from kinetoscope.analysis.health.verdict import LARGE_PHASE
+from kinetoscope.analysis.passes.long_steps import LongSteps
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
@@ -61,6 +68,8 @@ CAUSES = {
         "Thread(target=torch.save, args=(state, path)).start()  # state: a copy on the host",
     ),
 }
+SAVES = r"(?i)save|checkpoint|dump"
+LESS_OFTEN = "Do it less often, or in another thread, from a copy of what it reads."
 NO_WORKERS = (
     "The loader has no workers: the step waits whenever a batch takes long to make, and for the order of an "
     "epoch at its beginning. Let workers make batches ahead of time."
@@ -81,6 +90,41 @@ def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
     longest = max(again, key=lambda phase: phase.time_us, default=None)
     us = 0.0 if longest is None else longest.time_us / watched.about_steps
     return (longest, us) if us >= extra_us / 2 else (None, 0.0)
+
+
+def _function(view: RankView) -> LongSteps | None:
+    """The function that long steps are about, where they are long for neither loader nor collector."""
+    watched, own = whole_run(view.run), view.as_it_runs
+    rare = None if own is None else own.timed.rare
+    if watched is None or watched.rank != view.rank or rare is None:
+        return None
+    return watched.long_steps if rare.cause in (None, "synchronization") else None
+
+
+def _in_function(view: RankView, found: LongSteps, extra_us: float, usual_us: float) -> Finding:
+    writes = found.does == "saving" or re.search(SAVES, found.function) is not None
+    what, advice, snippet = CAUSES["saving"] if writes else ("", LESS_OFTEN, None)
+    take = "takes" if found.count == 1 else "take"
+    saving = savings.rare(
+        view, min(found.step_us, extra_us), "its time by samples of the thread, spread over all steps"
+    )
+    return Finding(
+        title=f"{found.count} of {found.of} steps {take} {numbers.time(found.more_us)} more than the others "
+        f"({numbers.time(usual_us)}), in {found.title}{f': {what}' if what else ''}",
+        saving=replace(saving, most_us=extra_us),
+        evidence=[
+            evidence.of(
+                view,
+                f"timed without the profiler: {numbers.time(extra_us)} more per step at the mean; "
+                f"{numbers.count(found.times, 'time')} in the samples",
+                view.trace.steps,
+            )
+        ],
+        advice=advice,
+        at_least="info",
+        snippet=snippet,
+        source=found.where,
+    )
 
 
 # What a library does with results, by its file, and the argument that makes it unnecessary.
@@ -136,6 +180,9 @@ def find(view: RankView) -> Findings:
     if rare.cause == "data-loading":
         advice = NO_WORKERS if workers == 0 else advice
         snippet = with_workers(view, workers or "…")
+    if (function := _function(view)) is not None:
+        yield _in_function(view, function, rare.extra_us, own.step_us)
+        return
     seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
     if seen is not None:
         cause = f"probably {seen.title}"

@@ -1,0 +1,149 @@
+"""What the program does in its rare long steps, by the samples of the whole run.
+
+The clock of the steps says how many are long, and by how much; it does not say why. Samples say where the
+thread was, but not in which step. Both together do: of the functions below the loop, the one that long steps
+are about is seen in a row for as long as a long step takes more, no more often than those come, and takes of
+all steps about what they add. A function in which a step begins or ends, or from which a backward pass or an
+optimizer is called, is in the usual steps as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kinetoscope.analysis.passes.samples import LIBRARIES, SampleTree, function_name, where_it_is
+from kinetoscope.analysis.passes.unprofiled import Unprofiled
+from kinetoscope.recording.whole_run import PERIODS
+
+# Of what long steps take more: so much a function has to be seen, in a row and in all. By samples neither is
+# exact, nor is the number of long steps by the few that were timed.
+HALF, TWICE = 0.5, 2.0
+# A function that has this share of its time in one that it calls only passes the call on.
+PASSED_ON = 0.9
+IN_EACH_STEP = frozenset({"backward", "optimizer"})
+
+
+class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The function that the rare long steps are about.
+
+    Attributes:
+        function: ``save_checkpoint``, the program's own where most passes in one; else a library's.
+        where: ``train.py:80``, where it begins, of a library ``library/file.py:80``.
+        does: what torch or Python does there for at least half of its time, such as ``saving``; empty where
+            that is none of what is known.
+        count, of: how many of the timed steps are long, as ``as_it_runs.rare_steps`` has them.
+        more_us: what a long step takes more than the others, at the mean.
+        step_us: the function's time for each step of the run, at the mean.
+        times: how often it was seen to run.
+    """
+
+    function: str
+    where: str
+    does: str
+    count: int
+    of: int
+    more_us: float
+    step_us: float
+    times: int
+
+    @property
+    def title(self) -> str:
+        """``save_checkpoint (train.py:80)``."""
+        return f"{self.function} ({self.where})"
+
+
+def long_steps(
+    tree: SampleTree, loop: int, nodes: Iterable[int], timed: Unprofiled | None, tick: int | None
+) -> LongSteps | None:
+    """The function that long steps are about; None where there are none, or no function is.
+
+    Args:
+        loop: the node of the function that the steps' loop is in.
+        nodes: those at which the samples of steps were taken.
+        timed: the steps without the profiler, and the rare ones among them.
+        tick: the node at which a step begins or ends.
+    """
+    rare = timed.rare if timed is not None else None
+    if timed is None or rare is None or rare.size > 1:
+        return None
+    later = range(1, len(PERIODS))  # before steps were known nothing was timed
+    steps_s = sum(tree.nodes[node].seconds[place] for node in nodes for place in later)
+    more_s = 1e-6 * rare.extra_us * rare.of / rare.count
+    steps = 1e6 * steps_s / timed.mean_us
+    usual = _of_usual_steps(tree, tick)
+
+    def each_us(node: int) -> float:
+        return 1e6 * _later_s(tree, node) / steps
+
+    def is_it(node: int) -> bool:
+        stays, samples = tree.nodes[node].stays, sum(tree.samples[node])
+        if not stays or not HALF <= each_us(node) / rare.extra_us <= TWICE:
+            return False
+        apart_s = sum(tree.seconds[node]) / samples
+        in_a_row_s = (samples - stays) * apart_s / stays  # at the least: from the first sample to the last
+        return in_a_row_s >= HALF * more_s and stays <= TWICE * steps * rare.count / rare.of + 1
+
+    below = [child for line in (loop, *tree.children[loop]) for child in tree.children[line]]
+    candidates: list[int] = []
+    while below and steps > 0:
+        node = below.pop()
+        if tree.is_function(node) and node not in usual and is_it(node):
+            candidates.append(node)
+        else:
+            below += tree.children[node]
+    if not candidates:
+        return None
+    found = max(candidates, key=lambda node: _later_s(tree, node))
+    place = tree.place(_known_by(tree, found))
+    assert place is not None
+    return LongSteps(
+        function=function_name(place),
+        where=where_it_is(place),
+        does=_does(tree, found),
+        count=rare.count,
+        of=rare.of,
+        more_us=1e6 * more_s,
+        step_us=each_us(found),
+        times=tree.nodes[found].stays,
+    )
+
+
+def _later_s(tree: SampleTree, node: int) -> float:
+    return sum(tree.seconds[node][1:])
+
+
+def _of_usual_steps(tree: SampleTree, tick: int | None) -> set[int]:
+    """The nodes that are on the way to what every step does."""
+    marks = [node for node in range(len(tree.nodes)) if tree.does(node) in IN_EACH_STEP]
+    return {node for mark in (*marks, *(() if tick is None else (tick,))) for node in tree.path(mark)}
+
+
+def _known_by(tree: SampleTree, node: int) -> int:
+    """The innermost function of the program's own that nearly all of a function's time is in; of a library's
+    where that is none."""
+    enough = PASSED_ON * _later_s(tree, node)
+    chain, below = [node], tree.children[node]
+    while below:
+        inner = max(below, key=lambda one: _later_s(tree, one))
+        if _later_s(tree, inner) < enough:
+            break
+        if tree.is_function(inner):
+            chain.append(inner)
+        below = tree.children[inner]
+    places = [(one, tree.place(one)) for one in chain]
+    own = [one for one, place in places if place is not None and not LIBRARIES.match(place.file)]
+    return (own or chain)[-1]
+
+
+def _does(tree: SampleTree, node: int) -> str:
+    below, seconds = [node], dict[str, float]()
+    while below:
+        one = below.pop()
+        if does := tree.does(one):
+            seconds[does] = seconds.get(does, 0.0) + _later_s(tree, one)
+        else:
+            below += tree.children[one]
+    most = max(seconds, key=seconds.__getitem__, default="")
+    return most if most and seconds[most] >= HALF * _later_s(tree, node) else ""
