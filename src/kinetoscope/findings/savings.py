@@ -8,6 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from kinetoscope import numbers
+from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
@@ -183,6 +184,23 @@ def heaviest(
         saving = device(view, group, basis)
         if severity(saving) not in (None, "info"):
             yield group, saving
+
+
+def within_peaks(view: RankView, events: pl.DataFrame) -> pl.DataFrame:
+    """Device events (``op``, ``duration_ns``, ``saved_ns``) that save no more than leaves their op the time
+    which its bytes and FLOPs take at the device's peak rates, where these are known."""
+    seconds = pl.max_horizontal(
+        pl.col("bytes") / pl.col("peak_bandwidth"), pl.col("flops") / pl.col("peak_flops")
+    )
+    calls = costed(view.trace).select("id", "time_ns", least_ns=1e9 * seconds).drop_nulls()
+    of_op = calls.with_columns(op=view.trace.device_events["op"].gather(calls["id"])).group_by("op")
+    least = of_op.agg(least=(pl.col("least_ns").sum() / pl.col("time_ns").sum()).clip(upper_bound=1.0))
+    most = pl.col("duration_ns") * (1 - pl.col("least").fill_null(0.0))
+    return (
+        events.join(least, on="op", how="left", maintain_order="left")
+        .with_columns(saved_ns=pl.min_horizontal("saved_ns", most))
+        .drop("least")
+    )
 
 
 def slow_calls(

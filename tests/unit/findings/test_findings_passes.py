@@ -10,10 +10,15 @@ import pytest
 
 import traces
 from kinetoscope.analysis.events.backward import passes, recomputed
-from kinetoscope.findings import in_force
+from kinetoscope.findings import in_force, savings
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import discarded_gradients, needless_checkpointing, split_batches
+from kinetoscope.findings.rules import (
+    discarded_gradients,
+    needless_checkpointing,
+    overhead_bound,
+    split_batches,
+)
 from kinetoscope.recording.manifest import Manifest, OptimizerStep, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -251,6 +256,19 @@ def test_no_graph_holds_a_step_in_which_the_host_decides() -> None:
     assert "or replay the whole step" not in advice
     assert "random numbers' state" in in_force.fewer_launches(checkpointed().view()).advice
     assert "or replay the whole step" in in_force.fewer_launches(accumulated(batches=1).view()).advice
+
+
+@pytest.mark.parametrize(
+    ("program", "part"), [(accumulated(batches=1), 1.0), (accumulated(), 0.5), (checkpointed(), 0.5)]
+)
+def test_where_no_graph_holds_a_step_half_of_its_waiting_for_launches_is_promised(
+    program: Program, part: float
+) -> None:
+    view = program.view()
+    whole = savings.captured(view, view.idle("launch-bound"), "").us
+    found = only(overhead_bound.find(view))
+    assert found.saving.us == pytest.approx(part * whole, rel=0.1)
+    assert ("CUDA graph of the whole step is none of the means" in found.advice) == (part < 1)
 
 
 def test_larger_batches_are_said_to_be_worth_what_the_memory_allows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 
 import polars as pl
 import pytest
@@ -16,6 +17,7 @@ from kinetoscope.findings.rules import (
     activity_buffer,
     cold_start_step,
     layout_conversion,
+    low_occupancy,
     needless_scaler,
     new_shapes,
     rare_long_steps,
@@ -34,11 +36,20 @@ def view(*events: traces.Event, timings: StepTimings | None = None) -> RankView:
     return RankView(LoadedRun((trace,), manifest), trace)
 
 
-def launched(op: str, kernel: str, number: int, took_us: float, blocks: int = 1000) -> list[traces.Event]:
+def launched(
+    op: str,
+    kernel: str,
+    number: int,
+    took_us: float,
+    blocks: int = 1000,
+    registers: int = 32,
+    **shapes: object,
+) -> list[traces.Event]:
     at = 100.0 * number
-    grid = {"grid": [blocks, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0}
+    grid = {"grid": [blocks, 1, 1], "block": [256, 1, 1], "registers per thread": registers}
+    grid |= {"shared memory": 0}
     return [
-        traces.host(op, at, 20),
+        traces.host(op, at, 20, **shapes),
         traces.call("cudaLaunchKernel", at + 5, 5, number),
         traces.kernel(kernel, at + 30, took_us, number, **grid),
     ]
@@ -93,6 +104,23 @@ def test_how_a_library_divides_its_work_promises_nothing(kernel: str, is_promise
     finding = only(small_grid.find(view(*launched("aten::op", kernel, 1, 400, blocks=4))))
     assert (finding.saving.us > 0) == is_promised
     assert finding.saving.most_us > 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "blocks", "registers", "part"),
+    [(small_grid, 4, 32, 1 - 4 / 132), (low_occupancy, 100_000, 255, 0.5)],
+)
+def test_no_grid_and_no_occupancy_moves_bytes_faster_than_the_device_does(
+    rule: ModuleType, blocks: int, registers: int, part: float
+) -> None:
+    def saves(took_us: float, elements: int) -> float:
+        dims = {"Input Dims": [[elements], [elements]], "Input type": ["float", "float"]}
+        event = launched("aten::add", "add_kernel", 1, took_us, blocks, registers, **dims)
+        return only(rule.find(view(traces.step(0, 0, 1000), *event))).saving.us
+
+    least_us = 3 * 4 * 10**8 / 4.8e12 * 1e6  # two tensors are read and one is written, at 4.8 TB/s
+    assert saves(400, 1000) == pytest.approx(400 * part, rel=0.05)
+    assert saves(400, 10**8) == pytest.approx(min(400 * part, 400 - least_us), rel=0.05)
 
 
 # Algorithms that are tried.

@@ -20,6 +20,8 @@ from kinetoscope.recording.whole_run import PERIODS
 # Of what long steps take more: so much a function has to be seen, in a row and in all. By samples neither is
 # exact, nor is the number of long steps by the few that were timed.
 HALF, TWICE = 0.5, 2.0
+# Samples in a row, at the mean: a call that is shorter than the distance between two is seen once.
+IN_A_ROW = 1.5
 # A function that has this share of its time in one that it calls only passes the call on.
 PASSED_ON = 0.9
 IN_EACH_STEP = frozenset({"backward", "optimizer"})
@@ -81,9 +83,9 @@ def long_steps(
         stays, samples = tree.nodes[node].stays, sum(tree.samples[node])
         if not stays or not HALF <= each_us(node) / rare.extra_us <= TWICE:
             return False
-        apart_s = sum(tree.seconds[node]) / samples
-        in_a_row_s = (samples - stays) * apart_s / stays  # at the least: from the first sample to the last
-        return in_a_row_s >= HALF * more_s and stays <= TWICE * steps * rare.count / rare.of + 1
+        in_a_row_s = sum(tree.seconds[node]) / stays
+        often = stays > TWICE * steps * rare.count / rare.of + 1
+        return samples >= IN_A_ROW * stays and in_a_row_s >= HALF * more_s and not often
 
     below = [child for line in (loop, *tree.children[loop]) for child in tree.children[line]]
     candidates: list[int] = []

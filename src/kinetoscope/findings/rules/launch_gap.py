@@ -11,7 +11,8 @@ How it decides
     Busy at least half of the time (below that it is ``overhead-bound``) and launch-bound idle time of at
     least 3 % of the step, in at least half of the steps; a first step with more than twice the idle time of
     the others is left out. Ordinary pauses between kernels are no such time. The places with the longest
-    gaps are named by the op that was launched too late.
+    gaps are named by the op that was launched too late. Half of the time is promised where something in the
+    step rules out a graph of it (see ``overhead-bound``).
 
 What to do
     Fuse the short ops (``torch.compile`` the region), batch them (``torch._foreach_*``), or take the region
@@ -28,6 +29,7 @@ from kinetoscope.findings.rules.overhead_bound import BUSY
 
 LEAST_TIMES = 1  # in the median step: a gap that most steps do not have is an accident of the others
 ACCIDENT = 2.0  # times as much idle time in the first recorded step as in the median of the others
+COMPILED_BASIS = "half of the idle time that ends with a late launch, an estimate"
 BASIS = "the idle time that ends with a late launch, in a CUDA graph, which pauses less between kernels"
 ROLE = "symptom"
 
@@ -38,10 +40,13 @@ def find(view: RankView) -> Findings:
     late, times = _usual(view, late)
     if view.working_share < BUSY or times < LEAST_TIMES or view.us_of(late, "idle_ns") < LOW * view.step_us:
         return
-    saving = (savings.captured if capturable(view) else savings.idle)(view, late, BASIS)
+    remedy = fewer_launches(view)
+    if remedy.part < 1:
+        saving = savings.idle(view, late.with_columns(share=pl.lit(remedy.part)), COMPILED_BASIS)
+    else:
+        saving = (savings.captured if capturable(view) else savings.idle)(view, late, BASIS)
     if saving.share < MEDIUM:
         return
-    remedy = fewer_launches(view)
     longest = late.sort("idle_ns", descending=True).head(4)
     launches = view.trace.device_events["launch"].gather(late["next"]).drop_nulls().unique()
     begin, line = that_launch(view, launches) or ("", None)

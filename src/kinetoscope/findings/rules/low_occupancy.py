@@ -12,7 +12,8 @@ How it decides
     At most a quarter of the threads that a multiprocessor holds can be resident, computed from registers per
     thread, shared memory and block size; the grid has more blocks than the device can hold at once, and the
     kernel takes 20 µs or more. Half of its time counts as saved: the gain that such kernels show when their
-    registers are halved.
+    registers are halved; no more than leaves the time that the op's bytes and FLOPs take at the device's peak
+    rates, where shapes were recorded.
 
 What to do
     Smaller blocks or more warps for the same block (Triton: ``BLOCK`` down, ``num_warps`` up), fewer values
@@ -46,7 +47,8 @@ def find(view: RankView) -> Findings:
         )
         .with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns"))
     )
-    basis = "half of the kernels' time, an estimate"
+    kernels = savings.within_peaks(view, kernels)
+    basis = "half of the kernels' time, an estimate, within the device's peak rates"
     for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
         first = longest.row(0, named=True)

@@ -9,7 +9,8 @@ Why it is slow
 
 How it decides
     Blocks of the grid against the device's multiprocessors (at most half of them used). Were the work cut
-    finer, the kernel would take blocks/multiprocessors of its time. Communication kernels, small on purpose,
+    finer, the kernel would take blocks/multiprocessors of its time, and no less than its op's bytes and FLOPs
+    take at the device's peak rates, where shapes were recorded. Communication kernels, small on purpose,
     are left out.
 
 What to do
@@ -46,7 +47,8 @@ def find(view: RankView) -> Findings:
         .filter(pl.col("blocks") <= USED * processors)
         .with_columns((pl.col("duration_ns") * (1 - pl.col("blocks") / processors)).alias("saved_ns"))
     )
-    basis = f"the same work spread over {processors} multiprocessors"
+    kernels = savings.within_peaks(view, kernels)
+    basis = f"the same work spread over {processors} multiprocessors, within the device's peak rates"
     for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
         name, blocks, took = longest.select("name", "blocks", "duration_ns").row(0)
