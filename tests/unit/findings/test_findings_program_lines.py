@@ -108,7 +108,7 @@ def long_steps(path: str, waits_s: float = 0.0) -> RankView:
 def test_the_function_of_long_steps_is_named_and_promised_for_each_step(waits_s: float) -> None:
     (found,) = rare_long_steps.find(long_steps(SAVING, waits_s))
     assert found.title == (
-        "4 of 40 steps take 400 ms more than the others (10.0 ms), in save_checkpoint (train.py:7): "
+        "1 of 10 steps takes 400 ms more than the others (10.0 ms), in save_checkpoint (train.py:7): "
         "writing files"
     )
     assert found.saving.us == pytest.approx(40_000, rel=0.02)

@@ -1,4 +1,4 @@
-"""What the program does in its rare long steps, by the samples of the whole run.
+"""The function that rare long steps are about, by the samples of the whole run.
 
 The clock of the steps says how many are long, and by how much; it does not say why. Samples say where the
 thread was, but not in which step. Both together do: of the functions below the loop, the one that long steps
@@ -71,7 +71,8 @@ def long_steps(
     if timed is None or rare is None or rare.size > 1:
         return None
     later = range(1, len(PERIODS))  # before steps were known nothing was timed
-    steps_s = sum(tree.nodes[node].seconds[place] for node in nodes for place in later)
+    of_steps = set(nodes)
+    steps_s = sum(tree.nodes[node].seconds[place] for node in of_steps for place in later)
     more_s = 1e-6 * rare.extra_us * rare.of / rare.count
     steps = 1e6 * steps_s / timed.mean_us
     usual = _of_usual_steps(tree, tick)
@@ -81,7 +82,12 @@ def long_steps(
 
     def is_it(node: int) -> bool:
         stays, samples = tree.nodes[node].stays, sum(tree.samples[node])
-        if not stays or not HALF <= each_us(node) / rare.extra_us <= TWICE:
+        if (
+            node not in of_steps
+            or node in usual
+            or not stays
+            or not HALF <= each_us(node) / rare.extra_us <= TWICE
+        ):
             return False
         in_a_row_s = sum(tree.seconds[node]) / stays
         often = stays > TWICE * steps * rare.count / rare.of + 1
@@ -91,7 +97,7 @@ def long_steps(
     candidates: list[int] = []
     while below and steps > 0:
         node = below.pop()
-        if tree.is_function(node) and node not in usual and is_it(node):
+        if tree.is_function(node) and is_it(node):
             candidates.append(node)
         else:
             below += tree.children[node]

@@ -40,6 +40,7 @@ import re
 
 from kinetoscope.analysis.health.verdict import LARGE_PHASE
 from kinetoscope.analysis.passes.long_steps import LongSteps
+from kinetoscope.analysis.passes.unprofiled import Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
@@ -101,16 +102,18 @@ def _function(view: RankView) -> LongSteps | None:
     return watched.long_steps if rare.cause in (None, "synchronization") else None
 
 
-def _in_function(view: RankView, found: LongSteps, extra_us: float, usual_us: float) -> Finding:
+def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding:
+    extra_us = timed.rare.extra_us if timed.rare else 0.0
+    count, of = (found.count, found.of) if timed.round is None else (1, timed.round.steps)
     writes = found.does == "saving" or re.search(SAVES, found.function) is not None
     what, advice, snippet = CAUSES["saving"] if writes else ("", LESS_OFTEN, None)
-    take = "takes" if found.count == 1 else "take"
+    take = "takes" if count == 1 else "take"
     saving = savings.rare(
         view, min(found.step_us, extra_us), "its time by samples of the thread, spread over all steps"
     )
     return Finding(
-        title=f"{found.count} of {found.of} steps {take} {numbers.time(found.more_us)} more than the others "
-        f"({numbers.time(usual_us)}), in {found.title}{f': {what}' if what else ''}",
+        title=f"{count} of {of} steps {take} {numbers.time(found.more_us)} more than the others "
+        f"({numbers.time(timed.step.median)}), in {found.title}{f': {what}' if what else ''}",
         saving=replace(saving, most_us=extra_us),
         evidence=[
             evidence.of(
@@ -181,7 +184,7 @@ def find(view: RankView) -> Findings:
         advice = NO_WORKERS if workers == 0 else advice
         snippet = with_workers(view, workers or "…")
     if (function := _function(view)) is not None:
-        yield _in_function(view, function, rare.extra_us, own.step_us)
+        yield _in_function(view, function, own.timed)
         return
     seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
     if seen is not None:
