@@ -71,33 +71,26 @@ def long_steps(
     if timed is None or rare is None or rare.size > 1:
         return None
     later = range(1, len(PERIODS))  # before steps were known nothing was timed
-    of_steps = set(nodes)
+    of_steps, usual = set(nodes), _of_usual_steps(tree, tick)
     steps_s = sum(tree.nodes[node].seconds[place] for node in of_steps for place in later)
     more_s = 1e-6 * rare.extra_us * rare.of / rare.count
     steps = 1e6 * steps_s / timed.mean_us
-    usual = _of_usual_steps(tree, tick)
 
     def each_us(node: int) -> float:
         return 1e6 * _later_s(tree, node) / steps
 
     def is_it(node: int) -> bool:
         stays, samples = tree.nodes[node].stays, sum(tree.samples[node])
-        if (
-            node not in of_steps
-            or node in usual
-            or not stays
-            or not HALF <= each_us(node) / rare.extra_us <= TWICE
-        ):
+        if not stays or not HALF <= each_us(node) / rare.extra_us <= TWICE:
             return False
         in_a_row_s = sum(tree.seconds[node]) / stays
         often = stays > TWICE * steps * rare.count / rare.of + 1
         return samples >= IN_A_ROW * stays and in_a_row_s >= HALF * more_s and not often
 
-    below = [child for line in (loop, *tree.children[loop]) for child in tree.children[line]]
-    candidates: list[int] = []
+    below, candidates = list(tree.children[loop]), list[int]()
     while below and steps > 0:
         node = below.pop()
-        if tree.is_function(node) and is_it(node):
+        if tree.is_function(node) and node in of_steps and node not in usual and is_it(node):
             candidates.append(node)
         else:
             below += tree.children[node]
