@@ -34,7 +34,7 @@ EMPTY = {manifests.FILE, trust.FILE, RANKS, "program", "trace", "whole_run"}
 RESERVE = ".reserve"
 RESERVED_BYTES = 1 << 16
 # Phases in which the recorder neither begins, runs nor ends anything.
-IDLE_PHASES = ("", "watching", "done")
+IDLE_PHASES = ("", "watching", "timing on", "standing by", "done")
 LONGEST_PHASE = 100
 # Signals of a fault in the process itself.
 FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")

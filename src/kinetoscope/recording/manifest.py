@@ -139,6 +139,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How steps were found and what they cost without and with the profiler.
 
     ``before`` and ``after`` are steps timed while nothing records, before the recording and after it;
+    ``later`` are those that followed, timed on for some seconds by the host's clock and nothing else;
     ``recorded`` are those of the full pass. ``unprofiled_s`` is ``before.step_s`` and ``profiled_s`` is
     ``recorded.step_s``, in seconds. Older recordings have these two alone, by the host's clock, with the
     device waited for at both ends, so that only the mean is exact; of ``profiled_s`` this holds to this day.
@@ -160,6 +161,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     profiled_s: tuple[float, ...] = ()
     before: TimedSteps | None = None
     after: TimedSteps | None = None
+    later: TimedSteps | None = None
     recorded: TimedSteps | None = None
     released: bool = False  # nothing of the profiler was left in the process when ``after`` was timed
     slowed: bool = False  # CUPTI was attached to the process when ``before`` was timed

@@ -85,9 +85,8 @@ def rounds(values: Sequence[float], numbers: Sequence[int] | None = None) -> Rou
 
 def _candidates(numbers: Sequence[int], values: Sequence[float]) -> Iterable[tuple[int, int]]:
     """Sizes and places that the longest of the times, as many as rounds of one size have, are apart by."""
-    span = numbers[-1] - numbers[0] + 1
     longest = sorted(range(len(values)), key=values.__getitem__, reverse=True)
-    whole = {len(values) // size for size in range(2, (span - 1) // (FEWEST - 1) + 1)}
+    whole = {len(values) // size for size in range(2, len(values) // FEWEST + 1)}
     found = set[tuple[int, int]]()
     for count in {count for one in whole for count in (one, one + 1) if count >= FEWEST}:
         places = sorted(numbers[at] for at in longest[:count])
@@ -111,10 +110,17 @@ def judged(numbers: Sequence[int], values: Sequence[float], size: int, first: in
     usual, long = mean(others), median(due)
     if hits < REGULAR * len(due) or long <= usual:
         return None
-    span = numbers[-1] - numbers[0] + 1
-    places = sum(min(any_, span - (FEWEST - 1) * any_) for any_ in range(2, (span - 1) // (FEWEST - 1) + 1))
-    chance = min(1.0, places * _at_least(hits, len(due), longer, len(values)))
+    tried = _sizes_and_places(numbers[-1] - numbers[0] + 1)
+    chance = min(1.0, tried * _at_least(hits, len(due), longer, len(values)))
     return Rounds(size, first, len(due), usual, long, chance)
+
+
+def _sizes_and_places(span: int) -> int:
+    """How many ways there are to place three or more times equally far apart, at least two, in so many: the
+    sum over sizes of the lesser of the size and what two rounds leave."""
+    third, half = span // 3, (span - 1) // 2
+    first_third = max(0, third * (third + 1) // 2 - 1)
+    return first_third + (half - third) * span - (half * (half + 1) - third * (third + 1))
 
 
 def _at_least(hits: int, drawn: int, marked: int, of: int) -> float:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import traces
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs, data_differs, laid_over, slowest
 from kinetoscope.analysis.passes.match import match
-from kinetoscope.analysis.passes.unprofiled import rare_steps, rounds, spread, unprofiled
+from kinetoscope.analysis.passes.unprofiled import Unprofiled, rare_steps, rounds, spread, unprofiled
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -240,6 +240,60 @@ def test_without_numbers_the_longer_part_alone_shows_rounds() -> None:
     assert found.round is not None
     assert found.round.steps == 8
     assert found.round.per_step_us == pytest.approx(1e3 * sum(CHECKPOINT) / 8)
+
+
+def known(timings: StepTimings) -> Unprofiled:
+    found = unprofiled(timings)
+    assert found is not None
+    return found
+
+
+def test_steps_timed_on_later_count_at_the_mean_where_they_keep_the_pace() -> None:
+    """Every 25th step saves: neither the steps before the recording nor those after it are enough to know."""
+    steps = [70.0 if place % 25 == 24 else 10.0 for place in range(400)]
+    around = StepTimings(before=numbered(6, steps[6:26]), after=numbered(34, steps[34:54]), released=True)
+    assert known(around).round is None
+    found = known(msgspec.structs.replace(around, later=numbered(54, steps[54:154])))
+    assert found.round is not None
+    assert (found.round.steps, found.round.per_step_us) == (25, pytest.approx(12_400))
+    assert found.mean_us == pytest.approx(12_400)
+    # The median is of those that are timed with care.
+    assert (found.step.n, found.counts) == (40, (20, 20))
+    slower = [2 * value for value in steps[54:154]]
+    assert known(msgspec.structs.replace(around, later=numbered(54, slower))) == known(around)
+    hooked = msgspec.structs.replace(around, later=numbered(54, steps[54:154]), released=False)
+    assert known(hooked).round is None
+
+
+def test_where_the_host_runs_ahead_its_clock_tells_the_mean_of_later_steps_alone() -> None:
+    """Each tenth step reads the loss: by the host's clock nine take 2 ms, the tenth 182, by the device's all
+    20, but for two that take 220."""
+    host = [182.0 if place % 10 == 9 else 2.0 for place in range(200)]
+    host[49] += 200
+    host[149] += 200
+    before = TimedSteps(
+        step_s=(0.02,) * 20, host_s=tuple(value / 1e3 for value in host[:20]), clock="device", first=0
+    )
+    found = known(StepTimings(before=before, later=numbered(20, host[20:])))
+    assert (found.round, found.rare) == (None, None)
+    assert found.mean_us == pytest.approx(22_000, rel=0.01)
+    assert found.step.median == pytest.approx(20_000)
+
+
+def test_rare_steps_among_later_ones_have_the_cause_that_was_measured_in_others() -> None:
+    steps, none = (4e-3,) * 19 + (124e-3,), (0.0,) * 20
+    collected = (0.0,) * 19 + (110e-3,)
+    before = TimedSteps(step_s=steps, host_s=steps, data_s=none, sync_s=none, gc_s=collected)
+    later = TimedSteps(step_s=((4e-3,) * 15 + (124e-3,)) + (4e-3,) * 20 + (124e-3,) + (4e-3,) * 43)
+    rare = known(StepTimings(before=before, later=later)).rare
+    assert rare is not None
+    assert (rare.count, rare.of, rare.cause) == (3, 100, "garbage-collection")
+    assert (rare.extra_us, rare.cause_us) == (pytest.approx(3600), pytest.approx(3300))
+    even = (4e-3,) * 20
+    elsewhere = msgspec.structs.replace(before, step_s=even, host_s=even, gc_s=none)
+    rare = known(StepTimings(before=elsewhere, later=later)).rare
+    assert rare is not None
+    assert (rare.count, rare.of, rare.cause) == (2, 100, None)
 
 
 def test_what_takes_little_or_comes_in_rounds_of_the_workers_is_no_round() -> None:

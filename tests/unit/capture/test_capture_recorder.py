@@ -10,6 +10,7 @@ from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import SLOWED
 from kinetoscope.capture.recorder.phases import (
+    STANDBY_S,
     Done,
     Prepare,
     RecordSteps,
@@ -17,9 +18,11 @@ from kinetoscope.capture.recorder.phases import (
     Standby,
     TimeAfter,
     TimeBefore,
+    TimeOn,
 )
 from kinetoscope.capture.steps.ledgers import Prefetch
-from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE
+from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE, TIMED_ON
+from kinetoscope.statistics.rounds import rounds
 
 
 def test_a_steady_loop_is_timed_recorded_and_timed_again():
@@ -264,7 +267,7 @@ def test_a_loader_s_queue_drains_before_anything_counts(light: bool):
     program = Loaded(35, device=FakeDevice(light=light))
     program.steps(320)
     timings = program.recorder.timings()
-    assert isinstance(program.recorder.phase, Done)
+    assert isinstance(program.recorder.phase, TimeOn)
     for steps in (timings.before, timings.recorded, timings.after):
         assert steps is not None
         assert set(steps.data_s) == {0.030}
@@ -466,3 +469,88 @@ def test_values_read_before_the_training_begins_are_no_first_steps():
     log = program.device.log
     marks = [entry for entry in log if "mark" in entry]
     assert marks == ["whole1 mark 0", "whole1 mark 1", "whole1 mark None", "whole1 mark None"]
+
+
+def test_steps_are_timed_on_once_all_is_recorded_and_what_is_known_is_saved_before():
+    program = recorded()
+    saved = program.recorder.timings()
+    assert saved.after is not None
+    assert saved.later is None
+    program.steps(7, 0.1)
+    program.step(0.9)
+    program.steps(120, 0.1)
+    assert isinstance(program.recorder.phase, Done)
+    later = program.recorder.timings().later
+    assert later is not None
+    assert later.step_s == pytest.approx([*[0.1] * 7, 0.9, *[0.1] * (len(later.step_s) - 8)])
+    assert sum(later.step_s) == pytest.approx(STANDBY_S, abs=0.2)
+    assert later.first is not None
+    # The last step that was timed after the recording comes right before.
+    assert saved.after.first is not None
+    assert later.first == saved.after.first + len(saved.after.step_s)
+
+
+def test_short_steps_are_timed_on_each_and_not_more_than_so_many():
+    program = recorded(0.001)
+    program.steps(40, 0.001)
+    program.step(0.5)
+    program.steps(2 * TIMED_ON, 0.001)
+    later = program.recorder.timings().later
+    assert later is not None
+    assert len(later.step_s) == TIMED_ON
+    assert later.step_s[40] == pytest.approx(0.5)
+    assert sum(later.step_s) == pytest.approx(0.001 * (TIMED_ON - 1) + 0.5)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.001])
+def test_evaluations_between_later_steps_are_of_none(seconds: float):
+    program = recorded(seconds)
+    for step in range(60):
+        if step % 6 == 5:
+            program.recorder.model_called(False)
+            program.now += 0.3
+        program.recorder.model_called(True)
+        program.step(seconds)
+    later = program.recorder.timings().later
+    assert later is not None
+    assert later.step_s == pytest.approx([seconds] * len(later.step_s))
+    assert sum(later.between_s) == pytest.approx(0.3 * 10)
+    found = rounds(later.between_s)
+    assert found is not None
+    assert found.size == 6
+
+
+def test_later_steps_in_which_something_compiles_do_not_count():
+    program = recorded()
+    program.steps(5, 0.1)
+    program.step(8.0, compiles=True)
+    program.steps(5, 0.1)
+    program.recorder.end()
+    later = program.recorder.timings().later
+    assert later is not None
+    assert (later.step_s, later.first) == (pytest.approx([0.1] * 10), None)
+
+
+def test_where_ranks_go_together_steps_are_timed_on_and_nothing_more_is_recorded():
+    program = Program(lockstep=True)
+    program.until(TimeOn, 0.1)
+    assert not program.recorder.records_more
+    assert not program.recorder.done
+    program.steps(300, 0.04)
+    assert isinstance(program.recorder.phase, Done)
+    assert program.device.sessions == 2
+    later = program.recorder.timings().later
+    assert later is not None
+    assert len(later.step_s) == round(STANDBY_S / 0.04)
+
+
+def test_a_profiler_of_the_programs_own_ends_what_is_timed_on():
+    program = recorded()
+    program.steps(5, 0.1)
+    program.recorder.foreign_began()
+    program.steps(5, 0.9)
+    program.recorder.foreign_ended()
+    program.steps(5, 0.1)
+    later = program.recorder.timings().later
+    assert later is not None
+    assert later.step_s == pytest.approx([0.1] * 5)

@@ -112,3 +112,15 @@ def test_three_long_times_are_the_fewest() -> None:
     found = rounds(values)
     assert found is not None
     assert (found.size, found.seen) == (30, FEWEST)
+
+
+def test_ways_to_place_rounds_are_those_of_counting_them() -> None:
+    for span in range(8, 60):
+        counted = sum(
+            len(range(first, span, size)) >= FEWEST for size in range(2, span) for first in range(size)
+        )
+        assert module._sizes_and_places(span) == counted  # pyright: ignore[reportPrivateUsage]
+
+
+def test_numbers_far_apart_take_no_longer() -> None:
+    assert rounds([1.0] * 10 + [2.0] * 10, [*range(10), *range(10**15, 10**15 + 10)]) is None

@@ -23,6 +23,8 @@ COMMON = 1 / 3
 # What rare steps add to the mean is reported where it is so much of the median; its cause is named where the
 # host spent so much of it there.
 RARE_MATTERS, KNOWN = 0.05, 0.25
+# Steps timed later keep the pace where their median differs by no more than so much.
+SAME_PACE = 0.1
 # Steps timed before and after are distinguished only where each are enough for an interval.
 FEWEST = 6
 
@@ -99,8 +101,8 @@ class Unprofiled:
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
     do not overlap. ``waiting`` is None where it was not measured, ``recorded_data_us`` is the waiting for
     data in the recorded steps. ``words`` says what the figures are of. ``mean_us`` is the mean of the same
-    steps, rare long ones included; ``rare`` are those, None where they do not matter; nor does ``round``
-    there.
+    steps and of those timed on later at the same pace, rare long ones included; ``rare`` are those, and
+    ``round`` is what comes after every so many; None where they do not matter.
     """
 
     step: Spread
@@ -124,13 +126,17 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     size = _round(timings, timed)
     rounds_of = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
+    later, each = _later(timings, timed, size)
     counted = _counted(around, timed)
+    counted = _joined(counted, later) if later is not None and each else counted
     rare = rare_steps(counted, size)
-    found = _found_rounds(standing(timings), size)
-    mean_us = 1e6 * mean(timed.step_s)
+    parts = standing(timings)
+    found = _found_rounds((*parts, later) if later is not None and each else parts, size)
+    steps_s = timed.step_s if later is None else timed.step_s + later.step_s
+    mean_us = 1e6 * mean(steps_s)
     if found is not None:
         mean_us = found.mean_us
-    elif rare is not None and len(counted.step_s) > len(timed.step_s):
+    elif rare is not None and len(counted.step_s) > len(steps_s):
         # Rare steps, counted among more than those timed at its pace, are added to the usual step.
         mean_us = spread(timed.step_s, size).median + rare.extra_us
     return Unprofiled(
@@ -197,6 +203,27 @@ def _counted(around: tuple[TimedSteps | None, TimedSteps | None], timed: TimedSt
     return _joined(before, after) if before and after and before.clock == after.clock else timed
 
 
+def _later(timings: StepTimings, timed: TimedSteps, size: int) -> tuple[TimedSteps | None, bool]:
+    """The steps timed on later where they keep the pace of those that stand for the program, and whether each
+    is timed as these are.
+
+    Pace is compared by the clock that both have, the host's. Where the device's clock says otherwise of a
+    step, the host runs ahead and waits now and then: by its clock the mean is right, and no single step.
+    """
+    later = timings.later
+    counts = later is not None and (timings.after is None or timings.released) and size == 1
+    if later is None or not counts or len(later.step_s) < FEWEST:
+        return None, False
+    pace = median(later.step_s)
+    if not _near(pace, median(timed.host_s or timed.step_s)):
+        return None, False
+    return later, _near(pace, median(timed.step_s))
+
+
+def _near(seconds: float, others: float) -> bool:
+    return abs(seconds - others) <= SAME_PACE * others
+
+
 def _joined(before: TimedSteps, after: TimedSteps) -> TimedSteps:
     return TimedSteps(
         step_s=before.step_s + after.step_s,
@@ -246,10 +273,13 @@ def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
     if not rare or len(rare) > COMMON * len(values) or extra < RARE_MATTERS * usual:
         return None
     waits = {"data-loading": timed.data_s, "synchronization": timed.sync_s, "garbage-collection": timed.gc_s}
+    # Of steps timed on later only the time is known; they come last, and what the others did stands for them.
+    measured = [place for place in rare if place < len(rounds(timed.data_s, size))]
+    extra_measured = sum(values[place] - usual for place in measured)
     spent = {
-        cause: sum(each[place] - median(each) for place in rare) / len(values)
+        cause: sum(each[place] - median(each) for place in measured) * extra / extra_measured
         for cause, seconds in waits.items()
-        if len(each := rounds(seconds, size)) == len(values)
+        if measured and len(each := rounds(seconds, size)) > measured[-1]
     }
     cause = max(spent, key=spent.__getitem__, default=None)
     known = cause is not None and spent[cause] >= KNOWN * extra

@@ -45,6 +45,7 @@ PERIOD_OF: dict[str, Period] = {
     "preparing": "timed",
     "recovering": "timed",
     "timing again": "timed",
+    "timing on": "after",
     "standing by": "after",
     "done": "after",
 }
@@ -335,7 +336,7 @@ class ProcessRecording:
             captures=tuple(map(self._relative, self.graphs.paths)),
             steps=StepTimings(found_by="program") if trace == own else self.recorder.timings(),
             clocks=tuple(self.clocks.samples),
-            recording_ended=self.recorder.done,
+            recording_ended=not self.recorder.records_more,
             exit=exit,
             phase=self.phase,
             spawned=not SPAWNS.isdisjoint(sys.modules),

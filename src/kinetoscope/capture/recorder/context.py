@@ -18,7 +18,7 @@ from kinetoscope.capture.recorder.provisional import Decisions, Provisional
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
-from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, by_host, near
+from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, TimingOn, by_host, near
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import OptimizerStep, StepCandidate, StepLevel, StepTimings
 
@@ -78,6 +78,7 @@ class MeasuredSteps:
     """Results of the phases; the fields of :class:`StepTimings`, and whether the full pass is written.
 
     Attributes:
+        later: the steps after all of these.
         most_recorded: so many steps may be recorded at most; None: as many as are wanted.
         timed: so many steps are timed where ranks agreed on it.
         recorded: the steps that the full pass recorded.
@@ -94,6 +95,7 @@ class MeasuredSteps:
 
     before: Timing
     after: Timing
+    later: TimingOn = field(default_factory=TimingOn)
     found_by: str = "whole"
     step_name: str | None = None
     levels: tuple[StepLevel, ...] = ()
@@ -139,6 +141,7 @@ class MeasuredSteps:
         """Other steps are timed and recorded in the place of those so far."""
         self.before.clear()
         self.after.clear()
+        self.later.clear()
         self.recorded = []
         self.notes.clear()
         self.written = self.released = False
@@ -170,6 +173,7 @@ class MeasuredSteps:
             profiled_s=recorded.step_s if recorded else (),
             before=before,
             after=after,
+            later=self.later.steps(),
             recorded=recorded,
             released=self.released,
             slowed=self.slowed,

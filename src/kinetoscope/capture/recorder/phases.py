@@ -1,7 +1,8 @@
 """The phases of a recording, each with a state of its own; what they share is the :class:`Context`.
 
-    Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Prepare ▶ Record ▶) (Lines ▶) Recover ▶ Time ▶ Done
-                              the full pass                    a light pass
+    Watch ▶ Settle ▶ Time ▶ Prepare ▶ Record ▶ (Inputs ▶) (Lines ▶) (Prepare ▶ Record ▶) Recover ▶
+                              the full pass                             a light pass
+    Time ▶ Time on ▶ Done
 
 A phase is entered once. It decides what happens next: at a boundary of steps, where a named range is
 left, and where it is cut short, by a profiler of the program's own or by the program's end. Its answer is
@@ -37,11 +38,13 @@ class Phase:
     Attributes:
         name: by which a recording says later how far it had come.
         leader_stays: no other source may take over from the leader any more.
+        records_more: something may still be recorded.
         last: no other phase follows.
     """
 
     name = ""
     leader_stays = False
+    records_more = True
     last = False
 
     def __init__(self, context: Context) -> None:
@@ -97,7 +100,8 @@ class Phase:
 RECOVERED_TOGETHER = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
-# Once all is recorded, longer steps, those of a surer source, or faster ones are looked for this long.
+# Once all is recorded, steps are timed on, and longer steps, those of a surer source, or faster ones are
+# looked for, this long.
 STANDBY_S = 10.0
 # The pace of that much of the program, and of so many steps, is looked at; steps that take this part of the
 # time of those that were timed are other ones: the program had not warmed up.
@@ -347,7 +351,7 @@ class Recover(Phase):
         if self.drained:
             return TimeAfter(self.context)
         self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")
-        return finished(self.context)
+        return finished(self.context, drained=False)
 
     def _recovered(self) -> bool:
         if self.context.lockstep:
@@ -618,13 +622,16 @@ class TimeAfter(Time):
         return finished(self.context) if self.complete() else self
 
 
-def finished(context: Context) -> Phase:
-    """All that was to be recorded is, and the program goes on."""
+def finished(context: Context, *, drained: bool = True) -> Phase:
+    """All that was to be recorded is, and the program goes on. Where it lives off what its loader made in our
+    pauses, its steps are not timed on."""
     context.tell(
         f"recorded, which paused the program for {context.measured.paused_s:.1f} s; the program goes on "
         "(Ctrl-C ends it; the recording is kept)"
     )
-    return Standby(context) if context.detector.provisional or _paced(context) else Done(context)
+    if context.detector.provisional or _paced(context):
+        return Standby(context)
+    return TimeOn(context) if drained else Done(context)
 
 
 def _paced(context: Context) -> bool:
@@ -634,22 +641,68 @@ def _paced(context: Context) -> bool:
     return not chosen and context.measured.waited_before() is None
 
 
-class Standby(Phase):
-    """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
-    source, or a loop around them, may yet show. Or they get twice as fast, as a program does whose library
-    plans for each new size. Then these are recorded in their place."""
+class TimeOn(Phase):
+    """All is recorded and on disk, and nothing of ours is in the program but what its steps are known by:
+    they are timed on for a while, by a reading of the host's clock where each ends."""
 
-    name = "standing by"
+    name = "timing on"
+    leader_stays = True
+    records_more = False
 
     def enter(self) -> None:
         context = self.context
         self.began_s = context.stopwatch.now_s
         context.ledgers.remove()
         context.measured.passed = context.passed
+        context.measured.later.begin(context.stopwatch, context.ended + 1)
         context.saved()
         timed = context.measured.after.times or context.measured.before.times
-        self.step_s = timed.seconds / len(timed) if timed and _paced(context) else 0.0
+        self.step_s = timed.seconds / len(timed) if timed else 0.0
         self._look()
+
+    def _look(self) -> None:
+        """Whether it is over is not looked at with each short step."""
+        if 0 < self.step_s < PASSED_OVER_S:
+            self.context.detector.pass_over(max(PACE_STEPS, int(PACE_S / self.step_s)) - 1)
+
+    def boundary(self, boundary: Boundary) -> Phase:
+        self.passed_over()
+        return self.following()
+
+    def following(self) -> Phase:
+        """The phase after a step."""
+        if self.context.stopwatch.now_s - self.began_s >= STANDBY_S or self.context.measured.later.full:
+            return Done(self.context)
+        self._look()
+        return self
+
+    def passed(self, boundary: Boundary) -> None:
+        self.passed_over()
+
+    def passed_over(self) -> None:
+        """A step ends, of which no more is looked at than the time."""
+        self.context.measured.later.step_ended(self.context.stopwatch)
+
+    def evaluated(self) -> None:
+        self.context.measured.later.leave_out(self.context.stopwatch)
+
+    def cut_short(self, why: str) -> Phase:
+        return Done(self.context)
+
+
+class Standby(TimeOn):
+    """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
+    source, or a loop around them, may yet show. Or they get twice as fast, as a program does whose library
+    plans for each new size. Then these are recorded in their place."""
+
+    name = "standing by"
+    leader_stays = False
+    records_more = True
+
+    def enter(self) -> None:
+        super().enter()
+        if not _paced(self.context):
+            self.step_s = 0.0
 
     def _look(self) -> None:
         """The pace is that of the steps from here on; most of them are only counted."""
@@ -658,7 +711,7 @@ class Standby(Phase):
         if 0 < self.step_s < PASSED_OVER_S and not context.detector.provisional:
             context.detector.pass_over(max(PACE_STEPS, int(PACE_S / self.step_s)) - 1)
 
-    def boundary(self, boundary: Boundary) -> Phase:
+    def following(self) -> Phase:
         context = self.context
         now_s, steps = context.stopwatch.now_s, context.detector.index - self.index
         if now_s - self.began_s >= STANDBY_S:
@@ -676,14 +729,12 @@ class Standby(Phase):
         self._look()
         return self
 
-    def cut_short(self, why: str) -> Phase:
-        return Done(self.context)
-
 
 class Done(Phase):
     """Nothing of ours is left in the program but what counts its steps."""
 
     name = "done"
+    records_more = False
     last = True
 
     def enter(self) -> None:

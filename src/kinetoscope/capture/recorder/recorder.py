@@ -29,6 +29,7 @@ from kinetoscope.capture.recorder.phases import (
     Settle,
     Standby,
     Time,
+    TimeOn,
     Watch,
 )
 from kinetoscope.capture.recorder.profiler import Occupied, TorchDevice
@@ -165,8 +166,13 @@ class Recorder:
 
     @property
     def done(self) -> bool:
-        """Nothing more is recorded."""
+        """Nothing more is done."""
         return self.phase.last
+
+    @property
+    def records_more(self) -> bool:
+        """Something may still be recorded."""
+        return self.phase.records_more
 
     def begin(self) -> None:
         """Start the provisional recording, unless the program is to be recorded with care."""
@@ -236,8 +242,16 @@ class Recorder:
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
         """One of the sources of steps ticked."""
-        if not (self.inside or self.done or self.detector.passes(signal, key, self.stack)):
+        if self.inside or self.done:
+            return
+        index = self.detector.index
+        if not self.detector.passes(signal, key, self.stack):
             self._guarded(lambda: self._tick(signal, key, name))
+        elif self.detector.index > index and isinstance(self.phase, TimeOn):
+            if self.evaluation.stepped():
+                self._guarded(self._evaluated)
+            else:
+                self.phase.passed_over()
 
     def part(self, name: str) -> None:
         """A part of the leader's step begins."""

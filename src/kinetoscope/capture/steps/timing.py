@@ -121,6 +121,11 @@ class Stopwatch:
         return self._clock()
 
     @property
+    def compilations(self) -> int:
+        """A number that grows while something compiles."""
+        return self._compilations()
+
+    @property
     def running_s(self) -> float:
         """Seconds since the step began."""
         return self._clock() - self._began.seconds
@@ -323,6 +328,62 @@ class Timing:
         if self._steps is None and self.times:
             self._steps = by_device(self.times, self.elapsed) or by_host(self.times)
         return self._steps
+
+
+# Steps are timed on once all is recorded: so many at most.
+TIMED_ON = 5000
+
+
+class TimingOn:
+    """Steps timed once all is recorded, by the host's clock and nothing else: a reading where each ends.
+
+    What seldom comes is missed by the seconds in which steps are timed before that.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.step_s, self.between_s = list[float](), list[float]()
+        self.first, self.missing = 0, False
+        self._came_in_s = self._began_s = 0.0
+        self._compilations = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.step_s) >= TIMED_ON
+
+    def begin(self, stopwatch: Stopwatch, number: int) -> None:
+        """The step of this number begins here, the first that is timed on."""
+        self.clear()
+        self.first, self._began_s, self._compilations = number, stopwatch.now_s, stopwatch.compilations
+
+    def step_ended(self, stopwatch: Stopwatch) -> None:
+        """A step ends here, and the next begins. One in which something compiles does not count."""
+        now_s, compilations = stopwatch.now_s, stopwatch.compilations
+        if compilations != self._compilations:
+            self.missing = True
+        elif not self.full:
+            self.step_s.append(now_s - self._began_s)
+            self.between_s.append(self._came_in_s)
+        self._began_s, self._came_in_s, self._compilations = now_s, 0.0, compilations
+
+    def leave_out(self, stopwatch: Stopwatch) -> None:
+        """The next step begins here: none has run since the one before."""
+        now_s = stopwatch.now_s
+        self._came_in_s += now_s - self._began_s
+        self._began_s = now_s
+
+    def steps(self) -> TimedSteps | None:
+        """The steps so far; None where there is none."""
+        if not self.step_s:
+            return None
+        return TimedSteps(
+            step_s=tuple(self.step_s),
+            host_s=tuple(self.step_s),
+            between_s=tuple(self.between_s) if any(self.between_s) else (),
+            first=None if self.missing else self.first,
+        )
 
 
 def by_host(times: Sequence[StepTime]) -> TimedSteps:
