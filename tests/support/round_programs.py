@@ -146,7 +146,7 @@ class Rounds(NamedTuple):
 
 
 PROGRAMS: dict[str, Rounds] = {
-    "checkpoints": Rounds(CHECKPOINTS, 10, 30),
+    "checkpoints": Rounds(CHECKPOINTS, 25, 20),
     "epochs": Rounds(EPOCHS, 12, 25),
-    "gan": Rounds(GAN, 10, 30),
+    "gan": Rounds(GAN, 50, 22),
 }

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,47 @@ ANSWER = {
     "first": {"do": "sum less", "rules": []}, "second": {"rules": []}, "no_use": {"rules": []},
     "fixes": {"fast": {"expect": "saves", "rules": []}},
 }  # fmt: skip
+
+
+def test_what_is_said_of_a_step_is_compared_with_the_clock_of_the_recorded_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program of 110 steps, ten of which do not count: 100 ms each, but for six that were recorded, which
+    took the 4 s of the recorder. Every tenth is followed by an evaluation of 200 ms."""
+    monkeypatch.syspath_prepend(str(UNSEEN))
+    judging = import_module("judging")
+    answer = ANSWER | {"steps": {"first": 1, "clocks": 1, "lead": 10, "least": 1}}
+    printed = (94 * 120 + 4000) / 100
+    runs = [{"fix": "", "ms": ms} for ms in (135.0, 137.0)]
+    result = {"runs": runs, "record": {"ms": printed, "steps": 110, "status": 0}}
+    document = {
+        "as_it_runs": {
+            "mean_us": 100_000, "step_us": {"median": 99_000}, "round": {"per_step_us": 121_000},
+        },
+        "whole_run": {"ours_us": 4_000_000, "recorded_steps": 6}, "findings": [],
+    }  # fmt: skip
+
+    def judged(result: dict[str, Any]) -> tuple[str, Counter[str]]:
+        counts = Counter[str]()
+        (said,) = (
+            line
+            for line in judging.judged("one", answer, result, document, counts)
+            if line.startswith("  as it runs")
+        )
+        return said, counts
+
+    said, counts = judged(result)
+    assert "121.000 ms (with its share of the round), 1.000 of that process' own clock" in said
+    assert f"{printed:.3f} ms, 120.000 without the recorder" in said
+    assert "which differ" in said
+    assert (counts["step"], counts["even"], counts["agree"]) == (1, 0, 0)
+    said, counts = judged(result | {"runs": [{"fix": "", "ms": printed}]})
+    assert (counts["step"], counts["even"], counts["agree"]) == (1, 1, 1)
+    # Both ends are off where neither figure lies between them: below the lower, 120, or above the upper.
+    document["as_it_runs"] = {"mean_us": 100_000, "step_us": {"median": 99_000}, "round": None}
+    said, counts = judged(result | {"runs": [{"fix": "", "ms": printed}]})
+    assert "0.833 of that process' own clock" in said
+    assert (counts["step"], counts["even"], counts["agree"]) == (0, 1, 0)
 
 
 @pytest.mark.slow  # two programs recorded

@@ -24,7 +24,7 @@ COMMON = 1 / 3
 # host spent so much of it there.
 RARE_MATTERS, KNOWN = 0.05, 0.25
 # Steps timed later keep the pace where their median differs by no more than so much.
-SAME_PACE = 0.1
+SAME_PACE = 0.25
 # Steps timed before and after are distinguished only where each are enough for an interval.
 FEWEST = 6
 
