@@ -1,5 +1,6 @@
-# Scripted and traced modules, trained and called.
+# Scripted and traced modules, trained and called; torch writes a set of names in the order of their hashes.
 # needs: cpu
+# variables: PYTHONHASHSEED=0
 import warnings
 
 import fingerprint
