@@ -63,6 +63,9 @@ def headline(report: Report) -> str:
         else:
             of_phases = serving.summary(report.serving, PHASES_OF_A_SERVER)
             parts += [own or "As recorded, under the profiler:", of_phases, _waiting(report)]
+    elif report.serving is not None and serving.leads(report.serving):
+        of_phases = serving.summary(report.serving, PHASES_OF_A_SERVER)
+        parts += [steps.own_step(report) or "", "As recorded on the host, under the profiler:", of_phases]
     else:
         parts += [steps.own_step(report) or "", _host_headline(report)]
     return " ".join(part for part in (*parts, last) if part)

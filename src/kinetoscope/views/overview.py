@@ -83,8 +83,8 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
     sections: dict[str, Section] = {"lead": partial(_lead, report, extent)}
     if headline_findings(report, extent):
         sections["findings"] = partial(findings.section, report, everything=extent == "file")
+    summed = not serving.leads(report.serving)
     if report.devices:
-        summed = not serving.leads(report.serving)
         sections |= {
             "busy": partial(_busy, report, extent),
             "ranks": partial(ranks.section, report, whole=extent != "screen"),
@@ -99,6 +99,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         }
     else:
         sections |= {
+            "serving": partial(serving.section, report.serving, whole=extent != "screen", summed=summed),
             "thread": partial(whole_run.thread, report),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),

@@ -42,6 +42,7 @@ PHASES_BY = {
     "names": "What they are, the names of the program's ranges and functions say.",
     "": "Whether they are prefill or decode is unknown: no shapes were recorded (--shapes) that tell.",
 }
+ON_HOST = "medians, by the host's clock: no device was recorded; work is PyTorch's ops"
 SUBJECTS = {"mixed": "Prefill with decode", "verify": "Verification", "draft": "Drafting"}
 PARTS = {
     "moe": "experts and routing",
@@ -72,14 +73,14 @@ def section(
     rows = found.steps
     shown = rows[: most or len(rows)]
     many, followed = len({row.rank for row in rows}) > 1, any(row.period_us for row in rows)
-    basis = "medians; work counted with the step that launched it"
+    basis = ON_HOST if found.on_host else "medians; work counted with the step that launched it"
     basis = basis if of_rank is None else f"of rank {of_rank}; {basis}"
     yield Heading(f"Steps of {ENGINES.get(found.engine, found.engine)}", basis)
     columns = [
         field("rank", "count", "rank") if many else None,
         field("phase", "text", _phase),
         field("batch", "text", _batch),
-        field("graph", "text", lambda row: GRAPHS[row.graph_mode]),
+        None if found.on_host else field("graph", "text", lambda row: GRAPHS[row.graph_mode]),
         field("steps", "text", _steps),
         field("period", "time", lambda row: row.period_us and row.period_us.median) if followed else None,
         field("p90", "time", lambda row: row.period_us and row.period_us.p90) if followed else None,
@@ -91,8 +92,8 @@ def section(
         _counted(rows, "requests", "requests"),
         _counted(rows, "tokens", "query_tokens"),
         _counted(rows, "KV tokens", "kv_tokens"),
-        field("kernels", "count", lambda row: round(row.kernels)),
-        field("launches", "count", lambda row: round(row.launches)),
+        field("ops" if found.on_host else "kernels", "count", lambda row: round(row.kernels)),
+        None if found.on_host else field("launches", "count", lambda row: round(row.launches)),
     ]
     known = [column for column in columns if column is not None]
     first_to_go = ("launches", "kernels", "requests", "tokens", "p90", "KV tokens", "idle", "between")
@@ -124,7 +125,8 @@ def summary(found: Serving, most: int) -> str:
     first = found.steps[0].rank
     many = any(row.rank != first for row in found.steps)
     own = [row for row in found.steps if row.rank == first][:most]
-    return (f"Rank {first}: " if many else "") + " ".join(map(sentence, own))
+    said = (sentence(row, on_host=found.on_host) for row in own)
+    return (f"Rank {first}: " if many else "") + " ".join(said)
 
 
 def changes(found: Serving, most: int) -> Iterable[Block]:
@@ -277,15 +279,22 @@ CLIENT = {
 }
 
 
-def sentence(row: ServingRow) -> str:
-    """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden."""
+def sentence(row: ServingRow, *, on_host: bool = False) -> str:
+    """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden.
+
+    Args:
+        on_host: no device was recorded, and ops of the host are its work.
+    """
     busy = row.busy_us / row.span_us if row.span_us else 0.0
     phase = SUBJECTS.get(row.phase, _phase(row).capitalize())
     known = row.requests is not None or row.batch is not None
     subject = "A pass of the model" if row.phase == "unknown" else phase + f" at {_batch(row)}" * known
-    said = f"{subject} is {numbers.percent(busy)} busy"
+    does = "runs ops for {} of its time" if on_host else "is {} busy"
+    said = f"{subject} {does.format(numbers.percent(busy))}"
     if row.exposed and row.span_us:
         said += f"; {_part(row.exposed[0], row)}"
+    if on_host:
+        return f"{said}; for {numbers.time(_idle(row, between=False))} Python runs between them."
     between = _idle(row, between=True)
     if row.period_us and between > (1 - HIDDEN) * row.period_us.median:
         why = _why(row, between=True)

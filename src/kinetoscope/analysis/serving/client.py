@@ -19,9 +19,10 @@ NO_REQUESTS = 20
 def tokens(trace: Trace) -> pl.DataFrame:
     """From each step that generates to the next one: ``whole_ns``, of which ``work_ns`` is the step's own,
     ``busy_ns`` of it with the device at work, and ``other_ns`` that of other steps in between, ``prefill_ns``
-    of it of prefill; ``requests`` that got a token, those ``waiting`` for the next, and the sum of what they
-    wait since their latest token, which may be that of their prefill (``waited_ns``); null where the engine
-    does not say. Without steps behind which no request waited."""
+    of it of prefill; ``requests`` that got a token, those that ``stayed`` for the next and all that are
+    ``waiting`` for it, and the sum of what these wait since their latest token, which may be that of their
+    prefill (``waited_ns``); null where the engine does not say. Without steps behind which no request
+    waited."""
     table = steps(trace).drop_nulls("start_ns")
     until = pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))
     generates = pl.col("generates")
@@ -50,7 +51,7 @@ def tokens(trace: Trace) -> pl.DataFrame:
     )
     waited_ns = pl.col("stayed") * pl.col("whole_ns") + pl.col("came_waited_ns")
     found = found.with_columns(waited_ns=waited_ns, waiting=pl.col("stayed") + pl.col("came"))
-    found = found.drop("stayed", "came", "came_waited_ns")
+    found = found.drop("came", "came_waited_ns")
     nothing_runs = pl.col("whole_ns") - pl.col("work_ns") - pl.col("other_ns")
     return found.filter(nothing_runs <= NO_REQUESTS * pl.col("whole_ns").median())
 

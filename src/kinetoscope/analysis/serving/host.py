@@ -8,7 +8,8 @@ from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.idle.gaps import SILENT, gaps
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.steps import own, steps
-from kinetoscope.analysis.time.intervals import overlay, union
+from kinetoscope.analysis.serving.worked import on_host
+from kinetoscope.analysis.time.intervals import overlay, subtract, union
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -24,6 +25,7 @@ ACTIVITIES: dict[str, str] = {
     r"|recv_requests|broadcast_requests",
 }
 OTHER = "other"
+NO_OP = "no op runs"  # without a device: Python does, or the thread waits for requests
 FRAMES = r"^(user_annotation|python_function|cpu_op|cuda_runtime|cuda_driver)$"
 
 
@@ -65,7 +67,27 @@ def waiting(run: LoadedRun) -> pl.DataFrame:
             "silent": pl.Boolean,
         }
     )  # fmt: skip
-    return pl.concat([none, *(_waiting(run, trace).select(none.columns) for trace in run.traces)])
+    found = (_between_ops(trace) if on_host(trace) else _waiting(run, trace) for trace in run.traces)
+    return pl.concat([none, *(one.select(none.columns) for one in found)])
+
+
+def _between_ops(trace: Trace) -> pl.DataFrame:
+    """The same without a device: time in which no op of a step runs, while its Python does or nothing."""
+    table = steps(trace).drop_nulls("start_ns")
+    whole = table.select("step", "start_ns", "end_ns", between=pl.lit(False))
+    after = table.drop_nulls("period_ns").select(
+        "step", start_ns="end_ns", end_ns=pl.col("start_ns") + pl.col("period_ns"), between=pl.lit(True)
+    )
+    bounds = pl.concat([whole, after]).with_row_index("row")
+    runs = union(own(trace).select("start_ns", "end_ns")).join(bounds.select("row"), how="cross")
+    idle = subtract(bounds.select("row", "start_ns", "end_ns"), runs, ["row"])
+    return idle.join(bounds.select("row", "step", "between"), on="row").with_columns(
+        rank=pl.lit(trace.rank, pl.Int32),
+        idle_ns=pl.col("end_ns") - pl.col("start_ns"),
+        cause=pl.lit(NO_OP),
+        activity=pl.lit(OTHER),
+        silent=pl.lit(False),
+    )
 
 
 def _waiting(run: LoadedRun, trace: Trace) -> pl.DataFrame:

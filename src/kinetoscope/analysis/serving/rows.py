@@ -208,7 +208,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     launches recur. ``phases_by``: ``annotation``, ``shapes`` of what steps compute, or ``names`` of the
     program's ranges and functions; empty where nothing tells their phases. ``client``: what a client
     measured, where that was given. ``findings``: what to change, by phase; of the last stage alone where
-    prefill and decode were recorded apart.
+    prefill and decode were recorded apart. ``on_host``: no device was recorded; all times are of ops of the
+    host, by its clock, ``kernels`` and ``launches`` say how many, ``exposed_idle_us`` is what lies between.
     """
 
     engine: str
@@ -217,6 +218,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     phases_by: str = "annotation"
     client: ServingClient | None = None
     findings: list[ServingFinding] = []
+    on_host: bool = False
 
 
 class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.serving.worked import worked
 from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.model import Trace
 
@@ -41,7 +41,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     Args:
         bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.
     """
-    host, called = trace.host_events, work(trace).filter(pl.col("launch").is_not_null())
+    host, called = trace.host_events, worked(trace).filter(pl.col("launch").is_not_null())
     is_captured, is_op = (matching(host, "category", f"^{kind}_op$") for kind in ("captured", "cpu"))
     looks_up = matching(host, "name", LOOKS_UP)
     says = (is_captured | is_op) & (looks_up | matching(host, "name", ATTENDS))
@@ -110,7 +110,7 @@ def _requests(name: str, dims: str) -> tuple[int, int] | None:
             return requests, each
         query = msgspec.convert(tensors[0], list[Size])
         if "scaled_dot_product" in name:
-            return (query[0], query[2]) if len(query) == 4 else None
+            return (query[0], _apart(query[2], tensors)) if len(query) == 4 else None
         beginnings = tensors[BEGINNINGS.get(name, USUAL_BEGINNINGS)]
         if beginnings == []:
             return (query[0], query[1]) if len(query) == 4 else None
@@ -121,3 +121,12 @@ def _requests(name: str, dims: str) -> tuple[int, int] | None:
     if requests == tokens:
         return requests, 1
     return (1, tokens) if requests == 1 else None
+
+
+def _apart(queries: int, tensors: list[object]) -> int:
+    """The tokens of each request, by the rows of their mask: to transformers, heads that share a key are so
+    many queries of one head."""
+    keys = msgspec.convert(tensors[1], list[Size])
+    masks = [one for one in tensors[3:] if isinstance(one, list) and len(cast(list[object], one)) == 4]
+    rows = msgspec.convert(masks[0], list[Size])[2] if masks else queries
+    return rows if rows < queries != keys[2] and queries % rows == 0 else queries

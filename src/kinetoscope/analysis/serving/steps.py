@@ -23,6 +23,7 @@ from kinetoscope.analysis.events.torch_names import (
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.serving.shapes import Shape, shapes
+from kinetoscope.analysis.serving.worked import on_host, worked
 from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.captures import is_capture
 from kinetoscope.trace.engines import DRAFTING, FAMILIES, SGLANG, SGLANG_DRAFT, EngineStep, Phase, engine_step
@@ -93,7 +94,7 @@ def marks(trace: Trace) -> Marks:
     if trains or len(attention) < LAYERS or matching(trace.device_events, "name", BACKWARD).any():
         return Marks(table, "")
     found_by, bounds = "calls", _called(trace, attention)
-    if bounds.is_empty():
+    if bounds.is_empty() and not on_host(trace):
         found_by, bounds = _launched(trace, attention)
     # As many as the program's own: these are the steps, which have views of their own, but for a server's.
     of_program = len(bounds) <= len(trace.steps)
@@ -104,7 +105,8 @@ def marks(trace: Trace) -> Marks:
     phases_by = "shapes" if by_shape.any() else "names"
     found = _named(trace, attention, found)
     known = set(found["phase"]) - {UNKNOWN}
-    if of_program and not known & {"decode", "diffusion"}:
+    # Without a device, what runs a model again and again may be anything: a server decodes.
+    if (of_program or on_host(trace)) and not known & {"decode", "mixed", "diffusion"}:
         return Marks(table, "")
     return Marks(found, found_by, phases_by if known else "")
 
@@ -160,8 +162,8 @@ def _said(step: EngineStep) -> tuple[str | int | None, ...]:
 
 
 def _attention(trace: Trace) -> pl.DataFrame:
-    """Launched kernels of attention."""
-    table = work(trace)
+    """Launched kernels of attention; without a device its ops."""
+    table = worked(trace)
     attends = matching(table, "category", ATTENTION) & ~matching(table, "name", CACHE)
     return table.filter(attends & table["launch"].is_not_null())
 
@@ -400,9 +402,9 @@ def _of_shape(engine: str, shape: Shape | None) -> tuple[str | int | None, ...]:
 
 @remembered
 def own(trace: Trace) -> pl.DataFrame:
-    """Device work (``work``) that was launched within a step, with its ``step``."""
+    """Work (``worked``) that was launched within a step, with its ``step``."""
     found = marks(trace).table
-    table = work(trace).filter(pl.col("launch").is_not_null()) if len(found) else work(trace).clear()
+    table = worked(trace).filter(pl.col("launch").is_not_null()) if len(found) else work(trace).clear()
     at = trace.host_events["start_ns"].gather(table["launch"])
     row = found["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
     row = row.set(row < 0, None)

@@ -24,6 +24,7 @@ from kinetoscope.analysis.serving.rows import (
     ServingRow,
 )
 from kinetoscope.analysis.serving.steps import LIKE, marks, steps
+from kinetoscope.analysis.serving.worked import on_host
 from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -42,7 +43,13 @@ def serving(run: LoadedRun) -> Serving | None:
         return None
     traces = (trace for stage in stages for trace in stage.traces)
     found = next(found for trace in traces if (found := marks(trace)).found_by)
-    return Serving(engine=rows[0].engine, steps=rows, found_by=found.found_by, phases_by=found.phases_by)
+    return Serving(
+        engine=rows[0].engine,
+        steps=rows,
+        found_by=found.found_by,
+        phases_by=found.phases_by,
+        on_host=all(on_host(trace) for stage in stages for trace in stage.traces),
+    )
 
 
 def with_client(run: LoadedRun, measured: ClientTimes) -> Serving | None:
@@ -148,7 +155,7 @@ def _row(
         read_tokens_per_s=_rate(query_tokens, each_ns) if phase in READS else None,
         idle=waited,
         exposed=[_part(row, count) for row in by_part.iter_rows(named=True)],
-        layer=layer(run, trace, typical),
+        layer=None if on_host(trace) else layer(run, trace, typical),
     )
 
 

@@ -28,6 +28,7 @@ Source
 from kinetoscope.analysis.serving.client import GENERATES
 from kinetoscope.analysis.serving.host import OTHER, waiting
 from kinetoscope.analysis.serving.steps import own, steps
+from kinetoscope.analysis.serving.worked import on_host
 from kinetoscope.findings.rule import *
 from kinetoscope.trace.engines import engine_step
 
@@ -61,6 +62,8 @@ OVERLAPPED = {
 
 
 def find(view: RankView) -> Findings:
+    if on_host(view.trace):
+        return
     table = steps(view.trace).filter(pl.col("phase").is_in(GENERATES) & ~pl.col("warming"))
     phase = table.select("step", "phase")
     if table.is_empty():

@@ -30,6 +30,7 @@ from kinetoscope.analysis.cost.formulas import ABSURD
 from kinetoscope.analysis.serving.client import GENERATES
 from kinetoscope.analysis.serving.parts import parted
 from kinetoscope.analysis.serving.steps import LAYERS, steps
+from kinetoscope.analysis.serving.worked import on_host
 from kinetoscope.findings.rule import *
 
 OPS = "^aten::(index|index_select|gather|cat|copy_|_unsafe_index)$"
@@ -38,6 +39,8 @@ NEAR = 12  # kernels between a copy and the attention that reads it
 
 
 def find(view: RankView) -> Findings:
+    if on_host(view.trace):
+        return
     kinds = steps(view.trace).filter(pl.col("phase").is_in(GENERATES))["step"]
     work = parted(view.trace).filter(pl.col("step").is_in(kinds.implode())).sort("start_ns", "id")
     attention = work.filter(pl.col("part") == "attention").drop_nulls("op")

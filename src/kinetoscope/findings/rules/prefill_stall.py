@@ -8,8 +8,9 @@ Why it is slow
     goes on; the time per token at the ninth decile is many times the median.
 
 How it decides
-    The time of prefill steps between two steps that generate, where that is as long as a token that waits for
-    none takes, or longer. Throughput does not change by it, so nothing is promised.
+    The time of prefill steps between two steps that generate, of which a request is in both, where that is
+    as long as a token that waits for none takes, or longer. Throughput does not change by it, so nothing is
+    promised.
 
 What to do
     Read prompts in smaller pieces, with the running requests in the same step: chunked prefill (vLLM
@@ -36,7 +37,8 @@ USUAL = 2  # tokens that wait for none, to compare with
 
 def find(view: RankView) -> Findings:
     each = tokens(view.trace)
-    stalled, usual = each.filter(pl.col("prefill_ns") > 0), each.filter(pl.col("prefill_ns") == 0)
+    waits = pl.col("stayed").fill_null(1) > 0  # of requests in turn none waits for another's prompt
+    stalled, usual = each.filter(waits, pl.col("prefill_ns") > 0), each.filter(pl.col("prefill_ns") == 0)
     if stalled.is_empty() or len(usual) < USUAL:
         return
     waited, whole_us, usual_us = (
