@@ -131,3 +131,28 @@ def test_no_rule_takes_ops_for_kernels() -> None:
             shapes = {"Input Dims": [[[6, HEADS, 999, SIZE], [6, HEADS, 1, SIZE]], []]}
             events.append(host("aten::cat", one["ts"] - 15, 10) | {"args": shapes})
     assert {one.rule for one in find(LoadedRun((trace(*events),)))}.isdisjoint({"kv-gather", "decode-gap"})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sampled", "said"),
+    [
+        (5, [5, 8000], ("decode", 5.0, 5.0)),
+        (36, [4, 8000], ("mixed", None, 36.0)),
+        (36, [1, 8000], ("prefill", 1.0, 36.0)),
+        (36, [8000], ("prefill", 1.0, 36.0)),  # gpt-fast has logits of all tokens, and samples one
+        (36, [4, 128], ("prefill", 1.0, 36.0)),  # of something else
+    ],
+)
+def test_a_row_of_several_requests_is_told_by_what_is_sampled(
+    tokens: int, sampled: list[int], said: tuple[str, float | None, float]
+) -> None:
+    """transformers' continuous batching packs all tokens of a step into one row: five requests that decode
+    were called a prompt of five tokens, and a prompt with three that decode one of 36."""
+    events = served(*[(1, 1)] * 4, *[(1, tokens)] * 4)
+    decoding = [one for one in events if one["name"] == "aten::argmax"]
+    for one in decoding[4:]:
+        one["args"]["Input Dims"] = [sampled, [], []]
+    found = serving(LoadedRun((trace(*events),)))
+    assert found is not None
+    packed = [row for row in found.steps if row.query_tokens == tokens]
+    assert [(row.phase, row.requests, row.query_tokens) for row in packed] == [said]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Annotated, NamedTuple, cast
 
 import msgspec
@@ -23,13 +24,18 @@ BEGINNINGS = {"aten::_efficient_attention_forward": 4}
 USUAL_BEGINNINGS = 3
 
 
+SAMPLES = "^aten::(argmax|multinomial)$"
+
+
 class Shape(NamedTuple):
     """Requests, the tokens of each that a step computes, and whether a graph's capture says so: that is what
-    the graph was made for, and some of the requests may be padding."""
+    the graph was made for, and some of the requests may be padding. ``mixed``: the tokens are of a prompt and
+    of requests that generate, in one row."""
 
     requests: int
     each: int
     captured: bool
+    mixed: bool = False
 
 
 def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
@@ -71,6 +77,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     packed = set(attended.filter(begun & ~pl.col("step").is_in([*last]))["step"])
     if matching(host, "name", PACKS).any():
         packed |= found.keys() - last.keys() | {step for step, shape in last.items() if shape.each > 1}
+    sampled = _sampled(host.filter(is_op), bounds)
     known: dict[int, Shape] = {}
     for step, shape in found.items():
         other = last.get(step, shape)
@@ -79,12 +86,38 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
             continue
         # Of requests that a program packs into one row attention alone says where each begins.
         if shape.requests == 1 < shape.each:
+            made = sampled.get(step, 1)
+            if 1 < made <= shape.each:
+                several = shape._replace(requests=made, each=1)
+                known[step] = several if made == shape.each else shape._replace(mixed=True)
+                continue
             if step in packed:
                 continue
             shape = shape._replace(requests=shape.each, each=1) if other.each == 1 else shape
         if shape.each == 1 or step in reads:
             known[step] = shape
     return known
+
+
+def _sampled(ops: pl.DataFrame, bounds: pl.DataFrame) -> dict[int, int]:
+    """Tokens that each step samples last, by the rows of what it samples from: as many as the table of tokens
+    has entries."""
+    tables = ops.filter(matching(ops, "name", LOOKS_UP))["input_dims"].cast(pl.String).drop_nulls().unique()
+    sizes = {shape[0] for dims in tables if (shape := _tensor(dims)) is not None}
+    found = ops.filter(matching(ops, "name", SAMPLES)).select(
+        "start_ns", pl.col("input_dims").cast(pl.String)
+    )
+    found = found.drop_nulls().pipe(intervals.beginning_in, bounds.select("step", "start_ns", "end_ns"))
+    each = ((step, _tensor(dims)) for step, dims in found.select("step", "input_dims").iter_rows())
+    return {step: prod(shape[:-1]) for step, shape in each if shape is not None and shape[-1] in sizes}
+
+
+def _tensor(dims: str) -> list[int] | None:
+    """The shape of the first tensor of an op."""
+    try:
+        return msgspec.convert(msgspec.json.decode(dims, type=list[object])[0], list[Size]) or None
+    except (LookupError, ValueError, msgspec.MsgspecError):
+        return None  # what a file says
 
 
 def _first(said: pl.DataFrame) -> dict[int, Shape]:

@@ -387,7 +387,9 @@ def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
 def _of_shape(engine: str, shape: Shape | None) -> tuple[str | int | None, ...]:
     if shape is None:
         return (engine, UNKNOWN, *[None] * len(COUNTS))
-    requests, each, captured = shape
+    requests, each, captured, mixed = shape
+    if mixed:
+        return _said(EngineStep(engine, "mixed", query_tokens=requests * each))
     decodes = each == 1
     phase: Phase = "decode" if decodes else "prefill"
     if captured:
