@@ -29,8 +29,8 @@ def varint(number: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
-    """An unsigned number, a positive signed one, or an enum's."""
-    return varint(field << 3) + varint(value)
+    """An unsigned number, an enum's, or a signed one: a negative one is written as its 64 bits."""
+    return varint(field << 3) + varint(value & (1 << 64) - 1)
 
 
 def fixed(field: int, value: int) -> bytes:
@@ -129,11 +129,14 @@ def _memory(run: LoadedRun, trace: Trace) -> Iterator[bytes]:
             name = f"{device} {kind}"
             yield from track(name, kind, number(5, tracks[device]), BYTES)
             counted = number(TYPE, COUNT) + number(TRACK_ID, tracks[name]) + number(COUNTED, size)
-            yield _event(max(one.start_ns, 0), counted)
+            yield _event(one.start_ns, counted)
 
 
 def _event(at: int, body: bytes) -> bytes:
-    return message(PACKET, number(TIMESTAMP, at), OURS, number(FLAGS, NEEDED), message(TRACK_EVENT, body))
+    """An event at a time that the format can say: it has none before 0."""
+    return message(
+        PACKET, number(TIMESTAMP, max(at, 0)), OURS, number(FLAGS, NEEDED), message(TRACK_EVENT, body)
+    )
 
 
 def _arrows(trace: Trace, first: int) -> tuple[dict[int, bytes], list[bytes]]:

@@ -59,6 +59,15 @@ def test_varints_read_back(number: int) -> None:
     assert value == number
 
 
+def test_what_is_below_zero_is_written_as_the_format_has_it() -> None:
+    run = LoadedRun((trace(host("aten::mm", -5, 10), kernel("one", 4, 8, **{"registers per thread": -3})),))
+    packets = [message(packet) for number, packet in fields(pftrace.render(run)) if number == 1]
+    events = [message(packet[11][0]) for packet in packets if 11 in packet]
+    values = [message(one) for event in events for one in event[4]]
+    assert [one[4][0] for one in values if one[1] == [4]] == [2**64 - 3]  # of an int64
+    assert [packet[8][0] for packet in packets if 11 in packet] == [0, 5_000, 4_000, 12_000]
+
+
 def test_every_event_nests_on_its_track_and_launches_point_at_their_work() -> None:
     run = LoadedRun((
         trace(
