@@ -2,8 +2,9 @@
 
 What it finds
     Gradients that are accumulated over several batches which would fit into memory as one; calls of one
-    module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; and
-    inputs that are evaluated one at a time, each of a size of its own, such as documents.
+    module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; a
+    graph that gradients are taken of again and again, such as for each row of a Jacobian; and inputs that
+    are evaluated one at a time, each of a size of its own, such as documents.
 
 Why it is slow
     Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
@@ -19,7 +20,11 @@ How it decides
     longest one's time remains; where their blocks fill the device, the time of all remains, less 3 µs for
     each, in which blocks are launched and the last one
     is waited for. Half of the products of a backward pass are of weights, and add up in any case. Additions
-    to gradients, the host's time and waits are saved in all passes but the first. Inputs one at a time:
+    to gradients, the host's time and waits are saved in all passes but the first. Gradients of one graph:
+    nodes of autograd, known by the number of their forward op, that run five times or more in a step. Of
+    these the same holds, but for the last time, which may be the loss's own; what is computed between them,
+    and the gradients of these gradients, is left out.
+    Inputs one at a time:
     steps that are calls of a module in a program that does not train, that keep the device busy for less
     than half of their time, copy inputs of different sizes to the device, and read back at most four bytes,
     from which no next input can be made. For batches of eight inputs, as far as memory allows, the host's
@@ -29,7 +34,9 @@ How it decides
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
     batch norms. Where the loss is a mean over unlike numbers of tokens, mind the weights. Of calls in a row
-    one: ``model(torch.cat([x, y])).chunk(2)``. Of inputs one at a time batches of like length, padded.
+    one: ``model(torch.cat([x, y])).chunk(2)``. Of gradients of one graph one batched pass
+    (``is_grads_batched=True``, ``torch.func.jacrev``, ``vmap``). Of inputs one at a time batches of like
+    length, padded.
 
 Source
     Hugging Face, "Methods and tools for efficient training on a single GPU"; diffusers, which runs both
@@ -38,7 +45,7 @@ Source
 
 from kinetoscope.analysis.events.backward import passes
 from kinetoscope.analysis.events.enclosing import nearest
-from kinetoscope.analysis.events.torch_names import GRADIENT, OPTIMIZER, SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRADIENT, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
@@ -46,6 +53,8 @@ from kinetoscope.findings.rule import *
 SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else another net runs between them
 FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
 LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the last call of a row
+OF_ONE_GRAPH = 0.5  # of all nodes: with more that run again, no batches of their own are accumulated
+AGAIN = 5  # passes over one graph: a penalty of gradients, or several losses, take fewer
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
 FIXED_NS = 3_000  # of a kernel, however much it computes: launching its blocks and waiting for the last
 OF_WEIGHTS = 0.5  # of a backward pass's products
@@ -60,8 +69,11 @@ A_NUMBER = 4  # bytes of a result from which no next input can be made
 def find(view: RankView) -> Findings:
     if view.device is None or len(view.kernels(PIPELINE)):
         return
+    nodes = _nodes(view)
+    yield from _one_graph(view, nodes.filter(pl.col("passes") >= AGAIN))
     if trains(view):
-        yield from _accumulated(view) if len(passes(view.trace)) > view.steps else ()
+        own = (nodes["passes"] > 1).sum() <= OF_ONE_GRAPH * len(nodes)
+        yield from _accumulated(view) if own and len(passes(view.trace)) > view.steps else ()
     elif view.record is not None and view.record.steps.found_by == "module":
         yield from _in_a_row(view)
         yield from _one_at_a_time(view)
@@ -125,6 +137,54 @@ def _in_a_row(view: RankView) -> Findings:
         snippet="first, second = model(torch.cat([x, y])).chunk(2)",
         at_least="info",
         source=evidence.source(view, work["op"]),
+    )
+
+
+def _nodes(view: RankView) -> pl.DataFrame:
+    """The nodes of autograd that have a forward op: which are one node (``joint``) that runs so often in a
+    step (``passes``), and the how many-th time (``pass``)."""
+    nodes = view.inside(view.host(AUTOGRAD_NODE)).sort("start_ns")
+    nodes = nodes.filter((pl.col("sequence") >= 0) & ~matching(nodes, "name", r"AccumulateGrad$"))
+    steps = view.trace.steps.select(began_ns="start_ns", step="id").sort("began_ns")
+    nodes = nodes.join_asof(steps, left_on="start_ns", right_on="began_ns", check_sortedness=False)
+    # Each thread numbers the ops that it runs.
+    nodes = nodes.with_columns(joint=pl.struct("step", "name", "sequence", "forward_thread").rank("dense"))
+    place = pl.int_range(pl.len()).over("joint").alias("pass")
+    return nodes.with_columns(place, passes=pl.len().over("joint"))
+
+
+def _one_graph(view: RankView, nodes: pl.DataFrame) -> Findings:
+    """The finding on ``nodes`` that run again, but for their last pass: it may be the loss's own, which needs
+    the others."""
+    if nodes.is_empty():
+        return
+    times = whole(nodes["passes"].median()) - 1
+    nodes = nodes.filter(pl.col("pass") < pl.col("passes") - 1)
+    host = view.trace.host_events
+    of_node = nearest(host, host["id"].is_in(nodes["id"].implode()))
+    work = _launched(view)
+    work = work.with_columns(node=of_node.gather(work["launch"])).drop_nulls("node")
+    work = work.join(
+        nodes.select("joint", "pass", node="id"), on="node", how="inner", maintain_order="left"
+    ).with_columns(later=pl.col("pass") > 0, backward=False, adds=False)
+    if work.is_empty():
+        return
+    freed = savings.device(view, _shorter(view, work, "joint", "pass"), "kernels that become one")
+    called = nodes.filter(pl.col("pass") > 0)
+    saving = savings.both(view, freed, savings.host(view, called, "the launches of all passes but the first"))
+    if saving.share < MEDIUM:
+        return
+    yield Finding(
+        subject="one graph",
+        title=f"Gradients of one graph are taken {times} times, node by node: "
+        f"{view.per_step(len(called)):,.0f} nodes per {view.unit} run again",
+        saving=saving,
+        evidence=[evidence.of(view, f"{len(work)} kernels of nodes that run again", work)],
+        advice="Take the gradients for all rows in one batched pass; or, of a trace, an estimate by one pass "
+        "with random signs (Hutchinson).",
+        snippet="units = torch.eye(n, device=y.device)[:, None].expand(-1, len(y), -1)\n"
+        "(rows,) = torch.autograd.grad(y, x, units, create_graph=True, is_grads_batched=True)",
+        source=evidence.source(view, called["id"]),
     )
 
 
@@ -193,12 +253,14 @@ def _launched(view: RankView) -> pl.DataFrame:
     return work.hstack(calls).sort("at_ns")
 
 
-def _shorter(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
+def _shorter(view: RankView, work: pl.DataFrame, *within: str) -> pl.DataFrame:
     """The kernels with ``saved_ns``: those that are the same in the passes that become one take as long as
-    the longest, or as all of them where they fill the device."""
+    the longest, or as all of them where they fill the device. They are the same by their place in a pass, or
+    in what the columns ``within`` distinguish."""
     assert view.device is not None
     work = filled(work, view.device)
-    work = work.with_columns(place=pl.int_range(pl.len()).over("pass", "backward", "name"))
+    of_one = within or ("pass", "backward")
+    work = work.with_columns(place=pl.int_range(pl.len()).over(*of_one, "name"))
     same, took = ("joint", "backward", "name", "place"), pl.col("duration_ns")
     longest = took.max().over(same)
     grows = (took - FIXED_NS).clip(0)
