@@ -149,4 +149,5 @@ PROGRAMS: dict[str, Rounds] = {
     "checkpoints": Rounds(CHECKPOINTS, 25, 20),
     "epochs": Rounds(EPOCHS, 12, 25),
     "gan": Rounds(GAN, 50, 22),
+    "per_sample": Rounds(PER_SAMPLE, 30, 75),
 }

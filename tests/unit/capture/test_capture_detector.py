@@ -165,6 +165,38 @@ def test_optimizers_that_are_made_for_one_step_each_are_one_source() -> None:
     assert roles == ["leads", *[None] * (MANY_OTHERS - 1), *["step"] * (200 - MANY_OTHERS)]
 
 
+def test_optimizers_made_anew_elsewhere_are_one_sign_of_steps_together() -> None:
+    """A model is trained, then something is learnt for each of many samples, thirty steps each."""
+    detector = StepDetector()
+    stepped(detector, 1, 40)
+    roles = [role for sample in range(20) for role in stepped(detector, 100 + sample, 30, place=9)]
+    leads = roles.index("leads")
+    assert leads < 7 * 30
+    assert set(roles[:leads]) == {None}
+    assert set(roles[leads + 1 :]) == {"step"}
+    assert {detector.sign(("optimizer", 100 + sample)) for sample in range(7)} == {("optimizer", 100)}
+
+
+def test_optimizers_that_step_in_turn_at_one_place_are_signs_of_their_own() -> None:
+    detector = StepDetector()
+    stepped(detector, 1, 40)
+    for _ in range(50):
+        for key in (2, 3, 4):
+            assert stepped(detector, key, 1, place=9) != ["leads"]
+    assert [detector.sign(("optimizer", key)) for key in (2, 3, 4)] == [
+        ("optimizer", key) for key in (2, 3, 4)
+    ]
+
+
+def test_more_optimizers_than_are_remembered_are_of_the_same_sign() -> None:
+    detector = StepDetector()
+    stepped(detector, 1, 2000)
+    for sample in range(SOURCES_WATCHED + 50):
+        stepped(detector, 100 + sample, 3, place=9)
+    assert detector.leader is not None
+    assert stepped(detector, 9999, 3, place=9) == ["step"] * 3
+
+
 def test_optimizers_that_step_in_turn_or_from_elsewhere_carry_nothing_on() -> None:
     critics = StepDetector()
     turns = [[stepped(critics, critic, 1)[0] for critic in (1, 2, 3)] for _ in range(10)]

@@ -351,7 +351,7 @@ class Recorder:
 
     def _ticked(self, signal: Signal, key: Hashable, name: str) -> None:
         if signal != "range end":
-            source = SIGNALS[signal].kind, key
+            source = self.detector.sign((SIGNALS[signal].kind, key))
             self.candidates.ticked(source, name, self.clock())
             if signal in ACTING:
                 self.acting = source

@@ -170,6 +170,7 @@ class StepDetector:
         self._usual = Counter[Source]()  # the most of them that there were
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers
         self._succession = Succession(None)
+        self._made = MadeAnew()
         self._asked: Counter[tuple[Source | None, Source]] = Counter()
         self._thread = 0
         self._elsewhere = Counter[int]()  # by thread, the leader's calls since the latest in its own
@@ -208,13 +209,19 @@ class StepDetector:
         return self._count(source, self._needed(meaning, name), thread, stack)
 
     def _carried_on(self, source: Source, stack: CallStack) -> Source:
-        """The leader, where this optimizer carries on its steps; else the optimizer."""
+        """The leader, where this optimizer carries on its steps; else the one that it is of a kind with."""
         leader = self.leader
         if leader is None or leader[0] != "optimizer":
             return source
         if self._succession.leader != leader:
             self._succession = Succession(leader)
-        return leader if self._succession.stepped(source, stack) else source
+        if self._succession.stepped(source, stack):
+            return leader
+        return self._made.stepped(source, stack.position(0))
+
+    def sign(self, source: Source) -> Source:
+        """The source that this one counts as."""
+        return self._made.first.get(source, source)
 
     def _replaces(self, source: Source) -> bool:
         """Whether this source takes the place of a leader that ticks no more."""
@@ -499,6 +506,30 @@ class Succession:
         if self.anew or (enough and self.before >= IN_A_ROW):
             self.heirs.add(source)
         return source in self.heirs
+
+
+class MadeAnew:
+    """Optimizers that step in a row one after the other at one place of the program, each made for a sample:
+    none of them steps for long, and together they are one sign of steps."""
+
+    def __init__(self) -> None:
+        self.first: dict[Source, Source] = {}  # of those that are of a kind with this one
+        self.latest: dict[Position, Source] = {}  # that stepped there
+        self.row = Counter[Position]()  # how often in a row
+
+    def stepped(self, source: Source, place: Position | None) -> Source:
+        """The first optimizer of the row that this one is in, which has stepped."""
+        if place is None:
+            return self.first.get(source, source)
+        before = self.latest.get(place)
+        if source not in self.first:
+            if len(self.first) >= SOURCES_WATCHED:
+                return source if before is None else self.first[before]
+            follows = before is not None and self.row[place] >= IN_A_ROW
+            self.first[source] = self.first[before] if follows and before is not None else source
+        self.row[place] = self.row[place] + 1 if before == source else 1
+        self.latest[place] = source
+        return self.first[source]
 
 
 class Evaluation:
