@@ -179,6 +179,42 @@ def test_stages_that_were_recorded_apart_are_one_table(
     assert f"-TP-0-{names[0]}.trace.json" in said
 
 
+def staged(folder: Path, ranks: int) -> str:
+    """What SGLang's profile_by_stage leaves: two traces a rank."""
+    folder.mkdir()
+    for rank in range(ranks):
+        made = Server(layers=4)
+        for prefill, name in ((512, "EXTEND"), (0, "DECODE")):
+            made.events.clear()
+            for _ in range(3):
+                made.step(prefill=prefill)
+            distributed = {"distributedInfo": {"rank": rank, "world_size": ranks}}
+            content = {"schemaVersion": 1, "traceEvents": made.events, **distributed}
+            (folder / f"1700000000.5-TP-{rank}-{name}.trace.json").write_text(json.dumps(content))
+            made.at += 5_000_000
+    return str(folder)
+
+
+def test_two_stages_of_nine_ranks_are_nine_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More than sixteen traces were taken for as many ranks, and all of the prefill was left out."""
+    folder = staged(tmp_path / "traces", 9)
+    assert main(["report", folder, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["serving"]["steps"]
+    assert {(row["rank"], row["phase"]) for row in found} == {
+        (rank, phase) for rank in range(9) for phase in ("prefill", "decode")
+    }
+
+
+def test_stages_of_more_ranks_are_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", staged(tmp_path / "traces", 17)]) == 0
+    shown = capsys.readouterr()
+    said = " ".join((shown.out + shown.err).split())
+    assert "17 traces of other windows were left out" in said
+    assert "Steps of SGLang" in said
+
+
 @pytest.mark.parametrize(
     "inside", ["capture_traces/bs_{}_q_1_rank0", "graph_capture_profile/Runner_bs_{}_rank0"]
 )

@@ -38,7 +38,7 @@ def settle(inputs: Sequence[str]) -> None:
     with suppress(OSError, InputError):  # who reads it says what is wrong
         found = found if any(map(is_remote, inputs)) else find(inputs)
         size = sum(os.path.getsize(trace.url) for trace in found.traces)
-    is_many = max(len(found.traces), len(found.parts)) > FEW
+    is_many = found.are_many or len(found.parts) > FEW
     settings = OF_MANY if is_many else allocator(max(1, (os.cpu_count() or 1) // 2))
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
     if are_small(found.traces):
@@ -52,14 +52,14 @@ def settle(inputs: Sequence[str]) -> None:
 
 def are_many(inputs: Sequence[str]) -> bool:
     """Whether these are ranks of which the comparison is made, and not everything of each: more than
-    ``paths.FEW`` traces, or those of a bucket, parts, dumps or logs."""
-    from kinetoscope.sources.paths import FEW, find, is_remote, may_be_many
+    ``paths.FEW``, or those of a bucket, parts, dumps or logs."""
+    from kinetoscope.sources.paths import find, is_remote, may_be_many
 
     if not any(map(may_be_many, inputs)):
         return False
     found = find(inputs)
     remote = any(map(is_remote, inputs))
-    return bool(remote or found.parts or found.dumps or found.logs or len(found.traces) > FEW)
+    return bool(remote or found.parts or found.dumps or found.logs or found.are_many)
 
 
 def compared(

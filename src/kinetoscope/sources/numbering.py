@@ -81,6 +81,11 @@ def last_in_time(traces: Sequence[Trace]) -> Sequence[Trace]:
     return [trace for trace in traces if trace in last]
 
 
+def without_stages(paths: Iterable[str]) -> set[str]:
+    """What is left of names of traces without the stage of a server: two stages of a rank have one name."""
+    return {staged[1] if (staged := _STAGED.match(path)) else path for path in paths}
+
+
 def by_stage(traces: Sequence[Trace]) -> tuple[list[Trace], list[list[Trace]]]:
     """The traces without those of other stages than the last in time (a server's prefill and its decode,
     recorded one after the other), and these, a list a stage, of the same recording."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from kinetoscope.errors import InputError, MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
-from kinetoscope.sources.numbering import last_written, natural, of_other_times, rank_in
+from kinetoscope.sources.numbering import last_written, natural, of_other_times, rank_in, without_stages
 
 TRACE_FILE = re.compile(r"\.json(?:\.gz|\.zst)?$")
 EXPORT_FILE = re.compile(r"\.(?:sqlite3?|db)(?:\.gz|\.zst)?$")  # of Nsight Systems
@@ -25,7 +25,7 @@ PART = ".part"
 DUMP = re.compile(r"(nccl_trace|flight_recorder|fr_trace)[^/]*$|\.pickle$|\.pkl$")
 LOG = re.compile(r"-pid\d+\.log$")  # of NCCL's Inspector
 REMOTE = re.compile(r"^[a-z][a-z0-9+.-]+://")
-FEW = 16  # traces of which a report holds everything
+FEW = 16  # ranks of which a report holds everything
 SMALL = 24 << 20  # bytes of JSON, some 60,000 events: an analysis takes Polars microseconds
 PACKED = 12  # times the bytes of a packed trace its JSON has at least, usually
 # The folders in which serving engines leave how their graphs were captured, the second since SGLang 0.5.15.
@@ -56,6 +56,11 @@ class Found:
     dumps: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether these are more ranks than a report holds everything of; the stages of a server are one."""
+        return len(without_stages(trace.url for trace in self.traces)) > FEW
 
 
 def may_be_many(text: str) -> bool:
