@@ -82,7 +82,7 @@ def last_in_time(traces: Sequence[Trace]) -> Sequence[Trace]:
 
 
 def without_stages(paths: Iterable[str]) -> set[str]:
-    """What is left of names of traces without the stage of a server: two stages of a rank have one name."""
+    """The names of traces without the stage of a server: two stages of a rank have one name."""
     return {staged[1] if (staged := _STAGED.match(path)) else path for path in paths}
 
 
