@@ -29,9 +29,11 @@ class Eager:
     def run(
         self, *ops: str, kernel: str = "elementwise_kernel", us: float = 5.0, grid: int = 132, tid: int = 1,
         sequence: int | None = None, forward_thread: int = 0, bytes: int | None = None,
+        dims: list[list[int]] | None = None,
     ) -> None:  # fmt: skip
         self.number += 1
         numbered = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": forward_thread}
+        numbered |= {} if dims is None else {"Input Dims": dims}
         for depth, op in enumerate(ops):
             self.events.append(traces.host(op, self.at + depth, 18 - 2 * depth, tid=tid, **numbered))
         self.events.append(traces.call("cudaLaunchKernel", self.at + 7, 2, self.number, tid))

@@ -106,6 +106,41 @@ def test_a_policy_that_acts_gets_new_inputs() -> None:
     assert not list(repeated_work.find(distillation().view(found_by="iteration")))
 
 
+def factoring(times: int, dims: list[int], trained: bool = False) -> Eager:
+    """Steps that factor a matrix so often, each in 300 µs."""
+    program = Eager()
+    for _ in range(STEPS):
+        for number in range(times):
+            ops, sequence = ("aten::linalg_cholesky", "aten::linalg_cholesky_ex"), number if trained else None
+            program.run(*ops, kernel="potrf", us=300, dims=[dims, []], sequence=sequence)
+        for number in reversed(range(times if trained else 0)):
+            program.backward("LinalgCholeskyExBackward0", "aten::mm", sequence=number)
+        program.optimizer()
+        program.step()
+    return program
+
+
+def test_a_matrix_that_is_factored_again_may_be_factored_once() -> None:
+    (finding,) = repeated_work.find(factoring(8, [1200, 1200]).view())
+    assert finding.title == (
+        "aten::linalg_cholesky factors a matrix of 1200 × 1200 8 times per step, without gradients"
+    )
+    assert finding.saving.us == pytest.approx(7 * 300, rel=0.05)
+    assert finding.saving.condition == "it is the same matrix each time"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        factoring(2, [1200, 1200]),  # a line search
+        factoring(8, [24, 1200, 1200]),  # a stack: they are many, and are factored together
+        factoring(8, [1200, 1200], trained=True),  # a layer's own, which the gradients go through
+    ],
+)
+def test_factorizations_that_are_another_each_time_are_no_repeated_work(program: Eager) -> None:
+    assert not list(repeated_work.find(program.view()))
+
+
 def compiled(prepared_in: int = STEPS) -> Eager:
     """A compiled function of two launches, entered in each step; 1 ms of it prepares a graph."""
     program = Eager()

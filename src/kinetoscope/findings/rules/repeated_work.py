@@ -1,8 +1,9 @@
-"""Each step computes what may be the same in every epoch.
+"""Each step computes what may be the same in every epoch, or several times in the step.
 
 What it finds
     Forward passes in a step of training whose results get no gradient: a frozen teacher, an encoder of
-    texts or images, features for a loss.
+    texts or images, features for a loss. Matrices of one shape that are factored or inverted several times
+    in a step, without gradients.
 
 Why it is slow
     The output of such a net depends on its input alone. If the same samples come again in each epoch, not
@@ -16,7 +17,9 @@ How it decides
     adapters, and a net without its adapters is its own reference.) Left out are also averages of the
     trained net, whose weights change outside of the optimizer, and programs that act before they train,
     because their inputs are new. No trace shows whether inputs come again: what the finding says to save
-    is saved if they do.
+    is saved if they do. Of factorizations (Cholesky, LU, QR, eigenvalues, singular values, inverses)
+    outside of optimizers, of one matrix of one shape, all but one in each step are saved if it is the same
+    matrix.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
@@ -26,10 +29,17 @@ Source
     Diffusion trainers that precompute latents and text embeddings (huggingface/diffusers, examples).
 """
 
+import re
+
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.findings.rule import *
 
 PRODUCTS = "^(attention|convolution|matmul)$"
+FACTORS = r"^aten::(linalg_)?(cholesky(_ex)?|lu_factor(_ex)?|qr|eigh|_linalg_eigh|svd|inv(_ex)?|inverse)$"
+KEPT = "factor = torch.linalg.cholesky(matrix)  # once; then torch.cholesky_solve(b, factor)"
+ONE_MATRIX = r"^\[\[\d+, ?\d+\]"  # as the first argument: of a stack each is another
+AGAIN = 4  # times in a step: fewer are a line search's
 MANY = 10  # products per step: fewer are a metric's
 WORTH = 0.1  # of the device's work
 SAME = 0.5  # of the products' kernels, from which on their net is taken for the trained one
@@ -37,6 +47,49 @@ AVERAGES = r"^aten::(_foreach_)?lerp_?$"
 
 
 def find(view: RankView) -> Findings:
+    yield from _factored(view)
+    yield from _frozen(view)
+
+
+def _factored(view: RankView) -> Findings:
+    host = view.trace.host_events
+    calls = host.with_columns(END).filter(matching(host, "name", FACTORS) & without_gradients(view.trace))
+    if calls.is_empty():
+        return
+    calls = view.inside(calls)
+    calls = calls.filter(
+        ~in_update(view.trace).gather(calls["id"]), matching(calls, "input_dims", ONE_MATRIX)
+    )
+    calls = intervals.outermost(calls, ["lane"])
+    for (name, dims), same in calls.group_by("name", "input_dims", maintain_order=True):
+        times = view.per_step(len(same))
+        if times < AGAIN:
+            continue
+        work = view.launched_during(same)
+        gone = 1 - 1 / times
+        freed = savings.device(
+            view, work, f"all but one of {times:,.0f} factorizations", gone * pl.col("duration_ns")
+        )
+        saving = savings.both(view, freed, savings.host(view, same, "their calls and waits", gone))
+        if saving.share < MEDIUM:
+            continue
+        rows, columns = re.findall(r"\d+", str(dims))[:2]
+        yield Finding(
+            subject=f"{name} {dims}",
+            title=f"{name} factors a matrix of {rows} × {columns} {times:,.0f} times per {view.unit}, "
+            "without gradients",
+            affected_us=view.us_of(work),
+            saving=savings.if_so(saving, "it is the same matrix each time"),
+            at_least="info",
+            evidence=[evidence.of(view, f"{len(same)} calls", same)],
+            advice="If it is the same matrix, factor it once and keep the factor, which solves for any "
+            "number of right-hand sides; if they differ, factor them in one call, stacked.",
+            snippet=KEPT if "cholesky" in str(name) else None,
+            source=evidence.source(view, same["id"]),
+        )
+
+
+def _frozen(view: RankView) -> Findings:
     host = view.trace.host_events
     kind = view.record.steps.found_by if view.record else None
     in_optimizer = in_update(view.trace)
