@@ -108,12 +108,12 @@ def _in_bfloat16(view: RankView, plain: pl.DataFrame, rounded: Saving) -> Findin
     saving = savings.device(view, work, "nine tenths of float32 products' time, a part of other kernels'")
     if saving.us <= MORE * rounded.us:
         return
-    longest = products.sort("duration_ns", descending=True)
+    longest, us = products.sort("duration_ns", descending=True), view.us_of(plain)
     tf32 = f" TF32, which changes no tensor's type, saves {numbers.time(rounded.us)} of it."
     yield Finding(
         subject="bfloat16",
         title=f"Everything is computed in float32: {numbers.time(view.us_of(products))} of products per "
-        f"{view.unit}, {numbers.time(view.us_of(plain))} of them without tensor cores",
+        f"{view.unit}" + (f", {numbers.time(us)} of them without tensor cores" if us else ""),
         saving=saving,
         evidence=[evidence.of(view, "the longest products", longest.head(8))],
         advice="Use bfloat16: its products are twice as fast as TF32's, and what memory limits moves half of "
