@@ -13,6 +13,8 @@ from kinetoscope.statistics.distribution import mean, median
 FEWEST = 3
 # Of the times that end a round, so many are long: one may be missed by chance.
 REGULAR = 0.8
+# Of so many long times the mean counts, as in a clock of the program's own.
+ENOUGH = 6
 # Rounds that chance makes of times in any order are found at most so often.
 CHANCE = 0.05
 # More times than that are not looked at, but the latest.
@@ -25,7 +27,7 @@ class Rounds(NamedTuple):
     Attributes:
         seen: so many long ones were due, and are among the times.
         usual: the mean of the others.
-        long: the median of those: they are few, and one that the machine drew out is not what comes again.
+        long: the mean of those; of fewer than six the median: one that the machine drew out would decide.
         chance: how likely times in any order have rounds as clear as these, at most.
     """
 
@@ -57,7 +59,7 @@ class Rounds(NamedTuple):
         ends = [(number - self.first) % self.size == 0 for number in numbers]
         due = [value for value, ends_round in zip(values, ends, strict=True) if ends_round]
         others = [value for value, ends_round in zip(values, ends, strict=True) if not ends_round]
-        return ((self.size - 1) * mean(others) + median(due)) / self.size
+        return ((self.size - 1) * mean(others) + _typical(due)) / self.size
 
 
 def rounds(values: Sequence[float], numbers: Sequence[int] | None = None) -> Rounds | None:
@@ -107,12 +109,16 @@ def judged(numbers: Sequence[int], values: Sequence[float], size: int, first: in
         return None
     middle = (median(due) + median(others)) / 2
     hits, longer = sum(value > middle for value in due), sum(value > middle for value in values)
-    usual, long = mean(others), median(due)
+    usual, long = mean(others), _typical(due)
     if hits < REGULAR * len(due) or long <= usual:
         return None
     tried = _sizes_and_places(numbers[-1] - numbers[0] + 1)
     chance = min(1.0, tried * _at_least(hits, len(due), longer, len(values)))
     return Rounds(size, first, len(due), usual, long, chance)
+
+
+def _typical(values: Sequence[float]) -> float:
+    return mean(values) if len(values) >= ENOUGH else median(values)
 
 
 def _sizes_and_places(span: int) -> int:

@@ -91,6 +91,16 @@ def test_one_missing_long_time_and_other_long_ones_leave_the_rounds() -> None:
     assert (found.size, found.seen) == (10, 10)
 
 
+def test_of_few_long_times_the_median_counts_and_of_many_the_mean() -> None:
+    values = [5.0 if number % 10 == 9 else 1.0 for number in range(100)]
+    values[29] = 65.0
+    few, many = rounds(values[:40]), rounds(values)
+    assert few is not None
+    assert many is not None
+    assert (few.size, few.each) == (10, pytest.approx(1.4))
+    assert (many.size, many.each) == (10, pytest.approx(sum(values) / 100))
+
+
 def test_two_long_times_come_by_chance_and_even_ones_are_no_rounds() -> None:
     assert rounds([9.0 if number % 20 == 5 else 1.0 for number in range(40)]) is None
     assert rounds([1.0] * 50) is None
