@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from job_sets import CUBE, DDP, FSDP, HSDP, PIPELINE, TENSOR, drawn
+from job_sets import CUBE, DDP, FSDP, HSDP, PIPELINE, TENSOR
 from job_simulator import Fault, Job, recorded
 from kinetoscope import numbers
 from kinetoscope.analysis.ranks.comparison import compare, comparison
@@ -31,7 +30,6 @@ JOBS = [
     replace(DDP, fault=Fault("garbage", (6,), 5000.0), seed=36, **SMALL),
     replace(PIPELINE, fault=Fault("device", (4, 5), 1.25), seed=37, **SMALL),
     replace(PIPELINE, fault=Fault("host", (2, 3), 26.0), seed=38, **SMALL),
-    *(job for job in islice(drawn(3007, healthy=0), 7) if job.ranks <= 8),
 ]
 
 
