@@ -204,7 +204,8 @@ def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are
     monkeypatch.setattr(live_recording, "LOOK_S", 0.001)
     waiting = Listener(tmp_path, Options(on_request=True, graphs=True))
     waiting.begin()
-    graph, model, x = Graph(), torch.nn.Linear(8, 8), torch.ones(2, 8)
+    # In training, it would be waited for the optimizer that another test may just have made.
+    graph, model, x = Graph(), torch.nn.Linear(8, 8).eval(), torch.ones(2, 8)
     graph.capture_begin()
     graph.capture_end()
     recording = requested(waiting, steps=100_000, seconds=60)
