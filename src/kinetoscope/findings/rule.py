@@ -29,7 +29,7 @@ from kinetoscope.findings.in_force import Remedy, asked, blocked, capturable, co
 from kinetoscope.findings.model import Finding, Saving, Severity
 from kinetoscope.findings.rank_view import RankView, spans, views
 from kinetoscope.findings.rows import Evidence
-from kinetoscope.findings.savings import HIGH, LOW, MEDIUM, finding_of_calls, slow_calls, together
+from kinetoscope.findings.savings import FIXED_NS, HIGH, LOW, MEDIUM, finding_of_calls, slow_calls, together
 from kinetoscope.trace.schema import whole
 
 Findings = Iterable[Finding]

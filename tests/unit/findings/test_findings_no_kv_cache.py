@@ -51,6 +51,7 @@ def test_a_cache_leaves_products_their_weights_and_others_the_new_token() -> Non
     # In bfloat16 an H200 does the arithmetic of 206 rows while it reads the weights.
     product = 600 * (1 - 989e12 * 2 / (2 * 4.8e12) / 2006)
     assert found.affected_us == pytest.approx(620, rel=0.01)
+    assert found.saving.condition == "tokens attend to those before them alone"
     assert product < found.saving.us < product + 2 * 7  # short norms wait for their launches
 
 

@@ -30,7 +30,6 @@ from kinetoscope.findings.rule import *
 
 BACKWARD = r"^aten::_?embedding(_bag)?_dense_backward$"
 TOUCHED = 2.0  # fills as long as the kernels of touched rows: the most that sparse gradients are good for
-FIXED_NS = 3_000  # of a kernel: launching its blocks and waiting for the last
 MANY = 8  # tables, whose lookups would be one op on a joint table
 # Of the optimizer's ops how many tensors they read and write; of others, one.
 TENSORS = {"lerp": 3, "mul": 2, "addcmul": 3, "sqrt": 2, "div": 2, "add": 2, "addcdiv": 4, "copy": 2,

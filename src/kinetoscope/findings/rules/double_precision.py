@@ -30,7 +30,6 @@ DOUBLE = r"\bdouble\b|(?i:dgemm|_f64f64_|_d884|dsyrk|dtrsm)"
 SHORTER = r"(?i)float|half|f32|f16"  # an argument alone is double, such as a learning rate
 PRODUCTS = "^(attention|convolution|matmul)$"
 WORTH = 0.1  # of the device's time
-FIXED_NS = 3_000
 
 
 def find(view: RankView) -> Findings:
@@ -44,7 +43,8 @@ def find(view: RankView) -> Findings:
     share = pl.when(matching(work, "category", PRODUCTS)).then(1 - left).otherwise(0.5)
     work = work.with_columns(saved_ns=((pl.col("duration_ns") - FIXED_NS) * share).clip(0))
     work = work.sort("duration_ns", descending=True)
-    saving = savings.device(view, work.filter(pl.col("saved_ns") > 0), "half of what doubles take")
+    basis = "products at the peak rate of single precision, half of what all others take"
+    saving = savings.device(view, work.filter(pl.col("saved_ns") > 0), basis)
     yield Finding(
         title=f"{numbers.time(view.us_of(work))} of the device's work per {view.unit} is on double-precision "
         "numbers",

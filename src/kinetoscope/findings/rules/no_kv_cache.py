@@ -13,7 +13,8 @@ How it decides
     Three passes show it. With a cache a product still reads its weights, which takes as long as arithmetic on
     ``FLOP/s x bytes of a number / (2 x bandwidth)`` rows at the device's peak rates; attention and all
     others take the new token's share. 3 µs of every kernel stay, and so do the launches, and what follows a
-    pass's last norm.
+    pass's last norm. That no token attends to later ones, as in what reads growing input with an encoder, no
+    trace shows.
 
 What to do
     Keep keys and values from call to call and give the net the new token alone (``use_cache=True`` in
@@ -32,7 +33,6 @@ PASSES = 3
 LONGER = 16  # times the new tokens
 # A block for each row; of other norms, blocks are channels.
 OF_ROWS = r"(?i)layer_?norm|rms_?norm|RowwiseMoments"
-FIXED_NS = 3_000
 
 
 def find(view: RankView) -> Findings:
@@ -54,14 +54,14 @@ def find(view: RankView) -> Findings:
     left = pl.max_horizontal(pl.col("duration_ns") * share, FIXED_NS)
     work = work.with_columns(saved_ns=(pl.col("duration_ns") - left).clip(0))
     work = work.filter(pl.col("saved_ns") > 0)
+    basis = "products that read their weights for the new token, and its share of all others"
+    saving = savings.device(view, work, basis)
     before = whole(passes["rows"].median()) // new - 1
     tokens = "a token" if new == 1 else f"a token of each of {new} sequences"
     yield Finding(
         title=f"Each pass computes {before:,} tokens again to make {tokens}: keys and values are not kept",
         affected_us=view.us_of(work),
-        saving=savings.device(
-            view, work, "products that read their weights for the new token, and its share of all others"
-        ),
+        saving=savings.if_so(saving, "tokens attend to those before them alone"),
         evidence=[evidence.of(view, f"{len(passes)} passes, each {new} rows longer", work.head(8))],
         advice="Keep the keys and values of each attention layer from call to call, and call the net with "
         "the new token alone; nothing else changes unless the sequence is cut at its beginning.",

@@ -40,7 +40,6 @@ SIXTEEN_BITS = r"(?i)bf16|bfloat16|c10::Half|__half|(^|_)f16|f16f16|nvjet(_sm\d+
 FLOAT32 = r"(?i)f32|sgemm|s1688|simt_s|scudnn|float"
 NOT_FLOAT32 = SIXTEEN_BITS + r"|double|long|int>|bool|unsigned char"
 LONG_NS = 20_000
-FIXED_NS = 3_000  # of a kernel: launching its blocks and waiting for the last
 GAIN = 0.8
 # By category, the share of its time that a kernel in float32 saves in bfloat16: without a backward pass, and
 # in training under autocast.

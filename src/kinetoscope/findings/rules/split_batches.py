@@ -56,7 +56,6 @@ LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the las
 OF_ONE_GRAPH = 0.5  # of all nodes: with more that run again, no batches of their own are accumulated
 AGAIN = 5  # passes over one graph: a penalty of gradients, or several losses, take fewer
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
-FIXED_NS = 3_000  # of a kernel, however much it computes: launching its blocks and waiting for the last
 OF_WEIGHTS = 0.5  # of a backward pass's products
 PRODUCTS = ["matmul", "convolution"]
 OTHERS = "^(optimizer|communication)$"
