@@ -14,7 +14,7 @@ def build(device):
     widths = 256, 1024, 1024, 8
     layers = [(nn.Linear(a, b), nn.LayerNorm(b), nn.GELU()) for a, b in pairwise(widths)]
     model = nn.Sequential(*(part for layer in layers for part in layer)).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=device.type == "cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), fused=device == "cuda")
 
     def step():
         at = torch.randint(len(x), (16384,), device=device)

@@ -7,7 +7,7 @@ from torchmetrics.classification import MultilabelAveragePrecision
 
 def build(device):
     model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 80)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-2, fused=device.type == "cuda")
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2, fused=device == "cuda")
     precision = MultilabelAveragePrecision(80, validate_args=False).to(device)
     x = torch.randn(256, 512, device=device)
     y = (torch.rand(256, 80, device=device) > 0.9).long()
