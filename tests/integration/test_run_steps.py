@@ -141,6 +141,35 @@ def test_a_program_too_short_to_settle_still_has_a_recording(programs: Programs)
     assert "Optimizer.step#Descent.step" in {e["name"] for e in run.events()}
 
 
+def test_a_program_of_a_handful_of_long_steps_is_recorded_warm(programs: Programs):
+    """An inversion: each iteration propagates shot after shot, and reads each misfit back."""
+    script = programs.write(
+        """
+        import time
+        import torch
+        velocity = torch.full((8, 8), 2.0, requires_grad=True)
+        optimizer = torch.optim.Adam([velocity])
+        for iteration in range(5):
+            optimizer.zero_grad()
+            misfits = []
+            for shot in range(4):
+                field = torch.ones(8, 8)
+                for moment in range(40):
+                    field = field + 0.01 * velocity * torch.roll(field, 1, 0)
+                loss = field.square().mean()
+                loss.backward()
+                misfits.append(loss.item())
+                time.sleep(1.2 if iteration == 0 else 0.3)
+            optimizer.step()
+        """
+    )
+    run = programs.record(str(script))
+    assert (run.steps["found_by"], run.steps["first_step"]) == ("optimizer", 2)
+    assert "cold" not in run.steps
+    assert 1.2 < run.steps["unprofiled_s"][0] < 2.0
+    assert 1.2 < min(run.steps["profiled_s"]) < 2.0
+
+
 def test_options_reach_the_profiler(programs: Programs):
     words = ["--shapes", "--stacks", "--memory", "--flops", "--steps", "2", "--warmup", "4"]
     run = programs.record(*words, str(programs.write(TRAIN + "train(200)")))

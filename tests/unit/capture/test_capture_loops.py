@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 
@@ -40,6 +41,32 @@ def test_the_loops_around_a_call_are_read_from_its_functions() -> None:
     assert inside[-1].calls.endswith("called")
     assert [loop.holds(STACK.site()) for loop in inside[-2:]] == [False, False]
     assert set(lines(listed)) == {14}
+
+
+def test_what_follows_a_with_or_a_try_is_no_loop() -> None:
+    """CPython 3.12 compiles both to a handler at the function's end, which jumps back to what follows."""
+
+    def served() -> list[Loop]:
+        with nullcontext():
+            pass
+        try:
+            int("1")
+        except ValueError:
+            return []
+        return STACK.loops()
+
+    assert lines(served()) == []
+    found: list[list[Loop]] = []
+    for _ in range(1):
+        with nullcontext():
+            pass
+        try:
+            found.append(STACK.loops())
+        except ValueError:
+            continue
+        found.append(STACK.loops())
+    found.append(STACK.loops())
+    assert [len(lines(loops)) for loops in found] == [1, 1, 0]
 
 
 MAIN, PIPE = 1, 2

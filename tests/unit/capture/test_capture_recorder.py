@@ -89,14 +89,54 @@ def test_what_the_profiler_left_at_first_is_no_weakness_once_steps_were_timed_wi
     assert SLOWED not in timings.notes
 
 
-@pytest.mark.parametrize(("seconds", "timed"), [(0.001, 20), (0.3, 7), (1.0, 3), (30.0, 3)])
-def test_twenty_steps_are_timed_or_two_seconds_and_three_at_least(seconds: float, timed: int):
+@pytest.mark.parametrize(
+    ("seconds", "before", "after"), [(0.001, 20, 20), (0.3, 7, 7), (1.0, 3, 3), (30.0, 1, 3)]
+)
+def test_twenty_steps_are_timed_or_two_seconds_and_three_at_least_or_one_of_few(
+    seconds: float, before: int, after: int
+):
     program = Program()
     program.steps(80, seconds)
     timings = program.recorder.timings()
     assert timings.before is not None
     assert timings.after is not None
-    assert len(timings.before.step_s) == len(timings.after.step_s) == timed
+    assert (len(timings.before.step_s), len(timings.after.step_s)) == (before, after)
+
+
+@pytest.mark.parametrize("kind", ["optimizer", "module"])
+def test_a_program_of_four_steps_of_seconds_is_recorded_warm(kind: str):
+    program = Program()
+    program.device.clock = lambda: program.now
+    program.step(9.0, kind=kind)  # with all that a first step loads
+    program.steps(3, 2.4, kind=kind)
+    program.now += 2.4 * (kind == "module")  # its last call ends with the program
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert not timings.cold
+    assert timings.settled
+    assert timings.unprofiled_s == timings.profiled_s == pytest.approx([2.4])
+    assert timings.before is not None
+    assert timings.before.clock == "device"
+
+
+def test_few_steps_that_compile_or_wait_for_a_loader_are_no_reason_for_haste():
+    compiles, waits = Program(), Program()
+    for _ in range(6):
+        compiles.step(2.4, compiles=True)
+        waits.ledgers.wait(data_s=1.2)
+        waits.step(2.4)
+    for program in (compiles, waits):
+        program.recorder.end()
+        assert program.recorder.timings().cold
+
+
+def test_a_step_of_seconds_that_a_loader_fed_from_what_it_did_in_a_pause_is_not_timed():
+    program = Program()
+    program.ledgers.prefetch = Prefetch(1, 2)
+    program.device.paused = lambda: setattr(program, "now", program.now + 5.0)
+    program.until(RecordSteps, 2.4)
+    assert program.recorder.timings().before is not None
+    assert program.made == 5  # two and a half of them make five seconds
 
 
 def test_a_program_that_still_gets_faster_is_timed_once_it_is_warm():
@@ -412,16 +452,6 @@ def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
     assert len(timings.profiled_s) == 3
     assert len(timings.warmup_s) == PATIENCE
     assert not timings.settled
-
-
-def test_a_program_of_few_steps_that_take_seconds_is_recorded():
-    program = Program()
-    for index in range(13):
-        program.step((2.0, 2.9, 2.4)[index % 3])
-    timings = program.recorder.timings()
-    assert not timings.settled
-    assert len(timings.unprofiled_s) == 3
-    assert len(timings.profiled_s) == 2
 
 
 def test_warmup_and_steps_are_what_the_user_says():

@@ -28,7 +28,9 @@ from kinetoscope.capture.steps.timing import (
     patience_spent,
     recorded_steps,
     recovered,
+    takes_seconds,
     timed_steps,
+    waiting,
 )
 
 
@@ -128,9 +130,10 @@ class Watch(Phase):
     def passed(self, boundary: Boundary) -> None:
         self._tick(boundary)
 
-    def _tick(self, boundary: Boundary) -> None:
+    def _tick(self, boundary: Boundary, *, long: bool = False) -> None:
         provisional = self.context.provisional
-        provisional.tick(boundary, may_end=provisional.running and self.context.device.occupied() is None)
+        may_end = provisional.running and self.context.device.occupied() is None
+        provisional.tick(boundary, may_end=may_end, long=long)
 
     def leads(self, boundary: Boundary) -> Phase:
         following = self.boundary(boundary)
@@ -138,7 +141,8 @@ class Watch(Phase):
         return following
 
     def boundary(self, boundary: Boundary) -> Phase:
-        self._tick(boundary)
+        step = self.context.stopwatch.next_step()
+        self._tick(boundary, long=boundary.role == "step" and takes_seconds(step))
         if self.context.provisional.running:
             return self
         context = self.context
@@ -171,20 +175,22 @@ class Settle(Phase):
         if self.context.lockstep:  # by the clock of one rank nothing may be decided
             self.context.detector.outer.stop()
         self.context.ledgers.install()
-        self.context.stopwatch.restart()
+        self.context.stopwatch.restart(marking=True)
         # Of the steps of a --warmup only the last is timed.
         self.context.detector.pass_over((self.context.options.warmup or 0) - self.context.detector.index - 2)
 
     def boundary(self, boundary: Boundary) -> Phase:
         context = self.context
         if context.detector.index < (context.options.warmup or 0):
-            context.stopwatch.restart()
+            context.stopwatch.restart(marking=True)
             return self
-        step = context.stopwatch.next_step()
+        step = context.stopwatch.next_step(context.ended)
         context.measured.warmup_s.append(step.seconds)
         self.waited.append(step)
         if step.compiled:
             self.waited.clear()
+        if self._counts(step):
+            return TimeBefore(context).takes(step)
         ready = self._ready()
         usual = timed_steps(self.waited, context.ledgers.prefetch) if ready else 0
         timed = context.start_agreed(context.detector.index, ready, usual)
@@ -192,6 +198,14 @@ class Settle(Phase):
             return self
         context.measured.timed = timed
         return TimeBefore(context)
+
+    def _counts(self, step: StepTime) -> bool:
+        """Whether this step is one of few and counts as timed: each of them takes seconds, a whole one came
+        before it, and it was not fed from what a loader did while we had paused the program."""
+        context = self.context
+        warm = context.detector.index >= 2 or context.options.warmup is not None
+        refilled = context.ledgers.prefetch.batches > 0 and self.waited.seconds <= context.measured.paused_s
+        return warm and few(context, step) and not refilled and not self._undecided()
 
     def _ready(self) -> bool:
         measured = self.context.measured
@@ -224,6 +238,13 @@ class Settle(Phase):
                 f"{measured.levels[0].name} (--step iteration waits for them)"
             )
         return False
+
+
+def few(context: Context, step: StepTime) -> bool:
+    """Whether the program may have only a few steps like this one, which did not wait for its loader: not
+    where ranks agree on each step."""
+    chosen = context.lockstep or context.decisions.seeded
+    return not chosen and takes_seconds(step) and waiting([step]) is None
 
 
 class Time(Phase):
@@ -314,7 +335,14 @@ class TimeBefore(Time):
         self.context.measured.collects_at = self.context.ledgers.collects_at
         if step.compiled and self._may_wait():
             return Settle(self.context)
+        if few(self.context, step):
+            return Prepare(self.context, "full").at_once()
         return Prepare(self.context, "full") if self.complete() else self
+
+    def takes(self, step: StepTime) -> Phase:
+        """The phase after a step that was timed before this phase has begun."""
+        self.timing.keep([step])
+        return self.following(step)
 
     def _may_wait(self) -> bool:
         """Whether the start may still be put off."""
@@ -384,6 +412,11 @@ class Prepare(Recover):
         if not self.drained:
             self.context.measured.note(f"{UNDRAINED}: for waits use the time without the profiler")
         return RecordSteps(self.context, self.session, self.kind)
+
+    def at_once(self) -> Phase:
+        """Record what begins here: of steps that take seconds none is let pass."""
+        self.enter()
+        return self.following()
 
     def given_up(self) -> None:
         self.session.start()  # a prepared session must be started before it can be ended
@@ -532,7 +565,10 @@ def after_full_pass(context: Context) -> Phase:
 
 
 def after_lines(context: Context) -> Phase:
-    return Prepare(context, "light") if context.two_passes else Recover(context)
+    if not context.two_passes:
+        return Recover(context)
+    light, timed = Prepare(context, "light"), context.measured.before.times
+    return light.at_once() if timed and few(context, timed[-1]) else light
 
 
 class KeepInputs(Phase):

@@ -133,18 +133,19 @@ class Provisional:
         self.written = True
         self.saved()
 
-    def tick(self, boundary: Boundary, *, may_end: bool = True) -> None:
+    def tick(self, boundary: Boundary, *, may_end: bool = True, long: bool = False) -> None:
         """Mark a step, unless a surer source marks them; the first whole steps are enough.
 
         Args:
             may_end: the profiler may be stopped here.
+            long: a step of seconds ends here: the program may have few, so that one is enough.
         """
         if self.session is None:
             return
         if self.source is None or surer(boundary.source[0], self.source[0]):
             self.source = boundary.source
         if boundary.source == self.source:
-            enough = may_end and boundary.ticks >= self.ticks and not self.whole
+            enough = may_end and (long or boundary.ticks >= self.ticks) and not self.whole
             self.session.mark(None if enough else self.steps)  # what follows the last is no step
             self.steps += 1
             if enough:

@@ -87,17 +87,51 @@ def _loops_of(code: CodeType) -> list[tuple[int, int, int]]:
     return _KNOWN[code]
 
 
+# After one of these the next instruction is not executed, unless something jumps there.
+LEAVES = (
+    "JUMP_ABSOLUTE",
+    "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+    "JUMP_FORWARD",
+    "RAISE_VARARGS",
+    "RERAISE",
+    "RETURN_CONST",
+    "RETURN_VALUE",
+)
+
+
 def _read_loops(code: CodeType) -> Iterator[tuple[int, int, int]]:
     lines = [(start, end, line) for start, end, line in code.co_lines() if line is not None]
+    instructions = list(dis.get_instructions(code))
+    usual = _without_exceptions(instructions)
     ends: dict[int, int] = {}
-    for one in dis.get_instructions(code):
-        jumps = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
-        # An await jumps back to where it waits, which is no loop of the program's.
-        if jumps and one.argval < one.offset and not one.opname.endswith("NO_INTERRUPT"):
+    for one in instructions:
+        # An await jumps back to where it waits, which is no loop of the program's; nor is one what follows a
+        # `with` or `try`, though CPython 3.12 has its handlers at the function's end jump back to it.
+        awaits = one.opname.endswith("NO_INTERRUPT")
+        handled = one.offset not in usual
+        if _jumps(one) and one.argval < one.offset and not awaits and not (handled and one.argval in usual):
             ends[one.argval] = max(ends.get(one.argval, 0), one.offset)
     for first, last in ends.items():
         known = [line for start, end, line in lines if start <= first < end or start <= last < end]
         yield first, last, min(known, default=code.co_firstlineno)
+
+
+def _jumps(one: dis.Instruction) -> bool:
+    return one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+
+
+def _without_exceptions(instructions: Sequence[dis.Instruction]) -> set[int]:
+    """The offsets of the instructions that may be executed where nothing is raised."""
+    places = {one.offset: place for place, one in enumerate(instructions)}
+    reached, left = set[int](), [0]
+    while left:
+        one = instructions[place] if (place := left.pop()) < len(instructions) else None
+        if one is not None and one.offset not in reached:
+            reached.add(one.offset)
+            left += [places.get(one.argval, len(instructions))] if _jumps(one) else []
+            left += [] if one.opname in LEAVES else [place + 1]
+    return reached
 
 
 class OuterLoop:

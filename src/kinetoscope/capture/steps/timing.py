@@ -146,8 +146,10 @@ class Stopwatch:
         return Moment(self._clock(), self._waited(), self._mark() if self._marking else None)
 
 
-# After so many step times we stop waiting and say that the step time never settled; of steps that take
-# seconds, after a few that last so long: a program may have no more than a dozen of them.
+# Of steps that take longer a program may have no more than four or five.
+LONG_S = 1.0
+# After so many step times we stop waiting and say that the step time never settled; of longer steps, after a
+# few that last so long.
 PATIENCE = 8
 PATIENCE_LEAST, PATIENCE_S = 3, 4.0
 # A loader's queue is longer than that: so many steps, or seconds, may pass until it has drained.
@@ -184,6 +186,11 @@ def calm(times: Sequence[StepTime], prefetch: Prefetch) -> bool:
     workers = 1 if waiting(times) is None else max(1, prefetch.workers)
     rounds = [times[end - workers : end] for end in range(len(times), workers - 1, -workers)]
     return settled([sum(step.seconds for step in one) for one in reversed(rounds)])
+
+
+def takes_seconds(step: StepTime) -> bool:
+    """Whether the program may have no more than a few steps like this one, in which nothing compiled."""
+    return step.seconds > LONG_S and not step.compiled
 
 
 def long_enough(steps: int, seconds: float) -> bool:
@@ -241,7 +248,7 @@ def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
     """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; 2 of those
     that take seconds; of a loop that waits for its loader, whole rounds of the workers."""
     step_s = median(step.seconds for step in before) if before else math.inf
-    least = 2 if 1.0 < step_s < math.inf else 3
+    least = 2 if LONG_S < step_s < math.inf else 3
     steps = max(least, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
     return steps if waiting(before) is None else whole_rounds(steps, prefetch)
 
