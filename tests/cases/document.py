@@ -28,6 +28,8 @@ NOT_PREDICTED = {
     "would give",
     "prefill-stall": "prompts read in pieces cost throughput; what the fix does is that no request waits "
     "longer for a token than 0.65 ms, in place of 4.60 ms",
+    "no-kv-cache": "under the profiler the host takes as long as the device, which hides what the device "
+    "would save; the finding says how much of its work goes, and under which condition",
     "nothing-ran": "the fix makes the function do its work, which takes longer than doing none",
 }
 

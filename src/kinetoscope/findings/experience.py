@@ -21,6 +21,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "data-loading-stall": (0.2, 1.7),
     "decode-gap": (0.6, 1.0),
     "dense-embedding-gradients": (0.7, 2.0),
+    "double-precision": (1.0, 1.9),
     "dtype-casts": (0.7, 1.1),
     "eager-remainder": (0.8, 1.2),
     "exposed-communication": (0.2, 1.0),

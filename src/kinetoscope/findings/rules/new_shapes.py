@@ -20,10 +20,12 @@ How it decides
 
 What to do
     Pad to few lengths: multiples of 64 or 128, or batches of samples of like length. Switch
-    ``torch.backends.cudnn.benchmark`` off where sizes vary: it tries all algorithms for each.
+    ``torch.backends.cudnn.benchmark`` off where sizes vary: it tries all algorithms for each. Attention need
+    not be cuDNN's: ``torch.backends.cuda.enable_cudnn_sdp(False)`` leaves it to kernels without plans.
 
 Source
-    NVIDIA cuDNN developer guide, "Heuristics" and "Plan cache"; PyTorch, ``torch.backends.cudnn.benchmark``.
+    NVIDIA cuDNN developer guide, "Heuristics" and "Plan cache"; PyTorch, ``torch.backends.cudnn.benchmark``
+    and ``torch.backends.cuda.enable_cudnn_sdp``.
 """
 
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
@@ -33,8 +35,17 @@ PLANNED = (
     r"^aten::(cudnn_\w+|_cudnn_\w+|miopen_\w+|_?convolution|convolution_backward|_scaled_dot_product_cudnn\w+"
     r"|_fft_\w+|mm|addmm|bmm|baddbmm|_scaled_mm|_thnn_fused\w+)$"
 )
+ATTENTION = r"^aten::_(scaled_dot_product_)?cudnn_attention"
 FACTOR = 10
 LONG_NS = 500_000
+PAD = (
+    "Pad to few lengths, or batch samples of like length, so that sizes repeat; with "
+    "torch.backends.cudnn.benchmark, switch that off."
+)
+FLASH = (
+    "Keep cuDNN out of attention: the flash and the memory-efficient kernels need no plan. Or pad to few "
+    "lengths, so that sizes repeat."
+)
 TRIES = 8  # waits of one call: a library that only looks a plan up or builds it needs none
 
 
@@ -58,8 +69,10 @@ def find(view: RankView) -> Findings:
         pl.col("self_ns") >= pl.max_horizontal(FACTOR * pl.col("usual_ns"), LONG_NS),
         ~pl.col("id").is_in(tried["id"].implode()),
     )
-    if _recurs(view, slow):
-        yield _plans(view, slow)
+    attends = matching(slow, "name", ATTENTION)
+    for planned in (slow.filter(attends), slow.filter(~attends)):
+        if _recurs(view, planned):
+            yield _plans(view, planned)
 
 
 def _recurs(view: RankView, calls: pl.DataFrame) -> bool:
@@ -96,17 +109,19 @@ def _plans(view: RankView, slow: pl.DataFrame) -> Finding:
     longest = slow.sort("self_ns", descending=True)
     names = " and ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(2))
     takes, others = (numbers.time(float(str(slow[ns].median())) / 1000) for ns in ("self_ns", "usual_ns"))
+    attends = bool(matching(slow.head(1), "name", ATTENTION)[0])
     return Finding(
-        subject="plans",
+        subject="plans of attention" if attends else "plans",
         title=f"{view.per_step(len(slow)):.2g} calls of {names} per {view.unit} take the host {takes}, the "
         f"others {others}: the library plans anew for sizes that it has not met",
         saving=savings.host(
             view, slow, "what these calls take on the host beyond the op's median, while sizes are new"
         ),
         evidence=[evidence.of(view, "the longest calls", longest)],
-        advice="Pad to few lengths, or batch samples of like length, so that sizes repeat; with "
-        "torch.backends.cudnn.benchmark, switch that off. Each size is planned once: in a run that is long "
-        "for the number of its sizes this ends by itself.",
-        snippet="length = -(-length // 64) * 64  # the next multiple of 64",
+        advice=f"{FLASH if attends else PAD} Each size is planned once: in a run that is long for the number "
+        "of its sizes this ends by itself.",
+        snippet="torch.backends.cuda.enable_cudnn_sdp(False)"
+        if attends
+        else "length = -(-length // 64) * 64  # the next multiple of 64",
         source=evidence.source(view, longest["id"]),
     )
