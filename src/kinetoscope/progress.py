@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from msgspec import Struct
 
@@ -19,7 +19,9 @@ from kinetoscope.render import names
 from kinetoscope.sources import kept
 from kinetoscope.sources.paths import are_small
 from kinetoscope.sources.paths import find as find_files
-from kinetoscope.sources.run import LoadedRun, load
+
+if TYPE_CHECKING:
+    from kinetoscope.sources.run import LoadedRun
 
 Found = TypeVar("Found", bound=Struct | None)
 
@@ -28,12 +30,23 @@ EVERY = 0.1  # seconds between two lines on a terminal
 PROCESSOR = 36  # field of /proc/thread-self/stat after the name: the core that the thread is on
 
 
-class Reader(Protocol):
-    """``load_shown``, as a command that is answered calls it."""
+class Reader:
+    """``load_shown``, as a command that is answered calls it; it may know other commands' answers by then."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+        self.known: list[tuple[str, dict[str, object], Struct]] = []
 
     def __call__(
         self, inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None
-    ) -> LoadedRun: ...
+    ) -> LoadedRun:
+        run = load_shown(inputs, meanwhile, flows=False)
+        self.remarks.extend(run.remarks)
+        return run
+
+    def knows(self, kind: str, found: Struct, /, **options: object) -> None:
+        """Keep this too, as what ``answered`` finds of this kind with these options in the same inputs."""
+        self.known.append((kind, options, found))
 
 
 def answered(
@@ -49,24 +62,25 @@ def answered(
     Raises:
         InputError: an input cannot be used.
     """
-    asked = f"{kind} {sorted(options.items())}"
+    asked = _asked(kind, options)
     entry = kept.entry(inputs, asked)
     known = None if entry is None else kept.recall(entry, kind)
     if known is not None:
         _say(known[0])
         return known[1]
-    remarks: list[str] = []
-
-    def read(inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None) -> LoadedRun:
-        run = load_shown(inputs, meanwhile, flows=False)
-        remarks.extend(run.remarks)
-        return run
-
+    read = Reader()
     with _on_one_core(inputs):
         found = find(read)
     if entry is not None and entry == kept.entry(inputs, asked):  # nothing changed while it was read
-        kept.keep(entry, kind, remarks, found)
+        kept.keep(entry, kind, read.remarks, found)
+        for another, its_options, answer in read.known:
+            if (place := kept.entry(inputs, _asked(another, its_options))) is not None:
+                kept.keep(place, another, read.remarks, answer)
     return found
+
+
+def _asked(kind: str, options: dict[str, object]) -> str:
+    return f"{kind} {sorted(options.items())}"
 
 
 @contextmanager
@@ -105,6 +119,8 @@ def load_shown(
         InputError: an input cannot be used.
     """
     started = meanwhile is None
+    from kinetoscope.sources.run import load  # no answer that was kept needs it
+
     with ReadingProgress(sys.stderr) as shown:
 
         def progress(path: Path, done: int, size: int) -> None:

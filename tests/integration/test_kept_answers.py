@@ -18,12 +18,13 @@ import pytest
 import traces
 from broad import broad
 from command import ENVIRONMENT, kinetoscope
-from kinetoscope import document, progress
+from kinetoscope import document
 from kinetoscope.document import KernelListing, ListingRow
 from kinetoscope.document.collect import kernels as collect
 from kinetoscope.document.collect.report import build
 from kinetoscope.recording import manifest
 from kinetoscope.sources import kept
+from kinetoscope.sources import run as runs
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace import cache
 
@@ -66,7 +67,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             raise ReadError(inputs)
 
         with monkeypatch.context() as patched:
-            patched.setattr(progress, "load", refuse)
+            patched.setattr(runs, "load", refuse)
             return kinetoscope(*words, **options)
 
     return run
@@ -207,6 +208,16 @@ def test_a_findings_proof_is_part_of_the_question(
     assert said(unread("findings", before, "--proof", after, "--json")) == said(proven)
 
 
+@pytest.mark.parametrize(("name", "output"), [(COLLECTING, []), (TRACE, ["-o", "page.html"])])
+def test_a_report_knows_what_findings_are_asked_for(
+    name: str, output: list[str], given: Callable[[str], Path], unread: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = given(name)
+    plain = kinetoscope("findings", path, "--json", KINETOSCOPE_CACHE="0")
+    assert kinetoscope("report", path, *output, cwd=tmp_path).returncode == 0
+    assert said(unread("findings", path, "--json")) == said(plain)
+
+
 def test_what_was_left_out_is_said_each_time(
     given: Callable[[str], Path], unread: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -231,7 +242,7 @@ def test_nothing_is_kept_where_that_is_turned_off(given: Callable[[str], Path], 
     kinetoscope("report", path, KINETOSCOPE_CACHE="0")
     assert not home.exists()
     kinetoscope("report", path)
-    assert len(answers(home)) == 1
+    assert answers(home)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -460,14 +471,14 @@ def test_what_is_too_large_is_not_kept(
 def test_an_input_that_changes_while_it_is_read_leaves_no_answer(
     given: Callable[[str], Path], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, load = given(TRACE), progress.load
+    path, load = given(TRACE), runs.load
 
     def loading(*inputs: Any, **options: Any) -> Any:
         run = load(*inputs, **options)
         os.utime(path, ns=(1, 1))
         return run
 
-    monkeypatch.setattr(progress, "load", loading)
+    monkeypatch.setattr(runs, "load", loading)
     assert kinetoscope("kernels", path).returncode == 0
     assert answers(home) == []
 

@@ -123,9 +123,12 @@ def _report(inputs: list[str], *, page: bool = False) -> Report:
 
     def find(read: Reader) -> Report:
         run = read(inputs, _load_analyses)
+        from kinetoscope.document.collect import findings
         from kinetoscope.document.collect.report import build
 
-        return build(run, page=page)
+        report = build(run, page=page)
+        read.knows("kinetoscope.document:FindingsListing", findings.of_report(run, report), proof=False)
+        return report
 
     return answered(inputs, "kinetoscope.document:Report", find, page=page)
 

@@ -9,11 +9,13 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError, TooLargeError
-from kinetoscope.trace.decoding.spans import FileSpan, Span
 from kinetoscope.trace.recognise import COMPRESSED, SQLITE, refuse_content, refuse_name
+
+if TYPE_CHECKING:
+    from kinetoscope.trace.decoding.spans import Span
 
 
 class FileSupply:
@@ -40,6 +42,8 @@ class FileSupply:
         """Bytes ``start`` to ``end`` to be decoded. What lies before them is gone: reading goes forwards."""
         if self._moved is not None:
             self._moved(start)
+        from kinetoscope.trace.decoding.spans import FileSpan  # not loaded where tables are kept
+
         return FileSpan(self._path, start, end)
 
     def end(self) -> int:

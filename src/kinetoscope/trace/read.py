@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache
 from kinetoscope.trace.container import open_supply
-from kinetoscope.trace.cutter import Cutter
 from kinetoscope.trace.damage import UNREADABLE_BYTES, described, is_complete
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 from kinetoscope.trace.recognise import refuse_document
-from kinetoscope.trace.workers import Workers, cores
 
 if TYPE_CHECKING:
     from kinetoscope.trace.tables import Assembly
@@ -61,6 +59,9 @@ def read(
 
 
 def _read(path: Path, progress: Progress | None) -> Trace:
+    from kinetoscope.trace.cutter import Cutter  # not loaded where tables are kept, as what it reads with
+    from kinetoscope.trace.workers import Workers, cores
+
     size = path.stat().st_size if path.is_file() else 0
     moved: Callable[[int], None] | None = None if progress is None else lambda at: progress(at, size)
     with closing(open_supply(path, moved)) as supply:

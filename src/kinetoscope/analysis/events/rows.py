@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from functools import lru_cache, reduce
+from itertools import compress
 from operator import or_
 
 import polars as pl
@@ -22,8 +23,8 @@ def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
     """Whether each text of a Categorical column contains the regular expression; false of null."""
     codes, texts, found = _known(table, column)
     if pattern not in found:
-        names = pl.Series([*texts], dtype=pl.String)
-        found[pattern] = names.filter(names.str.contains(pattern)).to_list()
+        fits = pl.Series([*texts], dtype=pl.String).str.contains(pattern)
+        found[pattern] = [*compress(texts, fits.to_list())]
     wanted = [texts[text] for text in found[pattern]]
     if not wanted:
         return constant(False, len(codes), pl.Boolean)
@@ -48,9 +49,9 @@ def constant(value: float | bool | None, count: int, dtype: type[pl.DataType]) -
 def _known(table: pl.DataFrame, column: str) -> tuple[pl.Series, dict[str, int], dict[str, list[str]]]:
     key = id(table), column
     if key not in _KNOWN:
-        values = table[column].unique().drop_nulls()
-        codes = values.to_physical().to_list()
-        texts = dict(sorted(zip(values.cast(pl.String).to_list(), codes, strict=True)))
+        values = table[column].unique()
+        coded = zip(values.cast(pl.String).to_list(), values.to_physical().to_list(), strict=True)
+        texts = dict(sorted((text, code) for text, code in coded if text is not None))
         _KNOWN[key] = table[column].to_physical(), texts, _fitting(tuple(texts))
         weakref.finalize(table, _KNOWN.pop, key, None)
     return _KNOWN[key]

@@ -14,7 +14,7 @@ from kinetoscope.analysis.memory.headroom import lacking
 from kinetoscope.analysis.memory.peak import histories
 from kinetoscope.analysis.ranks.comparison import RankComparison
 from kinetoscope.analysis.time.window import window
-from kinetoscope.document import FindingRow, FindingsListing
+from kinetoscope.document import FindingRow, FindingsListing, Report
 from kinetoscope.document.collect.replay import longest
 from kinetoscope.document.collect.rows import row
 from kinetoscope.findings import commands, experience, registry, savings
@@ -34,12 +34,25 @@ def listing(run: LoadedRun, later: LoadedRun | None = None) -> FindingsListing:
         InputError: the two recordings cannot be compared.
     """
     proven = measurements(run, later)
+    rows, replayed = findings(run, proven), longest(run)
+    return _listing(run, proven, rows, replayed.error if replayed is not None else 0.0)
+
+
+def of_report(run: LoadedRun, report: Report) -> FindingsListing:
+    """The listing of a run whose report is known."""
+    error = report.replay.error if report.replay is not None else 0.0
+    return _listing(run, measurements(run), report.findings, error)
+
+
+def _listing(
+    run: LoadedRun, proven: Measurements, rows: list[FindingRow], replay_error: float
+) -> FindingsListing:
     return FindingsListing(
-        findings=findings(run, proven),
+        findings=rows,
         unread=[*run.unread, *proven.unread],
         after=proven.after,
         start_us=min((window(trace).start_ns for trace in run.traces), default=0) / 1000,
-        replay_error=replayed.error if (replayed := longest(run)) is not None else 0.0,
+        replay_error=replay_error,
         unit="step" if any(len(trace.steps) for trace in run.traces) else "recording",
     )
 
