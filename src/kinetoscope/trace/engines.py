@@ -19,7 +19,7 @@ class EngineStep(NamedTuple):
     """A step as its annotation describes it; None where it does not say.
 
     Attributes:
-        engine: vLLM, SGLang, TensorRT-LLM, ATOM, xDiT.
+        engine: vLLM, SGLang, TensorRT-LLM, ATOM, xDiT, transformers.
         context_requests, generation_requests: requests whose prompt is read, and that generate.
         query_tokens, kv_tokens: tokens that are computed in the step, and those that attention reads.
         attention_pairs: pairs of a query and a key token that it attends to, itself and those before it, of
@@ -44,7 +44,8 @@ class EngineStep(NamedTuple):
 
 
 _SUMS = r"(?:(sq\d+sk\d+sqsq\d+sqsk\d+)|(\d+))"
-_VLLM = re.compile(rf"execute_(?:\d+_)?context_(\d+)\({_SUMS}\)_generation_(\d+)\({_SUMS}\)$")
+# vLLM's, which our recorder writes for transformers' continuous batching too (see ``capture.live.batches``).
+_VLLM = re.compile(rf"(transformers_)?execute_(?:\d+_)?context_(\d+)\({_SUMS}\)_generation_(\d+)\({_SUMS}\)$")
 _VLLM_UNTIL_0_12 = re.compile(r"execute_new_(\d+)_cached_(\d+)$")
 _SGLANG = re.compile(r"step\[([A-Z][A-Z_0-9]*)((?: [^\]]*)?)\]$")
 _TENSORRT = re.compile(
@@ -70,7 +71,7 @@ _SGLANG_PHASES: dict[str, Phase] = {
 SGLANG = r"^step\["
 FAMILIES = (
     SGLANG,
-    r"^execute_(\d+_)?context_|^execute_new_\d",
+    r"^(transformers_)?execute_(\d+_)?context_|^execute_new_\d",
     r"_forward_step( \d+)?: ",
     rf"^(dummy_)?(prefill|(eager_)?decode)\[|^{_DRAFTS}\[",
     r"^execute_diffusion_",
@@ -99,7 +100,8 @@ def batch_of_file(path: str) -> int | None:
 def engine_step(name: str) -> EngineStep | None:
     """The step that an annotation of this name marks; None: it marks none."""
     if (match := _VLLM.match(name)) is not None:
-        return _vllm(*match.groups())
+        step = _vllm(*match.groups()[1:])
+        return step._replace(engine="transformers") if match[1] else step
     if (match := _VLLM_UNTIL_0_12.match(name)) is not None:
         new, running = int(match[1]), int(match[2])
         return EngineStep("vLLM", _phase(new, running), new, running)

@@ -364,3 +364,28 @@ def test_a_request_waits_for_its_next_token_since_its_latest_one(
     found = compared(LoadedRun((trace(*made.events),)), client.ClientTimes(file="x", token_us=1.0))
     measured = [wait for step in waits[2:] for wait in step]
     assert found.request_token_us == pytest.approx(sum(measured) / len(measured))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=4, max_size=12))
+@settings(max_examples=20)
+def test_prompts_that_a_step_reads_with_those_that_generate_wait_for_no_token_yet(
+    steps: list[tuple[int, int]],
+) -> None:
+    """As above, of steps of unlike length that read prompts too: what waits most is what is long."""
+    made, marks, latest, waits = Server(mode="full", marked=False), [], [0.0] * 4, list[list[float]]()
+    for read, leave in [(0, 0), *steps, (0, 0)]:
+        latest = latest[min(leave, len(latest) - 1) :]
+        before, began = len(made.events), made.at
+        made.layers = 4 + read
+        made.step()
+        said = f"execute_context_{read}({32 * read})_generation_{len(latest)}({len(latest)})"
+        marks.append(event("user_annotation", said, began, made.at - began - 80))
+        work = (one for one in made.events[before:] if one["cat"] in {"kernel", "gpu_memcpy"})
+        ended = max(one["ts"] + one["dur"] for one in work)
+        waits.append([ended - at for at in latest])
+        latest = [ended] * (len(latest) + read)
+    found = compared(LoadedRun((trace(*made.events, *marks),)), client.ClientTimes(file="x", token_us=500.0))
+    measured = [wait for step in waits[1:] for wait in step]
+    assert found.request_token_us == pytest.approx(sum(measured) / len(measured))
+    assert sum(part.us for part in found.parts) == pytest.approx(500.0)
+    assert all(part.us >= -1e-6 for part in found.parts if part.part != "outside")

@@ -129,6 +129,7 @@ def test_replays_are_noted_by_the_number_of_their_capture(device: Device, tmp_pa
     assert len(device.captures.replays) == 3
     device.captures.replaying = lambda: second  # its replay is what begins the recorded steps
     device.captures.watch_replays()
+    device.captures.replay_begins()
     first.replay()
     assert [replay.number for replay in device.captures.replays_seen()] == [1, 0]
 

@@ -12,13 +12,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.live import channel
+from kinetoscope.capture.live import batches, channel
 from kinetoscope.capture.live import listener as live_listener
 from kinetoscope.capture.live import recording as live_recording
 from kinetoscope.capture.live.channel import Greeting, LiveRequest
@@ -27,6 +28,7 @@ from kinetoscope.capture.live.recording import LiveRecording, ServedSession
 from kinetoscope.capture.live.unlocked import unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.trace.engines import EngineStep, engine_step
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 
@@ -304,3 +306,33 @@ def test_cupti_is_detached_once_the_server_rests(
     listener._release_soon()
     assert tried.wait(10)
     assert next(rests, None) is None
+
+
+def test_a_batch_is_named_by_what_its_requests_read_and_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As transformers has them: a request of a prompt in two pieces, one that generates, two of prompts."""
+
+    def request(prompt: int, past: int, queries: int) -> SimpleNamespace:
+        state = SimpleNamespace(initial_tokens=[0] * prompt, position_offset=past)
+        return SimpleNamespace(state=state, query_length=queries)
+
+    class ContinuousBatchingIOs:
+        def prepare_batch_tensors(self, requests_in_batch: list[Any], padded: bool) -> int:
+            return len(requests_in_batch)
+
+    module = SimpleNamespace(ContinuousBatchingIOs=ContinuousBatchingIOs)
+    monkeypatch.setitem(sys.modules, batches.MODULE, module)
+    said: list[str] = []
+    end = batches.watch(said.append)
+    assert end is not None
+    prepared = [request(32, 0, 20), request(8, 8, 1), request(4, 9, 1)]
+    assert ContinuousBatchingIOs().prepare_batch_tensors(requests_in_batch=prepared, padded=True) == 3
+    assert ContinuousBatchingIOs().prepare_batch_tensors([request(32, 20, 12)], True) == 1
+    end()
+    ContinuousBatchingIOs().prepare_batch_tensors([], False)
+    assert [engine_step(one) for one in said] == [
+        EngineStep("transformers", "mixed", 1, 2, 22, 20 + 9 + 10, 20 * 20 - (400 - 20) // 2 + 9 + 10),
+        EngineStep("transformers", "prefill", 1, 0, 12, 32, 12 * 32 - (144 - 12) // 2),
+    ]
+    assert live_recording.ENGINE_STEP.match(said[0])
+    monkeypatch.setitem(sys.modules, batches.MODULE, SimpleNamespace())
+    assert batches.watch(said.append) is None

@@ -20,6 +20,11 @@ from kinetoscope.trace.engines import EngineStep, batch_of_file, captured_batch,
             "execute_34_context_2(sq10sk20sqsq50sqsk100)_generation_32(sq32sk900sqsq32sqsk900)",
             EngineStep("vLLM", "mixed", 2, 32, 42, 920, 980),
         ),
+        # Ours, of transformers' continuous batching.
+        (
+            "transformers_execute_context_1(sq5sk5sqsq25sqsk25)_generation_2(sq2sk30sqsq2sqsk30)",
+            EngineStep("transformers", "mixed", 1, 2, 7, 35, 45),
+        ),
         # Speculative decoding: four tokens of each request are verified in one pass.
         ("execute_context_0(0)_generation_32(128)", EngineStep("vLLM", "verify", 0, 32, 128)),
         (

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.live import batches
 from kinetoscope.capture.live.channel import LiveRequest
 from kinetoscope.capture.live.unlocked import first_used_here, unlocked
 from kinetoscope.capture.options import Options
@@ -36,15 +37,16 @@ from kinetoscope.recording.manifest import RankRecord, StepLevel, StepTimings, T
 
 # Ranges that serving engines put around each step: vLLM, SGLang, ATOM, xDiT, TensorRT-LLM.
 ENGINE_STEP = re.compile(
-    r"execute_(\d+_)?context_|execute_new_\d|execute_diffusion_|step\[|(dummy_)?(prefill|(eager_)?decode)\["
-    r"|\[Executor\] _forward_step"
+    r"(transformers_)?execute_(\d+_)?context_|execute_new_\d|execute_diffusion_|step\["
+    r"|(dummy_)?(prefill|(eager_)?decode)\[|\[Executor\] _forward_step"
 )
 # So many boundaries show what the steps are; on a GPU they are waited for so long, in seconds.
 PASSED, UNSEEN_S = 3, 10.0
 # Between two looks at the process's memory, and at whether the request still stands, in seconds.
 LOOK_S = 0.1
-# The last step may still be running, on a device and in other threads, when the step after it has begun.
-DRAINS_S, MOST_DRAINS_S = 0.1, 1.0
+# The last step may still be running, on a device and in other threads, when the step after it has begun: so
+# many boundaries later it is not, nor so many seconds later.
+DRAINS, DRAINS_S, MOST_DRAINS_S = 2, 0.1, 1.0
 # A process without steps of a known kind is recorded for so long.
 WHOLE_S = 2.0
 # Kineto's events take so many times the memory, once a session is ended, that they took while it ran (144 MB
@@ -171,6 +173,8 @@ class Boundaries:
             self.times_ns.clear()
         if thread == self.thread:
             self._boundary(now_ns)
+            if self.session is not None and name.startswith(batches.PREFIX):
+                self.session.part(name)  # all of the step, which no range in the trace names
 
     def _of_leader(self, boundary: Boundary, now_ns: int, name: str) -> None:
         if boundary.role == "leads":
@@ -237,6 +241,7 @@ class LiveRecording:
         self.boundaries = Boundaries(self.device.captures, options.step, self._module_leads)
         self.imports = ImportWatch()
         self.sources = Sources(self.boundaries.tick, self.imports, wanted=options.step)
+        self.batches: Callable[[], None] | None = None  # ends the watching of them
         self.began_s = time.monotonic()
         self.notes: list[str] = []
         self.why = ""  # it is to end before its end
@@ -253,6 +258,9 @@ class LiveRecording:
     def _module_leads(self, key: Hashable) -> None:
         if self.options.step is None:
             self.sources.follow_every_call(key)
+
+    def _watch_batches(self) -> None:
+        self.batches = batches.watch(lambda name: self.boundaries.tick("range", name, name))
 
     @property
     def unfinished(self) -> tuple[str, ...]:
@@ -272,10 +280,13 @@ class LiveRecording:
         self.trace.parent.mkdir(exist_ok=True)
         foreign = ForeignProfilers(self._foreign_began, lambda: None, self.own_trace)
         self.sources.install()
+        self.imports.when_imported(batches.MODULE, self._watch_batches)
         try:
             return self._record()
         finally:
             self._stop()
+            if self.batches is not None:
+                self.batches()
             self.sources.remove()
             foreign.remove()
             self.imports.stop()
@@ -385,7 +396,10 @@ class LiveRecording:
         with self.stopping:
             if self.session is not None:
                 self.session.begin_no_more()
-        time.sleep(max(DRAINS_S, min(MOST_DRAINS_S, 2 * max(self.recorded, default=0.0))))
+        self.boundaries.expect(DRAINS)
+        time.sleep(DRAINS_S)
+        if steps is not None:
+            self.boundaries.reached.wait(MOST_DRAINS_S - DRAINS_S)
 
     def _foreign_began(self) -> None:
         """The program starts a profiler itself, in this thread: it is its turn, at once."""

@@ -57,7 +57,7 @@ class Captures:
         untraced: whether one may have been replayed while CUPTI was attached and traced nothing: once it is
             detached after that, the next replay fails (PyTorch 2.11, CUDA 13.0).
         replayed: how many replays there have been of all graphs.
-        replaying: the graph whose replay is about to begin, where that is what `watch_replays` is called at.
+        replaying: the graph whose replay is about to begin, where that is what `replay_begins` is called at.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,10 @@ class Captures:
             ]
             for watch in self.replay_watches:
                 watch.install()
-            self._replayed(self.replaying())
+
+    def replay_begins(self) -> None:
+        """Note the replay that is about to begin in this thread, if any: its call was before the watch."""
+        self._replayed(self.replaying())
 
     def replays_seen(self) -> list[Replay]:
         """The replays since then, which are no longer watched."""
@@ -328,12 +331,14 @@ class KinetoSession:
 
     def start(self) -> None:
         self.thread = threading.get_ident()
+        if self.captures is not None:
+            self.captures.watch_replays()  # other threads go on with theirs while this starts
         with torch_private.warnings_kept_in(), torch_private.profiler_variables_kept_in():
             self.profile.start_trace()
         if self.confined and threading.current_thread() is not threading.main_thread():
             self.of_thread.ends = ThreadEnd(self.thread_ends)
         if self.captures is not None:
-            self.captures.watch_replays()
+            self.captures.replay_begins()
 
     def mark(self, step: int | None) -> None:
         """End the step that is running, and begin step number ``step`` (None: none)."""
