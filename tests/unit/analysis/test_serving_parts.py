@@ -389,3 +389,23 @@ def test_prompts_that_a_step_reads_with_those_that_generate_wait_for_no_token_ye
     assert found.request_token_us == pytest.approx(sum(measured) / len(measured))
     assert sum(part.us for part in found.parts) == pytest.approx(500.0)
     assert all(part.us >= -1e-6 for part in found.parts if part.part != "outside")
+
+
+def test_the_most_likely_are_experts_before_the_last_product_and_tokens_behind_it() -> None:
+    """As gpt-fast samples, of whose kernels all but one are called as those that choose experts."""
+    made = Server(mode="eager", marked=False)
+    marks: list[Event] = []
+    for _ in range(3):
+        began = made.at
+        made.launch("aten::embedding", ("vectorized_gather_kernel", 3.0))
+        for _ in range(4):
+            made.launch("aten::topk", ("at::native::sbtopk::gatherTopK<float>", 5.0))
+            made.launch("ops::experts", ("fused_moe_kernel", 40.0))
+            made.launch("ops::attention", ("flash_fwd_kernel", 20.0))
+        made.launch("aten::mm", ("lm_head_gemm", 30.0))
+        made.launch("aten::topk", ("at::native::sbtopk::gatherTopK<float>", 7.0))
+        made.at = max(made.at, made.free_at) + 50
+        marks.append(event("user_annotation", "step[DECODE bs=8]", began, made.at - began - 40))
+    (row,) = rows_of(*made.events, *marks)
+    found = {part.category: part.device_us for part in row.exposed}
+    assert (found["moe"], found["sampling"]) == (pytest.approx(4 * 45.0), pytest.approx(7.0))

@@ -17,7 +17,7 @@ NO_REQUESTS = 20
 
 
 def tokens(trace: Trace) -> pl.DataFrame:
-    """From the end of each step that generates to that of the next one, which is when tokens are there:
+    """From the end of each step that generates to that of the next one (``end_ns``), when tokens are there:
     ``whole_ns``, of which ``work_ns`` is the next step's own, ``busy_ns`` of it with the device at work, and
     ``other_ns`` that of other steps in between, ``prefill_ns`` of it of prefill; ``requests`` that get a
     token, those that ``stayed`` for it since the one before and all that are ``waiting`` for it, and the sum
@@ -51,7 +51,7 @@ def tokens(trace: Trace) -> pl.DataFrame:
     )
     waited_ns = pl.col("stayed") * pl.col("whole_ns") + pl.col("came_waited_ns")
     found = found.with_columns(waited_ns=waited_ns, waiting=pl.col("stayed") + pl.col("came"))
-    found = found.drop("came", "came_waited_ns", "end_ns", "generating")
+    found = found.drop("came", "came_waited_ns", "generating")
     nothing_runs = pl.col("whole_ns") - pl.col("work_ns") - pl.col("other_ns")
     return found.filter(nothing_runs <= NO_REQUESTS * pl.col("whole_ns").median())
 

@@ -19,14 +19,16 @@ from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
 # What device work of a transformer's step is for: the first that fits its category, name or op's name.
-KV_WRITES = "KV cache writes"
+KV_WRITES, MOE, SAMPLING, PRODUCTS = "KV cache writes", "moe", "sampling", "matmul"
+TOP_K = "top k"  # of experts for each token, or of tokens: by where it stands
 PARTS: tuple[tuple[str, str], ...] = (
     ("communication", r"^communication:"),
     (KV_WRITES, r"(?i)reshape_and_cache|store_kv|store_cache|set_kv|write_kv|kv_cache_(write|scatter)"),
-    ("moe", r"(?i)moe|expert|matmul_ogs|routing|top_?k|sorttokens|bitmatrix"),
+    (MOE, r"(?i)moe|expert|matmul_ogs|routing|gating|sorttokens|bitmatrix"),
+    (TOP_K, r"(?i)top_?k"),
     ("attention", r"(?i)^attention:|attention|flash|mla_|paged"),
-    ("sampling", r"(?i)argmax|multinomial|sampl|top_?p|penalt|log_?softmax"),
-    ("matmul", r"^(matmul|template):"),
+    (SAMPLING, r"(?i)argmax|multinomial|sampl|top_?p|penalt|log_?softmax"),
+    (PRODUCTS, r"^(matmul|template):"),
     ("normalization", r"(?i)^normalization:|rotary|rms_?norm|layer_?norm|quant|silu|swiglu|act_and"),
     ("copy", r"^(copy|memset):"),
 )
@@ -58,9 +60,13 @@ def parted(trace: Trace) -> pl.DataFrame:
             *(pl.when(distinct.str.contains(p)).then(pl.lit(name)) for name, p in PARTS), pl.lit(REST)
         )
     ).to_series()
-    return table.with_columns(
+    table = table.with_columns(
         ops.alias("op_name"), part=named.replace_strict(distinct, part, return_dtype=pl.String)
     )
+    # Experts are chosen before their products, tokens behind the last product of a step.
+    product_ns = pl.col("start_ns").filter(pl.col("part").is_in([PRODUCTS, MOE])).max().over("step")
+    chosen = pl.when(pl.col("start_ns") < product_ns).then(pl.lit(MOE)).otherwise(pl.lit(SAMPLING))
+    return table.with_columns(part=pl.when(part=TOP_K).then(chosen).otherwise("part"))
 
 
 @remembered

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ from kinetoscope.recording import folder as folders
 
 # An end of the program waits so long for what is being recorded to be written.
 WRITTEN_WITHIN_S = 60.0
-# Until CUPTI is tried to be detached again: that is safe while a server has nothing to do.
+# Until CUPTI is tried to be detached again, the last of them time and again: that is safe while a server has
+# nothing to do.
 AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
@@ -112,9 +114,9 @@ class Listener:
     def _release(self) -> None:
         with suppress(Exception):
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            for seconds in AGAIN_S:
+            for seconds in chain(AGAIN_S, repeat(AGAIN_S[-1])):
                 time.sleep(seconds)
-                if self.ended or self._released():
+                if self.ended or self._released() or not self.device.captures.survive_detaching():
                     break
         self.releasing = False
 
