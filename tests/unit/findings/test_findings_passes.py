@@ -55,7 +55,15 @@ class Program:
         self.launch(op, kernel, **how, **{"Sequence number": self.sequence})
         return self.sequence
 
-    def backward(self, name: str, kernel: str, sequence: int | None, again: int = 0, blocks: int = 8) -> None:
+    def backward(
+        self,
+        name: str,
+        kernel: str,
+        sequence: int | None,
+        again: int = 0,
+        blocks: int = 8,
+        op: str = "aten::mm",
+    ) -> None:
         """A node of autograd; ``again``: so many forward ops run first."""
         begin = self.at
         self.at += 2
@@ -63,13 +71,17 @@ class Program:
             extra = {"Sequence number": 1000 + self.number, "Fwd thread id": 0}
             self.launch("aten::mm", "forward_gemm", ENGINE, **extra)
         if kernel:
-            self.launch("aten::mm", kernel, ENGINE, blocks)
+            self.launch(op, kernel, ENGINE, blocks)
         self.at += 12
         numbered = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 1}
         for outer, wider in ((name, 0), (NODE + name, 1)):
             start = begin + 1 - wider
             end = self.at - 10 + wider
             self.events.append(traces.host(outer, start, end - start, tid=ENGINE, **numbered))
+        self.at += 10
+
+    def zero_grad(self) -> None:
+        self.events.append(traces.host("Optimizer.zero_grad#SGD.zero_grad", self.at, 5, "user_annotation"))
         self.at += 10
 
     def optimizer(self) -> None:
@@ -396,3 +408,65 @@ def test_a_net_of_the_loss_that_nothing_trains_goes_with_the_discriminator() -> 
     assert {name for name in gone if name != "add"} == {
         f"gemm of {net}{layer}" for net in ("features", "discriminator") for layer in range(2)
     }
+
+
+def attacked(clears: bool = True, uses: str = "", repeated: int = 1) -> Program:
+    """Two steps, each of three passes of an attack on the input, whose gradients are added to those before,
+    and one pass of training, for which they are cleared. ``uses``: an op that runs on the gradients after
+    each pass of the attack, so often."""
+    program = Program()
+    for number in range(2):
+        for attack in (True, True, True, False):
+            if clears and not attack:
+                program.zero_grad()
+            sequences = [program.forward("aten::mm", f"layer{layer}") for layer in range(4)]
+            for layer in reversed(range(4)):
+                program.backward("MmBackward0", f"gemm{layer}", sequences[layer])
+                add = "add" if attack or not clears else ""
+                program.backward("torch::autograd::AccumulateGrad", add, None, op="aten::add_")
+            for _ in range(repeated if attack and uses else 0):
+                program.launch(uses, "elementwise_kernel")
+        program.optimizer()
+        program.step(number)
+    return program
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_passes_of_an_attack_compute_gradients_that_are_cleared(known: bool) -> None:
+    # Without a record of the updates, or of a call of zero_grad: either tells.
+    program = attacked()
+    if known:
+        program.events = [event for event in program.events if "zero_grad" not in event["name"]]
+    view = program.view(updates=updates(4) if known else ())
+    finding = only(discarded_gradients.find(view))
+    assert finding.title.startswith("The gradients of 3 of 4 backward passes per step")
+    gone = finding.saving.change.device.join(view.work, on="id")
+    assert len(gone) == 2 * 3 * 8
+    assert set(gone["saved_ns"]) == {10_000, 20_000}
+    assert not list(split_batches.find(view))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        attacked(clears=False),  # accumulated
+        attacked(uses="aten::mul", repeated=6),  # a search for flat minima moves each weight by its gradient
+        attacked(uses="aten::_foreach_mul"),
+    ],
+)
+def test_gradients_that_are_added_up_or_computed_with_are_not_cleared(program: Program) -> None:
+    assert not list(discarded_gradients.find(program.view(updates=updates(4))))
+
+
+def test_of_a_convolution_s_products_those_named_after_the_weights_gradient_go() -> None:
+    program = attacked()
+    program.events = [
+        event | {"name": f"sm90_{'w' if event['name'][4] in '02' else 'd'}grad_implicit_gemm"}
+        if event["name"].startswith("gemm")
+        else event
+        for event in program.events
+    ]
+    view = program.view(updates=updates(4))
+    finding = only(discarded_gradients.find(view))
+    gone = finding.saving.change.device.join(view.work, on="id").filter(pl.col("saved_ns") > 0)
+    assert set(gone["name"].cast(pl.String)) == {"sm90_wgrad_implicit_gemm", "add"}

@@ -3,7 +3,8 @@
 What it finds
     Backward passes that reach more parameters than the optimizer that steps next has: those of a
     discriminator in the generator's pass, of a net that a loss is computed with, of a body under a trained
-    head.
+    head. And whole passes whose gradients are cleared before an update: those of an adversarial attack, which
+    asks for the gradient of its input.
 
 Why it is slow
     A product has a product for its weights' gradient in the backward pass, as large as the one for its
@@ -15,11 +16,18 @@ How it decides
     belong to the one before. Steps with other updates than those are left alone, as is a tenth more than an
     optimizer has. Where the rest are as many as the step's other optimizers have, or more, they are of nets
     behind the trained one, whose nodes autograd runs first; else of the first and of the last so many, those
-    that save less. Half of their nodes' products go.
+    that save less. Of their nodes' products those go that are named after the weights' gradient, and half of
+    those whose names do not say.
+    Whole passes are cleared where the program calls ``zero_grad`` after them and before the only update of a
+    step, or where a later one adds to no gradient, though both have as many as the optimizer; that says
+    nothing where there are collectives. Passes are left alone after which half as many ops run as they have
+    gradients, in addition to the next forward pass, or an op on lists of tensors: these compute with the
+    gradients, as a search for flat minima (SAM) does.
 
 What to do
     ``net.requires_grad_(False)`` for the pass that only goes through it, and True for its own; for good,
-    where nothing trains it. What a loss takes from real samples needs none at all (``torch.no_grad()``).
+    where nothing trains it. What a loss takes from real samples needs none at all (``torch.no_grad()``). For
+    an input's gradient alone: ``torch.autograd.grad(loss, x)``.
 
 Source
     PyTorch, "Autograd mechanics", setting ``requires_grad``; the DCGAN tutorial's two passes.
@@ -29,29 +37,36 @@ from kinetoscope.analysis.events.backward import passes
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRADIENT
+from kinetoscope.analysis.kernels.taxonomy import COMMUNICATION
 from kinetoscope.findings.rule import *
 from kinetoscope.recording.manifest import OptimizerStep
 
 ADDS = r"AccumulateGrad$"
+SUM = "^aten::add_?$"
 UPDATE = r"^Optimizer\.step#"
+CLEARS = r"^Optimizer\.zero_grad#"
+ON_LISTS, ZEROS = "^aten::_(amp_)?foreach_", "^aten::_foreach_zero_$"
+SUMS, USES_SUMS = "batch_norm_backward_reduce", "batch_norm_backward_elemt"
+FORMS = r": (ToCopy|T|Transpose)Backward\d*$"  # of a weight's gradient, where it is added next
 PRODUCTS = "^(matmul|convolution)$"
 FEW = 0.1  # of an optimizer's gradients: so many more may be those of a part that was not used at first
-OF_WEIGHTS = 0.5  # of a product's backward pass
+OF_WEIGHTS = 0.5  # of a product's backward pass, where its kernels' names do not say which are of weights
+USED = 0.5  # ops for each gradient, after the pass that computes it
 STEP = ["step", "update"]
 
 
 def find(view: RankView) -> Findings:
     updates = view.record.steps.updates if view.record else ()
-    rounds = _rounds(view, len(updates)) if updates else None
+    rounds = _rounds(view, max(1, len(updates)))
     if rounds is None:
         return
     gradients = _accumulated(view, rounds)
-    # The program's first steps may have been looked at from another update on.
-    turned = (updates[place:] + updates[:place] for place in range(len(updates)))
-    had, counted = min(
-        ((own, _counted(rounds, gradients, own)) for own in map(_had, turned)),
-        key=lambda one: (one[1]["others"] != 0).sum(),
-    )
+    if len(gone := cleared(view)):
+        yield _of_passes(view, gradients, gone)
+        gradients = gradients.join(gone, on="pass", how="anti", maintain_order="left")
+    if not updates:
+        return
+    had, counted = _fitting(rounds, gradients, updates)
     counted = counted.filter((pl.col("others") > FEW * pl.col("had")).all().over("update"))
     if counted.is_empty():
         return
@@ -71,6 +86,93 @@ def find(view: RankView) -> Findings:
         "generator's pass, of a loss's net, of what is not trained.",
         snippet="discriminator.requires_grad_(False)  # and True again for its own pass",
         source=evidence.source(view, behind["id"]),
+    )
+
+
+def cleared(view: RankView) -> pl.DataFrame:
+    """The backward passes whose gradients are cleared before an update uses them, by their number (``pass``):
+    ``lane``, ``began_ns``, ``last_ns``."""
+    updates = view.record.steps.updates if view.record else ()
+    rounds = _rounds(view, max(1, len(updates)))
+    none = pl.DataFrame(
+        schema={"pass": pl.UInt32, "lane": pl.UInt32, "began_ns": pl.Int64, "last_ns": pl.Int64}
+    )
+    if rounds is None:
+        return none
+    gradients = _accumulated(view, rounds)
+    each = gradients.group_by(*STEP, "pass", maintain_order=True).agg(
+        pl.first("lane", "began_ns"), last_ns=pl.max("end_ns"), number=pl.len(), fresh=(~pl.col("adds")).sum()
+    )
+    if len(each) == len(rounds):
+        return none
+    began, gone = pl.col("began_ns"), pl.lit(False)
+    if len(updates) <= 1:
+        calls = view.host(CLEARS).select(cleared_ns="start_ns").sort("cleared_ns")
+        calls = rounds.join_asof(calls, left_on="start_ns", right_on="cleared_ns", check_sortedness=False)
+        each = each.join(calls.select(*STEP, "cleared_ns"), on=STEP, maintain_order="left")
+        gone |= (began < pl.col("cleared_ns")).fill_null(False)
+    if updates and not matching(view.work, "category", f"^{COMMUNICATION}$").any():
+        _, counted = _fitting(rounds, gradients, updates)
+        each = each.join(counted.select(*STEP, "had"), on=STEP, how="left", maintain_order="left")
+        all_of_them = (1 - FEW) * pl.col("had")
+        anew = began.filter(pl.col("fresh") >= all_of_them).max().over(STEP)
+        gone |= ((began < anew) & (pl.col("number") >= all_of_them)).fill_null(False)
+    each = each.filter(gone)
+    return none if each.is_empty() else _unused(view, each).select(none.columns)
+
+
+def _unused(view: RankView, each: pl.DataFrame) -> pl.DataFrame:
+    """The passes after which nothing computes with their gradients until the next one begins."""
+    following = passes(view.trace).select(next_ns="start_ns", until_ns="end_ns").sort("next_ns")
+    each = each.sort("last_ns").join_asof(
+        following, left_on="last_ns", right_on="next_ns", strategy="forward", check_sortedness=False
+    )
+    each = each.drop_nulls("next_ns")
+
+    def between(events: pl.DataFrame, begin: str, end: str) -> pl.Series:
+        starts = events["start_ns"].sort()
+        return starts.search_sorted(each[end]).cast(pl.Int64) - starts.search_sorted(each[begin])
+
+    ops = between(view.called.filter(matching(view.called, "name", "^aten::")), "last_ns", "next_ns")
+    nodes = view.host(AUTOGRAD_NODE)
+    forward = between(nodes.filter(~matching(nodes, "name", ADDS)), "next_ns", "until_ns")
+    on_lists = view.host(ON_LISTS)
+    lists = between(on_lists.filter(~matching(on_lists, "name", ZEROS)), "last_ns", "next_ns")
+    return each.filter((ops - forward < USED * each["number"]) & (lists == 0))
+
+
+def _of_passes(view: RankView, gradients: pl.DataFrame, gone: pl.DataFrame) -> Finding:
+    nodes = view.inside(view.host(AUTOGRAD_NODE)).sort("start_ns")
+    nodes = nodes.join_asof(
+        gone.sort("began_ns"), left_on="start_ns", right_on="began_ns", by="lane", check_sortedness=False
+    ).filter(pl.col("start_ns") < pl.col("last_ns"))
+    # The call of ``backward`` makes the loss's own gradient before autograd's thread begins.
+    ops = view.called.filter(matching(view.called, "name", "^aten::"))
+    ops = ops.select("id", at_ns="start_ns").sort("at_ns")
+    calls = gone.sort("began_ns").join_asof(ops, left_on="began_ns", right_on="at_ns", check_sortedness=False)
+    return Finding(
+        subject="passes",
+        title=f"The gradients of {view.per_step(len(gone)):,.0f} of "
+        f"{view.per_step(gradients['pass'].n_unique()):,.0f} backward passes per {view.unit} are cleared "
+        "before the optimizer uses them",
+        affected_us=view.us_of(_products(view, nodes)),
+        saving=_saving(view, nodes),
+        evidence=[evidence.of(view, "the longest of their nodes", nodes.sort("duration_ns").tail(8))],
+        advice="Take the gradient of the input alone, as of an attack's perturbation: then none of weights "
+        "is computed.",
+        snippet="(gradient,) = torch.autograd.grad(loss, delta)  # instead of loss.backward()",
+        source=evidence.source(view, calls["id"]),
+    )
+
+
+def _fitting(
+    rounds: pl.DataFrame, gradients: pl.DataFrame, updates: tuple[OptimizerStep, ...]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """``_had`` and ``_counted``; the program's first steps may have been looked at from another update on."""
+    turned = (updates[place:] + updates[:place] for place in range(len(updates)))
+    return min(
+        ((own, _counted(rounds, gradients, own)) for own in map(_had, turned)),
+        key=lambda one: (one[1]["others"] != 0).sum(),
     )
 
 
@@ -97,9 +199,12 @@ def _rounds(view: RankView, number: int) -> pl.DataFrame | None:
 
 
 def _accumulated(view: RankView, rounds: pl.DataFrame) -> pl.DataFrame:
-    """The nodes that accumulate a gradient before an update: ``lane``, ``start_ns``, ``end_ns``, its ``step``
-    and ``update``, and the number of the backward ``pass``."""
-    found = view.inside(view.host(GRADIENT)).select("lane", "start_ns", END).sort("start_ns")
+    """The nodes that accumulate a gradient before an update: ``lane``, ``start_ns``, ``end_ns``, whether it
+    ``adds`` to one, its ``step`` and ``update``, and the number of the backward ``pass``."""
+    host = view.trace.host_events
+    of_sum = nearest(host, matching(host, "name", GRADIENT)).filter(matching(host, "name", SUM))
+    found = view.inside(view.host(GRADIENT)).sort("start_ns")
+    found = found.select("lane", "start_ns", END, adds=pl.col("id").is_in(of_sum.implode()))
     each = passes(view.trace).select("lane", began_ns="start_ns").with_row_index("pass").sort("began_ns")
     bounds = rounds.select(*STEP, "since_ns", until_ns="start_ns").sort("since_ns")
     return (
@@ -155,24 +260,40 @@ def _nodes(view: RankView, gradients: pl.DataFrame) -> pl.DataFrame:
 
 
 def _products(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
-    """The device work of these nodes of which a part is gone with the gradients: their ``node``, and the
-    ``share`` that is gone of it: of products half, of adding to a gradient all."""
+    """The device work of these nodes of which a part is gone with the gradients: their ``node``, the
+    ``share`` of it that is gone, and that of the node's own time (``called``): half of products and of what
+    batch norms sum up for weights alone, unless names say more; all of what adds to a gradient, and of what
+    forms it."""
     host = view.trace.host_events
     node = nearest(host, host["id"].is_in(nodes["id"].implode()))
     work = view.work.drop_nulls("launch")
     work = work.with_columns(node=node.gather(work["launch"])).drop_nulls("node")
-    adds = matching(host, "name", ADDS).gather(work["node"])
-    product = pl.col("product").any().over("node")
-    share = pl.when(adds).then(1.0).when(product).then(OF_WEIGHTS)
-    work = work.with_columns(product=matching(work, "category", PRODUCTS))
-    return work.with_columns(share=share).drop_nulls("share")
+    forms = matching(nodes, "name", FORMS)
+    adds = pl.when(~forms).then(matching(nodes, "name", ADDS)).backward_fill().over("lane")
+    work = work.join(nodes.select(node="id", adds=adds), on="node", maintain_order="left").with_columns(
+        product=matching(work, "category", PRODUCTS),
+        weights=matching(work, "name", f"wgrad|{SUMS}"),
+        bias=matching(work, "category", "^reduction$"),
+        input=matching(work, "name", f"dgrad|{USES_SUMS}"),
+    )
+    product, weights, input = (pl.col(one).any().over("node") for one in ("product", "weights", "input"))
+    called = pl.when("adds").then(1.0).when(product | (weights & ~input)).then(OF_WEIGHTS)
+    # Of two products of which one is named, the other one is what it is not.
+    other = pl.when(product | pl.col("adds")).then(called).otherwise(0.0)
+    other = pl.when(pl.col("product") & (weights != input)).then(input.cast(pl.Float64)).otherwise(other)
+    share = pl.when(pl.col("weights") | (product & pl.col("bias"))).then(1.0)
+    share = share.when("input").then(0.0).otherwise(other)
+    return work.with_columns(called=called, share=share).drop_nulls("called")
 
 
 def _saving(view: RankView, nodes: pl.DataFrame) -> Saving:
     work = _products(view, nodes)
-    freed = savings.device(
-        view, work, "half of these products, and the additions", pl.col("duration_ns") * pl.col("share")
-    )
-    shares = work.group_by("node").agg(pl.first("share"))
-    calls = nodes.join(shares, left_on="id", right_on="node", how="inner", maintain_order="left")
+    basis = "products and sums for weights, and the additions"
+    freed = savings.device(view, work, basis, pl.col("duration_ns") * pl.col("share"))
+    shares = work.group_by("node").agg(share=pl.first("called"))
+    # The engine takes time between nodes, too.
+    end, after = pl.col("start_ns") + pl.col("duration_ns"), pl.col("start_ns").shift(-1).over("lane")
+    until = pl.when(after < pl.col("last_ns")).then(pl.max_horizontal(after, end)).otherwise(end)
+    calls = nodes.with_columns(duration_ns=until - pl.col("start_ns"))
+    calls = calls.join(shares, left_on="id", right_on="node", how="inner", maintain_order="left")
     return savings.both(view, freed, savings.host(view, calls, "their launches"))

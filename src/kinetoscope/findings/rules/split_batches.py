@@ -12,8 +12,9 @@ Why it is slow
 
 How it decides
     Accumulated batches: backward passes of the same nodes, with equally many kernels before each, and one
-    optimizer step after them. As many of them become one as memory allows, taking it that all memory of the
-    peak grows with the batch; where the peak is not known, that they fit is the condition of the saving.
+    optimizer step after them, which uses the gradients of all (else it is ``discarded-gradients``). As many
+    of them become one as memory allows, taking it that all memory of the peak grows with the batch; where the
+    peak is not known, that they fit is the condition of the saving.
     Calls in a row: steps that are calls of one module, where a call launches only the module's kernels and
     the next call launches the same kernels and little else. No trace shows whether the second call needs
     the first one's result: that it does not is the condition of the saving. Of kernels that become one, the
@@ -49,6 +50,7 @@ from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRADIENT, OPT
 from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.discarded_gradients import cleared
 
 SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else another net runs between them
 FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
@@ -81,9 +83,10 @@ def find(view: RankView) -> Findings:
 def _accumulated(view: RankView) -> Findings:
     work, memory = _passes(view), view.peak_and_room
     each = work.group_by("pass", maintain_order=True).agg(
-        pl.first("lane", "shape"), pl.last("over_ns"), kernels=(~pl.col("adds")).sum()
+        pl.first("lane", "shape", "began_ns"), pl.last("over_ns"), kernels=(~pl.col("adds")).sum()
     )
     each = each.with_columns(group=pl.struct("over_ns", "lane", "shape").rank("dense"))
+    each = each.join(cleared(view), on=["lane", "began_ns"], how="anti", maintain_order="left")
     usual = pl.col("kernels").median().over("group")
     each = each.filter((pl.col("kernels") - usual).abs() <= SIMILAR * usual)
     each = each.with_columns(number=pl.int_range(pl.len()).over("group"), passes=pl.len().over("group"))
