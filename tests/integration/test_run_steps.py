@@ -170,6 +170,47 @@ def test_a_program_of_a_handful_of_long_steps_is_recorded_warm(programs: Program
     assert 1.2 < min(run.steps["profiled_s"]) < 2.0
 
 
+def test_a_service_of_threads_that_share_a_lock_is_recorded_warm(programs: Programs):
+    """Each answer takes another time, and each of four clients asks for some forty."""
+    script = programs.write(
+        """
+        import random, threading, time
+        import torch
+        torch.set_num_threads(1)
+        class Predictor:
+            def __init__(self):
+                self.encoder, self.lock = torch.nn.Linear(64, 64).eval(), threading.Lock()
+            @torch.inference_mode()
+            def predict(self, image):
+                with self.lock:
+                    features = self.encoder(image)
+                    time.sleep(random.uniform(0.002, 0.01))
+                    return (features > 0).numpy()
+        predictor = Predictor()
+        for size in range(8):
+            predictor.predict(torch.zeros(1, 64))
+        counting, asked = threading.Lock(), [0]
+        def annotate():
+            while True:
+                with counting:
+                    if asked[0] == 160:
+                        return
+                    asked[0] += 1
+                predictor.predict(torch.ones(1, 64))
+                time.sleep(0.001)
+        people = [threading.Thread(target=annotate) for _ in range(4)]
+        for one in people:
+            one.start()
+        for one in people:
+            one.join()
+        """
+    )
+    run = programs.record(str(script))
+    assert run.steps["found_by"] == "module"
+    assert "cold" not in run.steps
+    assert len(run.steps["profiled_s"]) >= 1
+
+
 def test_options_reach_the_profiler(programs: Programs):
     words = ["--shapes", "--stacks", "--memory", "--flops", "--steps", "2", "--warmup", "4"]
     run = programs.record(*words, str(programs.write(TRAIN + "train(200)")))

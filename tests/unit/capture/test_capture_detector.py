@@ -68,9 +68,24 @@ def test_a_model_that_was_warmed_up_in_one_thread_serves_in_another() -> None:
     # Waits for the device in the thread that serves do not take the place of the calls there.
     for _ in range(MOVED - 1):
         assert set(ticked(detector, *["loop"] * 100, "module", thread=8)) == {None}
-        assert ticked(detector, "module", thread=9) == [None]
     assert ticked(detector, *["module"] * 2, thread=8) == ["leads", "step"]
     assert ticked(detector, "module", thread=7) == [None]
+
+
+def test_threads_that_take_turns_have_steps_after_as_many_calls_as_one() -> None:
+    detector = StepDetector()
+    ticked(detector, *["module"] * 5, thread=7)
+    roles = [ticked(detector, "module", thread=8 + call % 4)[0] for call in range(3 * MOVED)]
+    assert roles.index("leads") == MOVED - 1
+    assert roles[MOVED:].count("step") == MOVED // 2
+    assert "leads" not in roles[MOVED:]
+
+
+def test_threads_that_call_in_bursts_do_not_take_the_steps_from_each_other_for_ever() -> None:
+    detector = StepDetector()
+    ticked(detector, *["module"] * 5, thread=7)
+    roles = [role for _ in range(20) for at in (8, 9) for role in ticked(detector, *["module"] * 40, thread=at)]
+    assert roles.count("leads") == 2
 
 
 def test_nothing_takes_over_while_a_recording_runs_that_only_another_thread_can_end() -> None:

@@ -117,9 +117,10 @@ IN_A_ROW = 3
 MANY_OTHERS = 64
 # Threads whose calls that wait are looked at.
 THREADS = 8
-# Calls of the leader from another thread, with none from its own in between: a model that was warmed up in
-# one thread serves in another.
-MOVED = 16
+# Calls of the leader from other threads, with none from its own in between: a model that was warmed up in one
+# thread serves in others, of which the first to have so many of these calls has the steps from then on. It
+# takes twice as many each time: threads that share a lock may call in bursts.
+MOVED, OF_ONE = 16, 3
 
 
 class StepDetector:
@@ -174,6 +175,7 @@ class StepDetector:
         self._asked: Counter[tuple[Source | None, Source]] = Counter()
         self._thread = 0
         self._elsewhere = Counter[int]()  # by thread, the leader's calls since the latest in its own
+        self._to_move = MOVED
         self._passing = 0
         self._counts: dict[Source, int] = {}
         self._whole = False  # the leading optimizer ends a round of several
@@ -245,7 +247,10 @@ class StepDetector:
         if self.fixed or source[0] not in ("request", "module", "compiled"):
             return False
         self._elsewhere[thread] += 1
-        return self._elsewhere[thread] >= MOVED
+        if self._elsewhere[thread] < OF_ONE or self._elsewhere.total() < self._to_move:
+            return False
+        self._to_move *= 2
+        return True
 
     def _repeats(self, source: Source, thread: int, stack: CallStack) -> bool:
         """Whether this call that waits begins a pass of a loop in which such calls repeat."""
