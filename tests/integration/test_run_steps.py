@@ -170,6 +170,37 @@ def test_a_program_of_a_handful_of_long_steps_is_recorded_warm(programs: Program
     assert 1.2 < min(run.steps["profiled_s"]) < 2.0
 
 
+def test_what_comes_between_two_visits_of_a_loop_is_no_pass_of_it(programs: Programs):
+    """Patches are chosen for a memory, each the farthest from all before; then parts are tested by them."""
+    script = programs.write(
+        """
+        import time
+        import torch
+        torch.set_num_threads(1)
+        features = torch.randn(2000, 32)
+        def select(seconds):
+            index, began, chosen = 0, time.perf_counter(), []
+            least = torch.full((2000,), torch.inf)
+            while time.perf_counter() - began < seconds:
+                distance = torch.linalg.norm(features - features[index], dim=1)
+                least = torch.minimum(least, distance)
+                index = int(least.argmax().item())
+                chosen.append(index)
+            return chosen
+        for seconds in (2.5, 0.3, 0.3):
+            memory = features[select(seconds)]
+            distance = torch.cdist(features, memory[:8]).amin(1)
+            print(distance.max().item())
+            time.sleep(0.7)
+            print(distance.median().item())
+        """
+    )
+    run = programs.record(str(script))
+    assert run.steps["levels"][0]["name"] == "one pass of the loop at prog.py:9"
+    assert len(run.steps["later"]["step_s"]) > 100
+    assert max(run.steps["later"]["step_s"]) < 0.5
+
+
 def test_a_service_of_threads_that_share_a_lock_is_recorded_warm(programs: Programs):
     """Each answer takes another time, and each of four clients asks for some forty."""
     script = programs.write(

@@ -84,7 +84,9 @@ def test_threads_that_take_turns_have_steps_after_as_many_calls_as_one() -> None
 def test_threads_that_call_in_bursts_do_not_take_the_steps_from_each_other_for_ever() -> None:
     detector = StepDetector()
     ticked(detector, *["module"] * 5, thread=7)
-    roles = [role for _ in range(20) for at in (8, 9) for role in ticked(detector, *["module"] * 40, thread=at)]
+    roles = [
+        role for _ in range(20) for at in (8, 9) for role in ticked(detector, *["module"] * 40, thread=at)
+    ]
     assert roles.count("leads") == 2
 
 

@@ -212,3 +212,40 @@ def called_in_a_loop() -> list[Loop]:
     for _ in range(1):
         found = STACK.loops()
     return found[-1:]
+
+
+def test_what_waits_outside_of_the_loop_ends_its_pass_and_is_none() -> None:
+    detector = StepDetector()
+
+    def wait() -> str | None:
+        boundary = detector.tick("loop", 0, 7, stack=STACK)
+        return boundary and boundary.role
+
+    def choose(patches: int) -> list[str | None]:
+        roles: list[str | None] = []
+        for _ in range(patches):
+            roles.append(wait())
+        return roles
+
+    assert choose(200)[-150:] == ["step"] * 150
+    assert [wait(), wait(), wait()] == ["left", None, None]
+    assert choose(3) == ["again", "step", "step"]
+
+
+def test_another_loop_that_goes_on_for_long_has_the_steps() -> None:
+    detector = StepDetector()
+
+    def wait() -> str | None:
+        boundary = detector.tick("loop", 0, 7, stack=STACK)
+        return boundary and boundary.role
+
+    for _ in range(200):
+        wait()
+    detector.fixed, roles = True, list[str | None]()
+    while len(roles) < SILENT["loop"] + 400:
+        roles.append(wait())
+        detector.fixed = len(roles) < SILENT["loop"] + 200
+    assert roles[0] == "left"
+    assert set(roles[1 : SILENT["loop"] + 200]) == {None}
+    assert roles.count("leads") == 1
+    assert roles[-100:] == ["step"] * 100

@@ -90,8 +90,12 @@ class Phase:
         """A part of the step that is running begins."""
 
     def evaluated(self) -> None:
-        """An evaluation ends, which took the place of a step: the next step begins here."""
+        """An evaluation ends, or whatever else took the place of a step: the next step begins here."""
         self.context.stopwatch.restart()
+
+    def left(self) -> Phase:
+        """The loop whose passes are the steps was left in the middle of one, which is none."""
+        return self
 
     def cut_short(self, why: str) -> Phase:
         """No more can be recorded now: save what there is. Returns the phase for when the program goes on."""
@@ -154,6 +158,10 @@ class Watch(Phase):
 
     def evaluated(self) -> None:
         self.context.provisional.evaluated()
+
+    def left(self) -> Phase:
+        self.context.provisional.left()
+        return self
 
     def cut_short(self, why: str) -> Phase:
         return self if self.context.detector.leader is None else Settle(self.context)
@@ -508,6 +516,12 @@ class RecordSteps(Phase):
         if self.running:
             self.session.mark(self.context.detector.index)
             self.context.stopwatch.restart()
+        elif self.begun:
+            self._step_begins()
+
+    def left(self) -> Phase:
+        self.session.running, self.running = None, False
+        return self
 
     def _step_ends(self, *, next_begins: bool) -> Phase:
         if len(self.times) + 1 >= self.wanted:
@@ -627,6 +641,9 @@ class NoteLines(Phase):
             self.context.write_lines(session)
         return after_lines(self.context)
 
+    def left(self) -> Phase:
+        return self.range_left()
+
     def ends_here(self) -> bool:
         return self.session is None or self.session.ends_here()
 
@@ -690,8 +707,8 @@ class TimeOn(Phase):
         self.began_s = context.stopwatch.now_s
         context.ledgers.remove()
         context.measured.passed = context.passed
-        context.measured.later.begin(context.stopwatch, context.ended + 1)
         context.saved()
+        context.measured.later.begin(context.stopwatch, context.ended + 1)
         timed = context.measured.after.times or context.measured.before.times
         self.step_s = timed.seconds / len(timed) if timed else 0.0
         self._look()
@@ -744,7 +761,7 @@ class Standby(TimeOn):
         """The pace is that of the steps from here on; most of them are only counted."""
         context = self.context
         self.looked_s, self.index = context.stopwatch.now_s, context.detector.index
-        if 0 < self.step_s < PASSED_OVER_S and not context.detector.provisional:
+        if 0 < self.step_s < PASSED_OVER_S:
             context.detector.pass_over(max(PACE_STEPS, int(PACE_S / self.step_s)) - 1)
 
     def following(self) -> Phase:

@@ -156,6 +156,11 @@ class Provisional:
         if self.session is not None:
             self.session.part(name)
 
+    def left(self) -> None:
+        """Mark no step until one begins again."""
+        if self.session is not None:
+            self.session.running = None
+
     def evaluated(self) -> None:
         """An evaluation, which is a step of its own, has ended."""
         if self.session is not None:

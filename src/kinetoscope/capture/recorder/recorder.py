@@ -342,6 +342,10 @@ class Recorder:
             self._evaluated()  # no call showed where training went on: no step of training alone ends here
         elif occupied is not None:
             self.phase.passed(boundary)
+        elif not self.foreign and boundary.role == "again":
+            self.phase.evaluated()
+        elif not self.foreign and boundary.role == "left":
+            self._go(self.phase.left())
         elif not self.foreign:
             ended = boundary.role == "end"
             following = self.phase.range_left() if ended else self.phase.boundary(boundary)

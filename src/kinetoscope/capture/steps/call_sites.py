@@ -47,6 +47,10 @@ class CallStack:
         """The loops around what runs, the outermost first."""
         return []
 
+    def within(self, loop: Loop) -> bool:
+        """Whether what runs is called in a pass of this loop, wherever that is called."""
+        return True
+
 
 UNKNOWN_STACK = CallStack()
 
@@ -84,6 +88,14 @@ class ProgramStack(CallStack):
 
     def loops(self) -> list[Loop]:
         return loops_around([(frame.f_code, frame.f_lasti) for frame in self._frames()][::-1])
+
+    def within(self, loop: Loop) -> bool:
+        frame = inspect.currentframe()  # asked in each pass: less than a microsecond
+        while frame is not None:
+            if id(frame.f_code) == loop.code and loop.first <= frame.f_lasti <= loop.last:
+                return True
+            frame = frame.f_back
+        return False
 
 
 def period(calls: Sequence[Hashable], longest: int = LONGEST_ROUND, rounds: int = ROUNDS) -> int | None:

@@ -90,12 +90,13 @@ class Boundary(NamedTuple):
 
     Attributes:
         role: candidate: its source does not lead; leads: it takes the lead with this; step: it leads already;
-            end: the leader's step ends here, and the next has not begun.
+            end: the leader's step ends here, and the next has not begun; left: the loop whose passes are the
+            steps is over, within what would have been one; again: it has been entered again.
         ticks: how often its source has ticked, with this one.
     """
 
     source: Source
-    role: Literal["candidate", "leads", "step", "end"]
+    role: Literal["candidate", "leads", "step", "end", "left", "again"]
     ticks: int
 
 
@@ -180,6 +181,7 @@ class StepDetector:
         self._counts: dict[Source, int] = {}
         self._whole = False  # the leading optimizer ends a round of several
         self._anew = False  # the leader's steps are other ones from the next on
+        self._left = False  # the loop whose passes are the steps is over, until it is entered again
 
     def tick(
         self, signal: Signal, key: Hashable, thread: int, name: str = "", stack: CallStack = UNKNOWN_STACK
@@ -272,6 +274,8 @@ class StepDetector:
             return Boundary(source, "end", self.index + 1)
         if self._looks():
             self._anew = self.loop.called(stack.site()) or self._anew
+        if source[0] == "loop" and not self._anew and self.around and not stack.within(self.around[-1]):
+            return self._waits_outside(source, thread, stack)
         first = self.loop.at_first(stack)
         self.loop.pass_by(first=first)
         if not first:
@@ -286,12 +290,26 @@ class StepDetector:
             if self.passes_lead and not first:
                 return None
         if self._anew:
-            self._anew, self.index = False, 0
+            self._anew, self.index, self._left = False, 0, False
             if source[0] == "loop":
                 self.around = self._around_the_round(stack)
             return Boundary(source, "leads", self._counts.get(source, 0) + self.loop.calls)
+        if self._left:
+            self._left = False
+            return Boundary(source, "again", self.index + 1)
         self.index += 1
         return Boundary(source, "step", self.index + 1)
+
+    def _waits_outside(self, source: Source, thread: int, stack: CallStack) -> Boundary | None:
+        """A call waits outside of the loop whose passes are the steps; in another loop, if that goes on."""
+        if not self._left:
+            self._left = True
+            return Boundary(source, "left", self.index + 1)
+        since = self._silence[source] = self._silence[source] + 1
+        usual = max(SILENT["loop"], LONGER * self._usual[source])
+        if since <= usual or self.fixed or not self._repeats(source, thread, stack):
+            return None
+        return self._lead(source, thread, stack, 0) if since > usual + SIGNALS["loop"].needed else None
 
     def _between_updates(self, signal: Signal, source: Source, stack: CallStack) -> Boundary | None:
         """Where another source turns out to be that of the steps, while an optimizer leads."""
@@ -385,6 +403,8 @@ class StepDetector:
             return self._within_pass(signal, key)
         if (signal, key) != self.leader or self._looks() or self.outer.looking or self.passes_lead:
             return self._within_pass(signal, key)
+        if signal == "loop" and (self._left or (self.around and not stack.within(self.around[-1]))):
+            return False
         first = self.loop.at_first(stack)
         if first and self._passing <= 0:
             return False
@@ -455,7 +475,7 @@ class StepDetector:
 
     def _lead(self, source: Source, thread: int, stack: CallStack, index: int) -> Boundary:
         """This source takes the lead, with the tick of this number."""
-        self.leader, self._thread, self._passing, self.index = source, thread, 0, index
+        self.leader, self._thread, self._passing, self.index, self._left = source, thread, 0, index, False
         self.loop = self.waits.get(thread, CallLoop()) if source[0] == "loop" else CallLoop()
         self.waits.clear()
         self._elsewhere.clear()
