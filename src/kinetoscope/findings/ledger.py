@@ -313,16 +313,28 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
         )
     )  # fmt: skip
     for finding in [one for one in rest if _may_save(one) > 0 and experience.helps(one.rule)]:
-        # What may save much, and is more serious for that than what surely saves little, stands above it.
+        # What may save much, and is more serious for that than what surely saves little, stands above it; so
+        # does what need not run above what makes it faster.
         less = [
             (SEVERITIES.index(one.severity), _may_save(finding))
             > (SEVERITIES.index(finding.severity), MAY_SAVE * one.remaining.saving_us)
+            or (one.severity == finding.severity and _rids_of(finding, one))
             for one in saves
         ]
         if any(less):
             rest.remove(finding)
             saves.insert(less.index(True), finding)
     return first + saves + rest
+
+
+def _rids_of(finding: Finding, other: Finding) -> bool:
+    """Whether a finding with a condition takes away most of the device's work that another makes faster, and
+    saves as much as explains a symptom."""
+    if not finding.saving.condition or finding.saving.us < EXPLAINS * other.remaining.saving_us:
+        return False
+    less, theirs = finding.saving.together or {}, other.saving.together or {}
+    shared_ns = sum(_same_device_ns(less.get(rank, NOTHING), change) for rank, change in theirs.items())
+    return shared_ns >= EXPLAINS * sum(_same_device_ns(change, change) for change in theirs.values()) > 0
 
 
 def _may_save(finding: Finding) -> float:

@@ -194,6 +194,19 @@ def test_what_saves_under_a_condition_claims_nothing_and_counts_half() -> None:
     assert [one.rule for one in settle(run, [little, maybe])] == ["maybe", "little"]
 
 
+def test_work_that_need_not_run_stands_above_what_makes_it_faster() -> None:
+    run = LoadedRun((late(kernel_us=100),))
+    (view,) = views(run)
+    most = savings.device(view, view.work, "", saved=pl.col("duration_ns") * 0.6)
+    faster = finding("faster", savings.device(view, view.work, "", saved=pl.col("duration_ns") * 0.6))
+    gone = finding("gone", savings.if_so(most, "inputs come again"))
+    gone, faster = (replace(one, at_least="high") for one in (gone, faster))
+    assert [one.rule for one in settle(run, [faster, gone])] == ["gone", "faster"]
+    other = savings.device(view, view.work[: len(view.work) // 4], "", saved=pl.col("duration_ns") * 0.6)
+    elsewhere = replace(gone, saving=savings.if_so(other, "inputs come again"))
+    assert [one.rule for one in settle(run, [faster, elsewhere])] == ["faster", "gone"]
+
+
 def test_half_of_what_saves_under_a_condition_is_its_severity() -> None:
     sure = Saving(9.0, "", True, share=1.5 * savings.MEDIUM)
     assert savings.severity(sure) == "medium"

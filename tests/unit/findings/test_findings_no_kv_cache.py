@@ -14,12 +14,14 @@ from traces import Event, call, host, kernel, step, trace
 
 STEP_US = 760
 H200 = DeviceProperties(0, "NVIDIA H200", 150_000_000_000, (9, 0), 132, {})
+MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>"
 PRODUCT = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
 
 
 def generating(rows: list[int], *, norm: str = NORM, extra: str = "", last: int = 0) -> RankView:
     """A pass of two layers for each number of rows; ``last``: rows of its last norm, where it has one."""
+    block = [32, 16, 1] if norm == MEAN else [256, 1, 1]
     events: list[Event] = []
     for number, many in enumerate(rows):
         at, calls = number * STEP_US, 10 * number
@@ -35,7 +37,7 @@ def generating(rows: list[int], *, norm: str = NORM, extra: str = "", last: int 
         for place, (op, name, us, blocks) in enumerate(kernels):
             events.append(host(extra or op, at + 10 * place, 8))
             events.append(call("cudaLaunchKernel", at + 10 * place + 2, 3, calls + place + 1))
-            events.append(kernel(name, start, us, calls + place + 1, grid=[blocks, 1, 1], block=[256, 1, 1]))
+            events.append(kernel(name, start, us, calls + place + 1, grid=[blocks, 1, 1], block=block))
             start += us
         events.append(call("cudaStreamSynchronize", at + 70, start - at - 68, 0))
     found = replace(trace(*events), devices=(H200,))
@@ -58,6 +60,17 @@ def test_a_cache_leaves_products_their_weights_and_others_the_new_token() -> Non
 def test_a_last_norm_of_the_newest_token_alone_does_not_hide_it() -> None:
     assert list(find(generating([500, 501, 502, 503], last=1)))
     assert list(find(generating([501, 502, 503, 90, 91, 92])))  # an answer is done, and the next begins
+
+
+def test_a_norm_that_is_written_out_has_a_row_for_each_row_of_its_blocks() -> None:
+    (found,) = find(generating([1280, 1284, 1288, 1292], norm=MEAN))
+    assert "computes 320 tokens again to make a token of each of 64 sequences" in found.title
+
+
+def test_answers_that_are_drawn_for_a_reward_are_seen_in_training() -> None:
+    answer = [*range(2000, 2032, 4)]
+    backward = "autograd::engine::evaluate_function: MmBackward0"
+    assert list(find(generating([*answer, 4000, *answer], extra=backward)))
 
 
 @pytest.mark.parametrize(

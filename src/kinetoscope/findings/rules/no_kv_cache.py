@@ -8,13 +8,14 @@ Why it is slow
     rows again: the hundredth token costs a hundred times the arithmetic that it needs.
 
 How it decides
-    No backward pass, and layer norms, whose grids have a block for each row: from pass to pass they grow by
-    the same number, one token of each sequence, and are 16 times that or more; each pass has equally many.
-    Three passes show it. With a cache a product still reads its weights, which takes as long as arithmetic on
-    ``FLOP/s x bytes of a number / (2 x bandwidth)`` rows at the device's peak rates; attention and all
-    others take the new token's share. 3 µs of every kernel stay, and so do the launches, and what follows a
-    pass's last norm. That no token attends to later ones, as in what reads growing input with an encoder, no
-    trace shows.
+    Layer norms, or means of rows as a norm written out takes them, whose grids tell the number of rows: from
+    pass to pass they grow by the same number, one token of each sequence, and are 16 times that or more; each
+    pass has equally many. Three passes show it, eight in a program that trains (answers drawn for a reward),
+    whose batches may have any length. With a cache a product still reads its weights, which takes as long as
+    arithmetic on ``FLOP/s x bytes of a number / (2 x bandwidth)`` rows at the device's peak rates; attention
+    and all others take the new token's share. 3 µs of every kernel stay, and so do the launches, and what
+    follows a pass's last norm. That no token attends to later ones, as in what reads growing input with an
+    encoder, no trace shows.
 
 What to do
     Keep keys and values from call to call and give the net the new token alone (``use_cache=True`` in
@@ -29,18 +30,18 @@ from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_tensor_cores import ROUNDED, SIXTEEN_BITS
 from kinetoscope.hardware import find as device_named
 
-PASSES = 3
+PASSES, IN_TRAINING = 3, 8
 LONGER = 16  # times the new tokens
+SAME = 0.9  # of the times that they get longer: what is learned from the answers is a pass as well
 # A block for each row; of other norms, blocks are channels.
 OF_ROWS = r"(?i)layer_?norm|rms_?norm|RowwiseMoments"
+MEAN = r"reduce_kernel<.*MeanOps"  # of a norm that is written out; a row for each row of its block
 
 
 def find(view: RankView) -> Findings:
     spec = device_named(view.device.name) if view.device is not None else None
-    if trains(view) or spec is None:
-        return
-    passes = _passes(view)
-    if passes is None:
+    passes = growing_passes(view)
+    if passes is None or spec is None:
         return
     new = whole(passes["rows"].diff().max())
     work = view.work.sort("start_ns").join_asof(passes, left_on="start_ns", right_on="from_ns")
@@ -69,15 +70,26 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _passes(view: RankView) -> pl.DataFrame | None:
+def growing_passes(view: RankView) -> pl.DataFrame | None:
     """The passes of a net whose input grows: ``rows``, ``from_ns`` and ``to_ns``, the starts of its first and
     its last norm; None where it does not grow."""
-    is_norm = matching(view.work, "name", OF_ROWS) & (view.work["kind"] == "kernel")
-    rows = pl.col("grid").cast(pl.String).str.extract(r"^\[(\d+), *1, *1\]")
-    rows = rows.cast(pl.Int64, strict=False)
-    norms = view.work.filter(is_norm).sort("start_ns").with_columns(rows=rows).drop_nulls("rows")
+    is_kernel, is_mean = view.work["kind"] == "kernel", matching(view.work, "name", MEAN)
+    for is_norm in (matching(view.work, "name", OF_ROWS), is_mean):
+        passes = _growing(view.work.filter(is_norm & is_kernel), IN_TRAINING if trains(view) else PASSES)
+        if passes is not None:
+            return passes
+    return None
+
+
+def _growing(norms: pl.DataFrame, least: int) -> pl.DataFrame | None:
+    blocks = pl.col("grid").cast(pl.String).str.extract(r"^\[(\d+), *1, *1\]").cast(pl.Int64, strict=False)
+    in_block = pl.col("block").cast(pl.String).str.extract(r"^\[\d+, *(\d+)").cast(pl.Int64, strict=False)
+    rows = blocks * pl.when(matching(norms, "name", MEAN)).then(in_block).otherwise(1)
     runs = (
-        norms.with_columns(run=pl.col("rows").rle_id())
+        norms.sort("start_ns")
+        .with_columns(rows=rows)
+        .drop_nulls("rows")
+        .with_columns(run=pl.col("rows").rle_id())
         .group_by("run", "rows")
         .agg(pl.len().alias("norms"), from_ns=pl.min("start_ns"), to_ns=pl.max("start_ns"))
         .sort("from_ns")
@@ -87,7 +99,10 @@ def _passes(view: RankView) -> pl.DataFrame | None:
     if sizes.is_empty() or sizes["norms"][0] < 2:
         return None
     passes = runs.filter(pl.col("norms") == sizes["norms"][0])
-    added = passes["rows"].diff().drop_nulls()
-    added = added.filter(added > 0)  # a sequence that is done gives way to the next, which is shorter
-    grows = len(added) >= PASSES - 1 and added.n_unique() == 1
-    return passes if grows and whole(passes["rows"].min()) >= LONGER * int(added[0]) else None
+    added = passes["rows"].diff()
+    longer = added.filter(added > 0)  # a sequence that is done gives way to the next, which is shorter
+    new = longer.mode().min()
+    if new is None or (longer == new).sum() < max(least - 1, SAME * len(longer)):
+        return None
+    passes = passes.filter((added == new).fill_null(False) | (added.shift(-1) == new).fill_null(False))
+    return passes if whole(passes["rows"].min()) >= LONGER * int(new) else None

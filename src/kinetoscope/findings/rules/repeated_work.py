@@ -15,11 +15,11 @@ How it decides
     graph that no backward pass follows. Left out are nets that are trained themselves: the same kernels on
     the same grids also run with gradients, with fewer than ten products more. (With more they would be
     adapters, and a net without its adapters is its own reference.) Left out are also averages of the
-    trained net, whose weights change outside of the optimizer, and programs that act before they train,
-    because their inputs are new. No trace shows whether inputs come again: what the finding says to save
-    is saved if they do. Of factorizations (Cholesky, LU, QR, eigenvalues, singular values, inverses)
-    outside of optimizers, of one matrix of one shape, all but one in each step are saved if it is the same
-    matrix.
+    trained net, whose weights change outside of the optimizer, and programs that act before they train, or
+    write texts word by word, because their inputs are new. No trace shows whether inputs come again: what
+    the finding says to save is saved if they do. Of factorizations (Cholesky, LU, QR, eigenvalues, singular
+    values, inverses) outside of optimizers, of one matrix of one shape, all but one in each step are saved
+    if it is the same matrix.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
@@ -34,6 +34,7 @@ import re
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.no_kv_cache import growing_passes
 
 PRODUCTS = "^(attention|convolution|matmul)$"
 FACTORS = r"^aten::(linalg_)?(cholesky(_ex)?|lu_factor(_ex)?|qr|eigh|_linalg_eigh|svd|inv(_ex)?|inverse)$"
@@ -93,7 +94,7 @@ def _frozen(view: RankView) -> Findings:
     host = view.trace.host_events
     kind = view.record.steps.found_by if view.record else None
     in_optimizer = in_update(view.trace)
-    if kind == "iteration" or not in_optimizer.any():
+    if kind == "iteration" or not in_optimizer.any() or growing_passes(view) is not None:
         return
     work = view.work.drop_nulls("launch")
     alone = without_gradients(view.trace) & ~in_optimizer
