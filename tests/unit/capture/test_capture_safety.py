@@ -407,6 +407,30 @@ def test_calls_of_a_model_wait_for_its_optimizer_once_that_has_been_made(
         sources.remove()
 
 
+def test_a_cell_that_is_trained_a_hundred_times_a_step_is_heard_once() -> None:
+    heard = list[bool]()
+    sources = Sources(
+        lambda *tick: None, ImportWatch(), model_called=lambda training: heard.append(training) or training
+    )
+    sources.install()
+    try:
+        cell = torch.nn.RNNCell(2, 2)
+        optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+        sources.trained = cell
+        sources.follow(("optimizer", id(optimizer)))
+        for _ in range(3):
+            state = torch.zeros(1, 2)
+            with torch.no_grad():
+                state = cell(torch.ones(1, 2), state)
+            for _ in range(100):
+                state = cell(torch.ones(1, 2), state)
+            state.sum().backward()
+            optimizer.step()
+        assert heard == [False, True] * 3
+    finally:
+        sources.remove()
+
+
 def test_modules_that_the_program_drops_are_gone() -> None:
     sources = Sources(lambda *tick: None, ImportWatch())
     sources.install()

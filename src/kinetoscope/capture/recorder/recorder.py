@@ -261,15 +261,17 @@ class Recorder:
             # As of a server that streams: each request generates in a thread of its own.
             self.measured.note(ELSEWHERE)
 
-    def model_called(self, training: bool) -> None:
-        """The model whose optimizer leads is called, to be trained or not."""
+    def model_called(self, training: bool) -> bool:
+        """The model whose optimizer leads is called, to be trained or not: whether further calls are of no
+        matter until the optimizer has stepped."""
         if not self._listening():
-            return
+            return False
         change = self.evaluation.called(training)
         if change == "begins":
             self._guarded(lambda: self.phase.part("evaluate"))
         elif change == "ends":
             self._guarded(self._evaluated)
+        return training
 
     def _evaluated(self) -> None:
         self.detector.index += 1  # it had the number of a step

@@ -43,8 +43,9 @@ from kinetoscope.capture.steps.updates import Updates
 OnTick = Callable[[Signal, Hashable, str], None]
 # Called with the name of what begins inside the step that is running.
 OnPart = Callable[[str], None]
-# Called where a model that is trained is called: whether to be trained.
-OnModel = Callable[[bool], None]
+# Called where a model that is trained is called: whether to be trained. True: further calls are of no matter
+# until its optimizer has stepped.
+OnModel = Callable[[bool], bool]
 
 GENERATION = "transformers.generation.utils"
 INDUCTOR = "torch/_inductor/"
@@ -118,7 +119,7 @@ class Sources:
         tick: OnTick,
         imports: ImportWatch,
         part: OnPart = lambda name: None,
-        model_called: OnModel = lambda training: None,
+        model_called: OnModel = lambda training: False,
         wanted: str | None = None,
         ledgers: NoLedgers | None = None,
     ) -> None:
@@ -135,6 +136,7 @@ class Sources:
         self.within_step: frozenset[Any] = frozenset()  # what runs while a part of a step does
         self.prefilled = False  # the running request has called its model
         self.awaiting_since = 0.0  # when a module was called first whose optimizer had been made
+        self.trained_now = False  # the model was called to be trained since its optimizer's latest step
         self.updated = True  # an optimizer has stepped since a module was called without gradients
         self.batches = 0  # taken from data loaders
         self.updates = Updates()
@@ -339,7 +341,7 @@ class Sources:
             if self.unwatched is not None:
                 self._counted_as(id(optimizer))
                 return
-            self.updated = True
+            self.updated, self.trained_now = True, False
             if self.kind == "iteration":
                 return
             prior, self.in_hook.now = switch(None), True
@@ -492,8 +494,8 @@ class Sources:
         return time.monotonic() - self.awaiting_since < OPTIMIZER_PATIENCE_S
 
     def _trained_called(self, module: Any) -> None:
-        if module is self.trained:
-            self.model_called(_records_gradients() and module.training)
+        if not self.trained_now and module is self.trained:
+            self.trained_now = self.model_called(_records_gradients() and module.training)
 
     def _leader_called(self, module: Any) -> None:
         if module is self.module:
