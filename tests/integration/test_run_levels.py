@@ -70,3 +70,27 @@ def test_the_levels_of_a_step_and_its_rivals_are_listed(programs: Programs):
     assert re.search(r"Adam\.step\(\) +4", listed)
     said = " ".join(kinetoscope("report", str(run.folder)).stdout.split())
     assert "A step is one iteration of 8 calls of Sequential without gradients" in said
+
+
+def test_a_step_of_many_calls_of_the_model_says_so(programs: Programs):
+    """Cells grow for eight steps before the rule that they follow is corrected."""
+    script = programs.write(
+        """
+        import torch
+        import torch.nn.functional as F
+        torch.set_num_threads(1)
+        rule = torch.nn.Conv2d(4, 4, 3, padding=1)
+        optimizer = torch.optim.Adam(rule.parameters())
+        for iteration in range(60):
+            states = torch.rand(2, 4, 8, 8)
+            for _ in range(8):
+                states = states + rule(states)
+            loss = F.mse_loss(states, torch.zeros_like(states))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    whole, part = programs.record(str(script)).steps["levels"]
+    assert whole["name"] == "one Adam.step()"
+    assert (part["name"], part["calls"]) == ("call of Conv2d in the loop at prog.py:9", 8)

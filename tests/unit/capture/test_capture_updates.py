@@ -42,12 +42,23 @@ def test_updates_of_a_step_end_with_the_leader_s(
     assert updates.of_a_step(source) == tuple(OptimizerStep("Optimizer", count) for count in expected)
 
 
+def test_calls_of_the_model_are_counted_from_one_update_of_the_leader_s_to_the_next() -> None:
+    updates = Updates()
+    for calls in (3, 80, 82, 84):  # the first were not all heard
+        for _ in range(calls):
+            updates.called("Rule")
+        updates.stepped(ONE)
+    assert updates.calls_of_a_step(("optimizer", id(ONE))) == 82
+    assert updates.calls_of_a_step(("optimizer", id(TWO))) == 0
+
+
 def test_only_the_first_updates_are_looked_at() -> None:
     updates = Updates()
     for _ in range(2 * LOOKED_AT):
         updates.stepped(ONE)
     updates.stepped(object())  # a class of its own, without groups
     assert len(updates.seen) == LOOKED_AT
+    assert not updates.looking
 
 
 def test_a_mode_of_the_program_hears_of_no_look_at_gradients() -> None:

@@ -112,7 +112,7 @@ class ProcessRecording:
             stack=ProgramStack(),
             following=self._follow,
             widen=lambda: self.sources.widen(),
-            updates=lambda leader: self.sources.updates.of_a_step(leader),
+            updates=lambda: self.sources.updates,
             loads=lambda: self.sources.batches + self.ledgers.read().data_ns,
             moment=self.clocks.sample,
             saved=self._saved,

@@ -47,10 +47,12 @@ from kinetoscope.capture.steps.detector import (
     StepDetector,
 )
 from kinetoscope.capture.steps.ledgers import NoLedgers
-from kinetoscope.capture.steps.levels import Candidates, levels
+from kinetoscope.capture.steps.levels import Candidates, calls_in_a_loop, levels
+from kinetoscope.capture.steps.loops import Loop
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
-from kinetoscope.recording.manifest import OptimizerStep, StepTimings
+from kinetoscope.capture.steps.updates import Updates
+from kinetoscope.recording.manifest import StepTimings
 
 # The source that leads, the kinds of others that show where its steps end, and whether these are looked for.
 Following = Callable[[Source, Collection[str], bool], None]
@@ -85,7 +87,7 @@ class Recorder:
         following: called with the source that leads, the kinds of others that show where its steps end, and
             whether these are still looked for.
         loads: grows where the program takes a batch from a data loader.
-        updates: the optimizers' steps that a step of this source has.
+        updates: the program's first.
         widen: has all sources watched again.
         moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
         lock: taken while the device is touched.
@@ -107,7 +109,7 @@ class Recorder:
         following: Following = lambda source, also, looking: None,
         loads: Callable[[], int] = lambda: 0,
         widen: Callable[[], None] = lambda: None,
-        updates: Callable[[Source | None], tuple[OptimizerStep, ...]] = lambda leader: (),
+        updates: Callable[[], Updates] = Updates,
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
@@ -125,6 +127,7 @@ class Recorder:
         )
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
+        self.trained_in: list[Loop] | None = None  # the loops around a call of the model that is trained
         self.name = ""  # of the leader
         self.kept: StepTimings | None = None  # of recorded steps, while others are to take their place
         self.led: Source | None = None  # the leader whose steps are timed and recorded
@@ -266,6 +269,8 @@ class Recorder:
         matter until the optimizer has stepped."""
         if not self._listening():
             return False
+        if training and self.trained_in is None:
+            self.trained_in = self.stack.loops()
         change = self.evaluation.called(training)
         if change == "begins":
             self._guarded(lambda: self.phase.part("evaluate"))
@@ -391,7 +396,7 @@ class Recorder:
             measured.most_recorded = most
         if source[0] == "optimizer":
             self.optimizer = source
-        self.evaluation, measured.evaluations = Evaluation(), 0
+        self.evaluation, measured.evaluations, self.trained_in = Evaluation(), 0, None
         self.name = measured.step_name = name
         measured.found_by, measured.levels = source[0], found
         measured.warmup_s.clear()
@@ -500,7 +505,12 @@ class Recorder:
     def _describe(self) -> None:
         """Describe the steps, and what else they could have been, as far as is known now."""
         measured, leader, wanted = self.measured, self.detector.leader, self.options.step
-        measured.candidates, measured.updates = self.candidates.listed(), self.updates(leader)
+        updates = self.updates()
+        measured.candidates, measured.updates = self.candidates.listed(), updates.of_a_step(leader)
+        if leader is not None and leader[0] == "optimizer" and leader == self.led and not self.detector.turn:
+            calls = updates.calls_of_a_step(leader)
+            parts = calls_in_a_loop(self.detector.around, updates.model, calls, self.trained_in)
+            measured.levels = (*measured.levels[:1], *parts)
         calls = leader is not None and leader == self.led and leader[0] in CALLED
         if calls and not self.detector.outer.found and not self.detector.loop.regular:
             whole = self.detector.loop.round is not None  # else its calls come from several places

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 from kinetoscope.capture.steps.detector import SOURCES_WATCHED, SURENESS, Kind, Source, StepDetector
+from kinetoscope.capture.steps.loops import FEWEST, Loop
 from kinetoscope.recording.manifest import StepCandidate, StepLevel
 
 # What a step is, by the kind of source that it is taken from.
@@ -151,3 +152,21 @@ def levels(
         )
     where = f" {place}" if place and detector.loop.regular else ""
     return (StepLevel(kind=kind, name=ONE_STEP[kind].format(name) + where),)
+
+
+def calls_in_a_loop(
+    around: list[Loop], model: str, calls: float, loops: list[Loop] | None
+) -> tuple[StepLevel, ...]:
+    """The calls of the model that an optimizer's step follows, where they are made in a loop of their own: a
+    time step, a batch of which gradients are accumulated.
+
+    Args:
+        around: the loops around the optimizer's step.
+        calls: of the model, for each of these.
+        loops: those around such a call; None: there was none.
+    """
+    inner = loops[len(around) :] if loops and loops[: len(around)] == around else []
+    if calls < FEWEST or not inner:
+        return ()
+    name = f"call of {model} in the loop at {inner[0].where}"
+    return (StepLevel(kind="module", name=name, calls=calls, option=model),)

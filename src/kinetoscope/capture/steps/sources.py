@@ -494,8 +494,11 @@ class Sources:
         return time.monotonic() - self.awaiting_since < OPTIMIZER_PATIENCE_S
 
     def _trained_called(self, module: Any) -> None:
-        if not self.trained_now and module is self.trained:
-            self.trained_now = self.model_called(_records_gradients() and module.training)
+        if (self.updates.looking or not self.trained_now) and module is self.trained:
+            if training := _records_gradients() and module.training:
+                self.updates.called(type(module).__name__)
+            if not self.trained_now:
+                self.trained_now = self.model_called(training)
 
     def _leader_called(self, module: Any) -> None:
         if module is self.module:

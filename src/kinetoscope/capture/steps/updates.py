@@ -1,10 +1,12 @@
-"""The optimizers that update a step's weights, and how many parameters had gradients at each update."""
+"""The optimizers that update the weights of a step, how many parameters had gradients at each update, and how
+often the model was called for it."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
 from contextlib import suppress
+from statistics import mean
 from typing import Any, NamedTuple
 
 from kinetoscope.capture import torch_private
@@ -18,23 +20,43 @@ LOOKED_AT = 16
 class Update(NamedTuple):
     optimizer: int
     step: OptimizerStep
+    calls: int
 
 
 class Updates:
-    """The program's first updates, in order."""
+    """The program's first updates, in order.
+
+    Attributes:
+        looking: more of them are looked at.
+        model: the class of the one that is trained.
+        calls: of it, to be trained, since the latest update.
+    """
 
     def __init__(self) -> None:
         self.seen: deque[Update] = deque(maxlen=LOOKED_AT)
+        self.looking, self.model, self.calls = True, "", 0
+
+    def called(self, model: str) -> None:
+        """Note that the model is called to be trained."""
+        self.model = model
+        self.calls += 1
+
+    def calls_of_a_step(self, leader: Source) -> float:
+        """How often the model is called from one update of the leader's to the next, at the mean."""
+        counts = [update.calls for update in self.seen if update.optimizer == leader[1]][1:]
+        return mean(counts) if counts else 0.0
 
     def stepped(self, optimizer: Any) -> None:
         """Note an optimizer's step, which has just ended."""
-        if len(self.seen) == LOOKED_AT:
+        calls, self.calls = self.calls, 0
+        if not self.looking:
             return
         with suppress(Exception):  # the program's own class of optimizers
             parameters = [one for group in optimizer.param_groups for one in group["params"]]
             with torch_private.asked_in_silence():
                 count = sum(parameter.grad is not None for parameter in parameters)
-            self.seen.append(Update(id(optimizer), OptimizerStep(type(optimizer).__name__, count)))
+            self.seen.append(Update(id(optimizer), OptimizerStep(type(optimizer).__name__, count), calls))
+            self.looking = len(self.seen) < LOOKED_AT
 
     def of_a_step(self, leader: Source | None) -> tuple[OptimizerStep, ...]:
         """Return the updates from behind one of the leader to its next, that included, where they come round
