@@ -51,3 +51,23 @@ def test_other_work_between_breaks_a_chain() -> None:
 def test_what_is_no_candidate_breaks_a_chain_too() -> None:
     table = work(*["elementwise"] * 6)
     assert len(elementwise_chains(table, table.filter(pl.col("id") != 2))) == 3
+
+
+def test_a_reduction_ends_a_chain_and_reads_what_is_not_written_any_more() -> None:
+    table = work("elementwise", "reduction", "elementwise", "elementwise", "elementwise")
+    table = table.with_columns(pl.Series("duration_ns", [26_000, 12_000, 5_000, 5_000, 5_000]))
+    kept, forgotten = (pl.Series([without] * 5) for without in (False, True))
+    for no_gradients, saved_ns in ((None, 12_000), (kept, 12_000), (forgotten, 24_000)):
+        chains = elementwise_chains(table, table, no_gradients)
+        assert chains.group_by("chain", maintain_order=True).len()["len"].to_list() == [2, 3]
+        assert chains.head(2)["saved_ns"].sum() == pytest.approx(saved_ns)
+    # A kernel as long after it may read the same.
+    again = table.with_columns(pl.Series("duration_ns", [26_000, 12_000, 12_000, 5_000, 5_000]))
+    assert elementwise_chains(again, again, forgotten).head(2)["saved_ns"].sum() == pytest.approx(12_000)
+
+
+def test_a_reduction_too_short_to_have_read_it_is_none_of_a_chain() -> None:
+    table = work("elementwise", "reduction").with_columns(pl.Series("duration_ns", [40_000, 7_000]))
+    assert elementwise_chains(table, table).is_empty()
+    alone = work("matmul", "reduction", "elementwise")
+    assert elementwise_chains(alone, alone).is_empty()

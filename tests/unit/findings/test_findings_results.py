@@ -14,6 +14,7 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import (
     launch_gap,
+    pageable_copy,
     python_overhead,
     results_on_host,
     sync_in_step,
@@ -42,11 +43,11 @@ class Program:
         ]
         self.at += 16
 
-    def read(self, name: str = "aten::item", size: int = 4) -> None:
+    def read(self, name: str = "aten::item", size: int = 4, us: float = 2) -> None:
         number = next(self.number)
         start = self.at
         copied = self._work(
-            traces.kernel("Memcpy DtoH (Device -> Pageable)", 0, 2, number, bytes=size)
+            traces.kernel("Memcpy DtoH (Device -> Pageable)", 0, us, number, bytes=size)
             | {"cat": "gpu_memcpy"}
         )
         end = copied["ts"] + copied["dur"] + 2
@@ -242,6 +243,21 @@ def test_what_is_prepared_for_the_device_may_be_prepared_there(sends: bool, advi
     finding = only(unexplained_idle.find(program.view()))
     assert ("is then copied to it" in finding.title) == sends
     assert advice in finding.advice
+
+
+def test_what_is_prepared_and_then_copied_from_ordinary_memory_is_one_saving() -> None:
+    program = Program()
+    for _ in range(4):
+        for _ in range(10):
+            program.op()
+        program.python(1000)
+        program.read("aten::to", size=4 << 20, us=800)
+        program.events[-2] |= {"name": "Memcpy HtoD (Pageable -> Device)"}
+    view = program.view()
+    prepared, copied = only(unexplained_idle.find(view)), only(pageable_copy.find(view))
+    assert copied.saving.us > 4 * 600
+    assert prepared.saving.us == pytest.approx(4000 + copied.saving.us, rel=0.05)
+    assert "page-locked" in prepared.advice
 
 
 @pytest.mark.parametrize(("size", "prepared"), [(1 << 20, True), (4096, False)])

@@ -20,54 +20,68 @@ COLUMNS = [
     "step",
 ]
 FUSIBLE = r"^(elementwise|copy|random)$"
-LENGTH = 3  # of two, a compiler saves less than the noise
+REDUCTION = "^reduction$"
+LENGTH = 3  # of two, a compiler saves less than the noise, …
+READS = 0.2  # … unless the second is a reduction that takes this part of the first, and may have read it
+AGAIN = 0.5  # of a reduction's time: a kernel after it that takes less does not read the same
 # Shorter kernels are not limited by memory: fusing them saves launches, another rule's matter.
 MEAN_NS = 5_000
 
 
-def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
+def elementwise_chains(
+    work: pl.DataFrame, eager: pl.DataFrame, no_gradients: pl.Series | None = None
+) -> pl.DataFrame:
     """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
     such that a chain shrinks to the time of its longest kernel.
 
     A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
-    calls of ``a * b + c`` are three chains).
+    calls of ``a * b + c`` are three chains). A reduction ends it. What only the reduction reads is not
+    written any more: without gradients, and where the next kernel is too short to read it as well, the kernel
+    before the reduction takes less by the time that reading takes.
 
     Args:
         work: all device work, with ``op_name``.
         eager: the rows of it that may be in a chain.
+        no_gradients: for each ``op`` whether none is asked for of what it computes.
     """
+    launched = (eager["kind"] == "kernel") & matching(eager, "op_name", "^aten::")
     fusible = eager["id"].filter(
-        matching(eager, "category", FUSIBLE)
-        & (eager["kind"] == "kernel")
+        launched
+        & matching(eager, "category", FUSIBLE)
         & ~matching(eager, "name", "FillFunctor")  # reads nothing: nothing to fuse it with
-        & matching(eager, "op_name", "^aten::")
     )
-    if len(fusible) < LENGTH:
+    reduces = eager["id"].filter(launched & matching(eager, "category", REDUCTION))
+    if fusible.is_empty():
         return work.select(COLUMNS).clear().with_columns(chain=pl.lit(0), saved_ns=pl.lit(0.0))
     key = ["device", "stream"]
+    duration = pl.col("duration_ns")
     ordered = (
         work.select(COLUMNS)
         .filter(pl.col("kind") != "memset")
         .sort(*key, "start_ns")
         .with_columns(fusible=pl.col("id").is_in(fusible.implode()))
     )
+    follows = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in (*key, "step"))
+    ends = pl.col("id").is_in(reduces.implode()) & follows & pl.col("fusible").shift(1)
+    ends &= duration >= READS * duration.shift(1)
+    ordered = ordered.with_columns(ends=ends.fill_null(False))
+    forgotten = pl.lit(False) if no_gradients is None else no_gradients.gather(ordered["op"]).fill_null(False)
+    alone = pl.col("ends").shift(-1) & (duration.shift(-2) < AGAIN * duration.shift(-1)).fill_null(True)
     ordered = ordered.with_columns(
         chain=pl.any_horizontal(
-            pl.col(c).ne_missing(pl.col(c).shift(1)) for c in ("fusible", "device", "stream", "step")
-        ).cum_sum()
-    ).filter("fusible")
-    long = (pl.len() >= LENGTH) & (pl.col("duration_ns").mean() >= MEAN_NS)
+            pl.col("fusible").ne_missing(pl.col("fusible").shift(1)) & ~pl.col("ends"),
+            ~follows,
+            pl.col("ends").shift(1, fill_value=False),
+        ).cum_sum(),
+        needs=pl.when(alone & forgotten).then((duration - duration.shift(-1)).clip(0)).otherwise(duration),
+    ).filter(pl.col("fusible") | pl.col("ends"))
+    long = (pl.len() >= LENGTH - pl.col("ends").any()) & (duration.mean() >= MEAN_NS)
     ordered = _split_repeats(ordered.filter(long.over("chain")))
-    duration = pl.col("duration_ns")
     return (
-        ordered.with_columns(
-            length=pl.len().over("chain"),
-            mean=duration.mean().over("chain"),
-            saved=(1 - duration.max() / duration.sum()).over("chain"),
-        )
-        .filter((pl.col("length") >= LENGTH) & (pl.col("mean") >= MEAN_NS))
+        ordered.filter(long.over("chain"))
+        .with_columns(saved=(1 - pl.col("needs").max() / duration.sum()).over("chain"))
         .with_columns(saved_ns=duration * pl.col("saved"))
-        .drop("length", "mean", "saved", "fusible")
+        .drop("saved", "needs", "ends", "fusible")
     )
 
 

@@ -38,12 +38,9 @@ def find(view: RankView) -> Findings:
     copies = batches(view.kernels(r"Pageable")).filter(~pl.col("id").is_in(made(view)["id"].implode()))
     if copies.is_empty():
         return
-    speed = _pinned_speed(view)
-    beyond = (pl.col("duration_ns") - pl.col("bytes") / speed).clip(lower_bound=0)
-    basis = f"the same bytes at {speed:.0f} GB/s, as from pinned memory"
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
     longest = copies.sort("duration_ns", descending=True)
-    saving = _saving(view, copies, beyond, basis)
+    saving = pinned(view, copies)
     if saving.share < LOW:  # they go on next to work that takes longer
         return
     yield Finding(
@@ -57,8 +54,12 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _saving(view: RankView, copies: pl.DataFrame, beyond: pl.Expr, basis: str) -> Saving:
-    """Copies to the device go on by themselves; who copies from it wants to read what it brings."""
+def pinned(view: RankView, copies: pl.DataFrame) -> Saving:
+    """The saving if these copies are from and to page-locked memory. Copies to the device go on by
+    themselves; who copies from it wants to read what it brings."""
+    speed = _pinned_speed(view)
+    beyond = (pl.col("duration_ns") - pl.col("bytes") / speed).clip(lower_bound=0)
+    basis = f"the same bytes at {speed:.0f} GB/s, as from pinned memory"
     freed = savings.device(view, copies, basis, saved=beyond)
     copied = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
     if copied.is_empty():

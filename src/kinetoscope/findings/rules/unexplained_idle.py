@@ -16,6 +16,8 @@ How it decides
     where it ends with one made in time. A silence after reading results is ``results-on-host``'s, unless it
     ends with 64 KiB or more copied to the device. What
     silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
+    Where most of it ends with copies from pageable memory, one thing makes what is copied: what page-locked
+    memory saves of these copies (``pageable-copy``) counts here as well.
     It is not known how such a delay could be ended: nothing is promised.
 
 What to do
@@ -31,16 +33,19 @@ Source
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.program_lines import never_waits, that_computes, waits_at
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.pageable_copy import batches, pinned
 from kinetoscope.findings.rules.results_on_host import PREPARED, on_the_main_thread, silences
 
 SHOWN = 3  # gaps
 SENT = r"^Memcpy HtoD"
+PAGEABLE = r"HtoD.*Pageable"
 UNSEEN = "for code that was not recorded: Python, or a library that is not profiled"
 AHEAD = "while Python or a library such as NumPy prepares what is then copied to it"
 CONVERT = (
     "make it on the device (random numbers, arithmetic), copy the data as they are (bytes) and convert them "
     "there, or have workers of a data loader do it ahead"
 )
+AND_PIN = ", in page-locked memory (pin_memory=True), for which the copy does not hold up the host either"
 AWAY = "take it out of the step, have the device do it, do it less often, or in another thread"
 
 
@@ -84,6 +89,9 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
         )
     sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])
     prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
+    copies = batches(view.kernels(PAGEABLE)).filter(pl.col("id").is_in(silent["next"].implode()))
+    if prepares and len(copies):
+        saving = savings.both(view, pinned(view, copies), saving)
     look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
     if (computes := that_computes(view)) is not None:
         if not at:
@@ -98,7 +106,7 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
         at_least="medium" if serves else None,
         at_most="medium" if view.unprofiled_us is None else "high",
         evidence=_longest(view, silent),
-        advice=f"{look}: {CONVERT if prepares else AWAY}."
+        advice=f"{look}: {CONVERT if prepares else AWAY}{AND_PIN if prepares and len(copies) else ''}."
         + (" If it steps an environment, step several at once." if _answers(view, silent) else ""),
         source=line or evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
     )
