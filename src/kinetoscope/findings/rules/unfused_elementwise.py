@@ -12,9 +12,9 @@ How it decides
     Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
     that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
     average. A reduction that takes a fifth of the kernel before it or more may read its result, and ends the
-    chain. A fused kernel is taken to need as long as the chain's longest. What only the reduction reads is not
-    written any more: without gradients, and where the next kernel takes less than half as long, the time of
-    reading it is saved twice.
+    chain. A fused kernel is taken to need as long as the chain's longest. What only the reduction reads is
+    not written any more: without gradients, and where the next kernel takes less than half as long, the time
+    of reading it is saved twice.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
