@@ -12,6 +12,7 @@ turn again. The table, printed last and written to OUT/table.txt, has for each k
 - plain, waiting, after: the client's time per token with the second plain server, with the waiting one, and
   with that after its recording, against the first plain one in the same seconds: the median of rounds'
   differences, with its 95 % interval by bootstrap. What the plain one differs is what the others may;
+- woke: how often the thread that waits to be asked to record woke meanwhile;
 - client, report: ms per token within the recorded steps, by the client's clock, and by the table of these
   steps in the report: what requests wait for their next token, at the mean;
 - stop: seconds from the last step until the recording was written.
@@ -35,10 +36,12 @@ from typing import Any
 
 import prove_live
 import proving
+from kinetoscope.capture.live import channel
 
 sys.path.insert(0, str(prove_live.ASK.parent))
 from ask import ask
 
+ACCEPT = ("43", "288")  # the numbers of accept and accept4 on x86-64
 WALL_NS = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
@@ -101,13 +104,16 @@ def measured(name: str, servers: dict[Any, Any], seconds: float, steps: int) -> 
         asking = ["--at-once", "1", *asking[2:]]
     kinds = {kind: servers[name, kind] for kind in KINDS}
     in_turn(kinds, asking, 0, least=2)
+    woke = wakes(kinds["waiting"])
     times = in_turn(kinds, asking, seconds)
+    woke = wakes(kinds["waiting"]) - woke
     recording = prove_live.while_asked(kinds["waiting"], asking, steps)
     print(recording["said"], flush=True)
-    again = in_turn(kinds, asking, seconds)
+    again = in_turn(kinds, asking, seconds / 3)
     return {
         "captured": len(list(servers[name, "waiting"].folder.glob("captures/*.json"))),
         "rounds": len(times["plain"]),
+        "woke": woke,
         "times": {kind: median(own) for kind, own in times.items()},
         "times_after": {kind: median(own) for kind, own in again.items()},
         "plain": against(times, PLAIN),
@@ -142,6 +148,20 @@ def in_turn(
     return times
 
 
+def wakes(server: prove_live.Server) -> int:
+    """How often the threads of a server that wait in ``accept`` have slept so far."""
+    found = 0
+    for process in channel.listening():
+        if process.mark == channel.mark(server.folder):
+            for task in Path(f"/proc/{process.pid}/task").iterdir():
+                if (task / "syscall").read_text().split()[0] in ACCEPT:
+                    slept = re.search(
+                        r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text(), re.M
+                    )
+                    found += int(slept[1]) if slept else 0
+    return found
+
+
 def against(times: dict[str, list[float]], kind: str) -> list[float]:
     """What a server's tokens took longer than the first plain one's, in per cent, with the interval."""
     shares = [100 * (mine / plain - 1) for mine, plain in zip(times[kind], times["plain"], strict=True)]
@@ -174,7 +194,7 @@ def said(folder: Path, client: dict[str, Any], name: str) -> dict[str, Any]:
         .with_columns(of_device=pl.col("duration_ns"))
     )
     whole = inside["duration_ns"].sum()
-    unknown = inside.filter(~pl.col("op_known")).group_by("name", "launch").agg(pl.sum("duration_ns"))
+    unknown = inside.filter(~pl.col("op_known")).group_by("launch").agg(pl.len(), pl.sum("duration_ns"))
     share = {
         "op": inside.filter("op_known")["duration_ns"].sum() / whole if whole else None,
         "line": inside.drop_nulls("line")["duration_ns"].sum() / whole if whole else None,
@@ -241,7 +261,7 @@ def within(client: dict[str, Any], window: tuple[float, float], name: str) -> fl
 
 HEAD = (
     "server         captures kept      op     line   plain %             waiting %           after %        "
-    "       client   report  differ  stop s"
+    "      woke  client   report  differ  stop s"
 )
 
 
@@ -252,7 +272,7 @@ def row(name: str, one: dict[str, Any]) -> str:
     costs = "".join(f"   {_interval(one[kind])}" for kind in ("plain", "waiting", "after"))
     return (
         f"{name:<18}{one.get('captured', 0):>4}{one.get('kept', 0):>5}{_percent(share.get('op')):>9}"
-        f"{_percent(share.get('line')):>9}{costs}"
+        f"{_percent(share.get('line')):>9}{costs}{one.get('woke', 0):>5}"
         f"{client or 0:>9.3f}{report or 0:>9.3f}{differ:>8}{one['recording']['stop_s'] or 0:>8.1f}"
     )
 

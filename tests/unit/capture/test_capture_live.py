@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -13,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -27,7 +28,8 @@ from kinetoscope.capture.live.listener import Listener
 from kinetoscope.capture.live.recording import LiveRecording, ServedSession
 from kinetoscope.capture.live.unlocked import unlocked
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder import graphs
+from kinetoscope.capture.recorder.profiler import Replay, TorchDevice
 from kinetoscope.trace.engines import EngineStep, engine_step
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
@@ -195,11 +197,16 @@ def test_a_graph_captured_before_any_request_lies_with_what_replays_it(
     assert not (tmp_path / "captures").exists()
 
 
-@pytest.mark.parametrize(("replays", "most_mb"), [(True, 29), (False, 72)])
+@pytest.mark.parametrize(
+    ("replays", "kernels", "most_mb"), [(True, 0, 27), (False, 0, 55), (True, 10, None), (True, 1, 55)]
+)
 def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replays: bool, most_mb: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replays: bool, kernels: int, most_mb: int | None
 ) -> None:
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(live_recording, "MOST_REPLAYED", 105 if kernels == 10 else 105_000)
+    counted = re.compile(rb'"name": "ours"' if kernels else rb'"name": "none"')
+    monkeypatch.setattr(graphs, "LAUNCHED", counted)
     monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
     grown = itertools.count(0, 1_000_000)
     monkeypatch.setattr(live_recording, "resident_bytes", lambda: next(grown))
@@ -209,6 +216,9 @@ def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are
     # In training, it would be waited for the optimizer that another test may just have made.
     graph, model, x = Graph(), torch.nn.Linear(8, 8).eval(), torch.ones(2, 8)
     graph.capture_begin()
+    for _ in range(kernels):
+        with torch.profiler.record_function("ours"):
+            pass
     graph.capture_end()
     recording = requested(waiting, steps=100_000, seconds=60)
     with ThreadPoolExecutor(1) as pool:
@@ -220,7 +230,11 @@ def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are
     waiting.device.captures.remove()
     record = done.result()
     assert record is not None
-    assert most_mb <= recording.grown_bytes / 1e6 <= most_mb + 2
+    if most_mb is None:
+        assert recording.grown_bytes < 27e6
+        assert re.search(r"\b1[12]\d kernels of graphs had run: more takes", record.notes[0])
+    else:
+        assert most_mb <= recording.grown_bytes / 1e6 <= most_mb + 2
     assert record.steps.found_by == ("graph" if replays else "module")
     assert len(recording.recorded) > 5
 
@@ -336,3 +350,20 @@ def test_a_batch_is_named_by_what_its_requests_read_and_make(monkeypatch: pytest
     assert live_recording.ENGINE_STEP.match(said[0])
     monkeypatch.setitem(sys.modules, batches.MODULE, SimpleNamespace())
     assert batches.watch(said.append) is None
+
+
+def test_replays_are_noted_until_the_device_is_recorded_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's end takes seconds, and the device is recorded in the first moments of it."""
+    noted: list[Replay] = []
+
+    def disable() -> int:
+        now = time.time_ns()
+        noted.extend(Replay(0, now + after, 1, 1) for after in (1_000_000, 10 * live_recording.STOPS_NS))
+        return 0
+
+    monkeypatch.setattr(live_recording, "unlocked", lambda: SimpleNamespace(disable=disable))
+    monkeypatch.setattr(torch_private, "profiler_stopped", lambda: None)
+    session = object.__new__(ServedSession)
+    session.captures = cast(Any, SimpleNamespace(replays_seen=lambda: noted))
+    session.stop()
+    assert session.replays == noted[:1]

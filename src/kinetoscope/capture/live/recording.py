@@ -47,15 +47,21 @@ LOOK_S = 0.1
 # The last step may still be running, on a device and in other threads, when the step after it has begun: so
 # many boundaries later it is not, nor so many seconds later.
 DRAINS, DRAINS_S, MOST_DRAINS_S = 2, 0.1, 1.0
+# The device is recorded for so long, at most, after a session was to end.
+STOPS_NS = 500_000_000
 # A process without steps of a known kind is recorded for so long.
 WHOLE_S = 2.0
 # Kineto's events take so many times the memory, once a session is ended, that they took while it ran (144 MB
 # became 850 MB: 140,000 operators, torch 2.13 on a CPU).
 SWELLS = 6
-# Who asks for a recording waits until it is written, which takes a second for each 14 MB of that memory (168
-# MB took 11.7 s on an H100's host): this part of the usual budget takes five seconds. What takes the time is
-# the text, which kernels of replayed graphs have 2.5 times as much of: no op takes memory with them.
-SLOW, SLOWER_REPLAYED = 14, 2.5
+# Who asks for a recording waits until it is written, which takes a second for each 11 MB of that memory
+# (75 MB took 6.4 s on an H100's host, PyTorch 2.11): this part of the usual budget takes five seconds. What
+# kernels of replayed graphs take has little to do with memory: Kineto works out the C++ name of each anew,
+# twice (148,700 took 6.5 s, 167,700 took 8.6 s). Of graphs whose captures were not recorded it is not known
+# how many there are: half of the memory then.
+SLOW, MOST_REPLAYED, SLOWER_REPLAYED = 18, 105_000, 2
+# What is said of a server from which CUPTI cannot be detached.
+STAYS = "; it replays CUDA graphs, so that CUPTI stays attached and slows its steps until it ends"
 # What Kineto writes of an operator that had not ended, so many bytes after its name at most.
 UNFINISHED, NAME, EVENT = re.compile(rb'"finished": *false'), re.compile(rb'"name": *"([^"]{1,200})'), 1 << 12
 
@@ -85,9 +91,10 @@ class ServedSession(KinetoSession):
         if functions is None:
             super().stop()
             return
-        if self.captures is not None:
-            self.replays = self.captures.replays_seen()
+        stopped_ns = time.time_ns() + STOPS_NS
         self.result = functions.disable()
+        if self.captures is not None:
+            self.replays = [one for one in self.captures.replays_seen() if one.at_ns < stopped_ns]
         torch_private.profiler_stopped()
 
     def _write(self, path: Path) -> None:
@@ -366,7 +373,7 @@ class LiveRecording:
     def _run_session(self, steps: int | None) -> None:
         """Let the profiler run for so many steps; None: for a while."""
         session, since, resident = self.session, len(self.boundaries.times_ns), resident_bytes()
-        most, replays = self.options.budget_mb * 1_000_000 / SLOW, self.sources.replays
+        budget, replays, kernels = self.options.budget_mb / 1000, self.sources.replays, 0
         if steps is None:
             self.tell(f"no steps of a known kind: recording {WHOLE_S:g} s")
             self.boundaries.expect(1 << 60)
@@ -377,11 +384,14 @@ class LiveRecording:
         until = time.monotonic() + WHOLE_S if steps is None else self.began_s + self.request.seconds
         while not self.boundaries.reached.wait(LOOK_S):
             self.grown_bytes = max(self.grown_bytes, resident_bytes() - resident)
+            kernels = self.graphs.launched(self.device.captures.replays)
             steps_replay = 2 * (self.sources.replays - replays) > len(self.boundaries.times_ns) - since
-            if self.grown_bytes > (most / SLOWER_REPLAYED if steps_replay else most):
+            most_bytes = 1e9 * budget / SLOW / (SLOWER_REPLAYED if steps_replay and not kernels else 1)
+            if self.grown_bytes > most_bytes or kernels > MOST_REPLAYED * budget:
                 self.notes.append(
-                    f"the process had grown by {self.grown_bytes / 1e6:.0f} MB: more takes longer than five "
-                    f"seconds to write, and up to {SWELLS} times the memory (`run --budget` allows for more)"
+                    f"the process had grown by {self.grown_bytes / 1e6:.0f} MB, and {kernels:,} kernels of "
+                    "graphs had run: more takes longer than five seconds to write, and up to "
+                    f"{SWELLS} times that memory (`run --budget` allows for more)"
                 )
                 break
             if time.monotonic() > until or self._over():
@@ -475,6 +485,7 @@ class LiveRecording:
             f"{self.written_s - self.ended_s:.1f} s after the last, "
             f"{self.trace.stat().st_size / 1e6:.1f} MB; "
             f"memory grew by {self.grown_bytes / 1e6:.0f} MB while they ran"
+            f"{STAYS if self.device.captures.seen and self.device.has_clock() else ''}"
         )
 
 

@@ -10,19 +10,24 @@ captures, crashes the process.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from kinetoscope.capture.recorder.lines import Lines, hindrance, is_model_code
-from kinetoscope.capture.recorder.profiler import KinetoSession, TorchDevice
+from kinetoscope.capture.recorder.profiler import KinetoSession, Replay, TorchDevice
 
 # Engines capture some seventy batches; what is beyond this much time or so many stays without its ops.
 MOST, LONGEST_S = 256, 8.0
+# Calls that put work into a graph, as Kineto writes them.
+LAUNCHED = re.compile(rb'"name": *"(?:cu|cuda|hip)(?:Ext)?(?:Module)?(?:LaunchKernel|Memcpy|Memset)')
 # Engines capture before they serve. A program that captures anew again and again, and replays between, would
 # have no step that no capture is recorded in.
 ANEW = 8
@@ -35,6 +40,7 @@ class GraphCaptures:
         trace: the file of the recorded steps; those of captures lie next to it, numbered.
 
     Attributes:
+        launches: in each capture, where that was asked.
         paths: the files, by the numbers of their captures; one that holds several stands there several times.
         missed: captures that were not recorded.
     """
@@ -44,6 +50,7 @@ class GraphCaptures:
         self.replayed = self.anew = 0
         self.paths: list[Path] = []
         self.missed = 0
+        self.launches: dict[int, int] = {}
         self.first = trace.with_suffix(".first.json")
         self.session: KinetoSession | None = None
         self.noting: tuple[KinetoSession, Lines] | None = None  # lines of a capture in another's recording
@@ -104,6 +111,17 @@ class GraphCaptures:
             self.missed += 1
         self.spent_s += time.perf_counter() - began
         return True
+
+    def launched(self, replays: Sequence[Replay]) -> int:
+        """How many launches of recorded captures these replays are of."""
+        each = Counter(replay.number for replay in replays)
+        return sum(self._launches(number) * count for number, count in each.items())
+
+    def _launches(self, number: int) -> int:
+        if number not in self.launches:
+            with suppress(OSError):
+                self.launches[number] = len(LAUNCHED.findall(self.paths[number].read_bytes()))
+        return self.launches.get(number, 0)
 
     def kept_with(self, session: KinetoSession, trace: Path) -> list[Path]:
         """Put the captures that were replayed in a session next to its trace, and number its replays by them.
