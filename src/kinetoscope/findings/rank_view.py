@@ -129,6 +129,12 @@ class RankView:
         return self.busy_us if own is None or own.busy_us is None else own.busy_us
 
     @property
+    def cold(self) -> bool:
+        """Whether only the first of the program's steps were recorded, with all that is loaded in them."""
+        steps = None if self.record is None else self.record.steps
+        return steps is not None and steps.cold and steps.found_by not in ("whole", "program")
+
+    @property
     def settled(self) -> bool:
         """Whether steps were warmed up until their time had settled, by the recording's manifest."""
         return self.record is not None and self.record.steps.settled and len(self.record.steps.warmup_s) > 0

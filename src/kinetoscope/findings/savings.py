@@ -109,8 +109,8 @@ def rare(view: RankView, us: float, basis: str) -> Saving:
 
 
 def once(view: RankView, us: float, basis: str) -> Saving:
-    """A cost that a recording paid once: the program's own steps, where they were timed, do not."""
-    return unreplayed(view, us, basis) if view.unprofiled_us is None else nothing(basis)
+    """A cost that a recording paid once: the program's own steps, where they are known, do not."""
+    return nothing(basis) if view.cold or view.unprofiled_us is not None else unreplayed(view, us, basis)
 
 
 def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
@@ -143,12 +143,17 @@ def _launches(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
 def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
     """The saving if ``share`` of host events' time goes away; the events' own ``share``, where they have
     such a column."""
-    return of(view, without_host(events, share), basis)
+    return _warm(view, of(view, without_host(events, share), basis))
 
 
 def idle(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
     """The saving if the host does not keep the device waiting in these intervals of its idle time."""
-    return of(view, without_idle(view.trace, intervals), basis)
+    return _warm(view, of(view, without_idle(view.trace, intervals), basis))
+
+
+def _warm(view: RankView, saving: Saving) -> Saving:
+    """A saving of host time: of a program's first steps not known, whose host loads what they use."""
+    return not_predicted(saving, "only first steps were recorded, start-up and all") if view.cold else saving
 
 
 def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:

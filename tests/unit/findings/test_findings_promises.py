@@ -219,6 +219,15 @@ def test_after_a_warm_up_a_longer_first_step_is_no_cold_start() -> None:
     assert not list(cold_start_step.find(view(*steps, timings=StepTimings(warmup_steps=8))))
 
 
+def test_of_a_program_s_first_steps_no_time_of_its_host_is_promised() -> None:
+    steps = traces.step(0, 0, 9000), traces.step(1, 9000, 1000), traces.step(2, 10_000, 1000)
+    for found_by, promised in (("optimizer", False), ("whole", True)):  # what is a whole run is as it is
+        cold = view(*steps, timings=StepTimings(found_by=found_by, cold=True, settled=False))
+        saved = savings.host(cold, cold.trace.host_events.head(1), "")
+        assert bool(only(cold_start_step.find(cold)).saving.us) is promised
+        assert saved.basis.startswith("not predicted") is not promised
+
+
 def test_no_graph_holds_a_step_of_training_that_often_waits() -> None:
     node = traces.host("autograd::engine::evaluate_function: MmBackward0", 690, 5)
     waits = [
