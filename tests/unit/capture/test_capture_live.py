@@ -208,7 +208,7 @@ def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are
     counted = re.compile(rb'"name": "ours"' if kernels else rb'"name": "none"')
     monkeypatch.setattr(graphs, "LAUNCHED", counted)
     monkeypatch.setattr(torch_private, "graph_classes", lambda: iter([Graph]))
-    grown = itertools.count(0, 1_000_000)
+    grown = itertools.count(0, 0 if most_mb is None else 1_000_000)
     monkeypatch.setattr(live_recording, "resident_bytes", lambda: next(grown))
     monkeypatch.setattr(live_recording, "LOOK_S", 0.001)
     waiting = Listener(tmp_path, Options(on_request=True, graphs=True))
@@ -231,8 +231,9 @@ def test_a_recording_ends_where_writing_it_takes_seconds_sooner_where_graphs_are
     record = done.result()
     assert record is not None
     if most_mb is None:
-        assert recording.grown_bytes < 27e6
-        assert re.search(r"\b1[12]\d kernels of graphs had run: more takes", record.notes[0])
+        said = re.search(r"and (\d+) kernels of graphs had run: more takes", record.notes[0])
+        assert said is not None
+        assert int(said[1]) > 105
     else:
         assert most_mb <= recording.grown_bytes / 1e6 <= most_mb + 2
     assert record.steps.found_by == ("graph" if replays else "module")
