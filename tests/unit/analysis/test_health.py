@@ -271,3 +271,11 @@ def test_what_was_recorded_of_a_program_that_ended_early_is_said(
     found = health(LoadedRun((trace_of(*sound()),), Manifest(ranks=(record,))))
     assert found.verdict == verdict
     assert [(said or "") in note.text for note in found.notes] == ([True] if said else [])
+
+
+def test_steps_that_never_settled_are_said_to_be_so(trace_of: Make) -> None:
+    steps = StepTimings(found_by="module", settled=False, warmup_s=(0.1, 0.3) * 4)
+    record = RankRecord(rank=0, trace="trace/rank0.json", steps=steps)
+    (note,) = health(LoadedRun((trace_of(*sound()),), Manifest(ranks=(record,)))).notes
+    assert (note.code, note.gravity) == ("unsettled", "info")
+    assert "not settled after 8 of them" in note.text

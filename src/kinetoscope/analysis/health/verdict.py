@@ -87,8 +87,8 @@ def _died(run: LoadedRun) -> list[Note]:
 
 
 def _ended(run: LoadedRun) -> Iterable[Note]:
-    """A program that was killed, or failed, or was over before it had settled. One that was recorded whole
-    and ended as it was to is as it was to be."""
+    """A program that was killed, or failed, or was over before it had settled, or never settled. One that was
+    recorded whole and ended as it was to is as it was to be."""
     for record in run.records:
         how = "" if record.exit == "ok" else f" ({record.exit})"
         as_a_whole = record.steps.found_by in ("whole", "program")
@@ -105,6 +105,11 @@ def _ended(run: LoadedRun) -> Iterable[Note]:
         elif how:
             text = f"the program ended before its time{how}, after these steps had been recorded"
             yield Note("ended", INFO, text, rank=record.rank)
+        if (passed := len(record.steps.warmup_s)) and not (record.steps.settled or record.steps.cold):
+            text = (
+                f"the time of a step had not settled after {passed} of them: these were recorded all the same"
+            )
+            yield Note("unsettled", INFO, text, rank=record.rank)
 
 
 # Of the run after its setup: a phase that takes so much is as worth a look as most findings.
