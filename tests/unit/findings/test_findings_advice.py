@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 
 import traces
+from eager import NODE, Eager
+from kinetoscope.analysis.origins.lines import OpLines
 from kinetoscope.compilation import recompiles
 from kinetoscope.compilation.model import Recompilation
 from kinetoscope.findings import in_force, savings
@@ -373,6 +375,27 @@ def test_selections_fill_and_add_whole_tensors() -> None:
     assert not list(index_backward.find(selecting(1)))  # the last token
 
 
+def writing(parts: int) -> RankView:
+    """The backward of so many writes into one tensor: each copies its whole gradient, and cuts out a part."""
+    program = Eager()
+    node = "torch::autograd::CopySlices"
+    for _ in range(parts):
+        with program.around(NODE + node, node):
+            program.run("aten::copy_", kernel="Memcpy DtoD (Device -> Device)", us=90.0)
+            program.run("aten::clone", "aten::copy_", us=4.0)
+            program.run("aten::copy_", us=3.0)
+    program.step()
+    return program.view()
+
+
+def test_writes_into_parts_copy_the_whole_gradient() -> None:
+    finding = only(index_backward.find(writing(8)))
+    assert finding.title.startswith("Writing into parts of a tensor in a loop (8 writes per step)")
+    assert finding.affected_us == pytest.approx(8 * 90)
+    assert finding.saving.us == pytest.approx(8 * 90, rel=0.15)
+    assert not list(index_backward.find(writing(2)))
+
+
 def test_copies_are_the_op_s_that_makes_them() -> None:
     inside = launched("aten::copy_", "direct_copy_kernel_cuda", 1, 50, around="aten::mm")
     written = launched("aten::copy_", "direct_copy_kernel_cuda", 2, 50, around="aten::contiguous")
@@ -408,6 +431,34 @@ def test_short_ops_on_the_cpu_add_up_where_one_line_calls_them() -> None:
             "The device waits while aten::rand computes on the CPU",
         ),
     ]
+
+
+def test_what_one_function_computes_on_the_cpu_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [event for number in (1, 11) for event in launched("aten::mm", "gemm", number, 20)]
+    for at in (200, 1200):
+        names = ["aten::div", "aten::_upsample_bicubic2d_aa", "aten::rand"]
+        events += [traces.host(name, at + 100 * i, 50) for i, name in enumerate(names)]
+    found = view(traces.step(1, -1, 1000), traces.step(2, 999, 1001), *events)
+    rows = found.trace.host_events["name"].cast(str).to_list()
+    lines = {"aten::div": 64, "aten::_upsample_bicubic2d_aa": 67, "aten::rand": 90}
+    known = OpLines(
+        pl.DataFrame(
+            {
+                "line": [f"serve.py:{lines[name]}" if name in lines else None for name in rows],
+                "function": [
+                    None if name not in lines else "prepare" if lines[name] < 90 else "" for name in rows
+                ],
+            }
+        ),
+        1.0,
+    )
+    monkeypatch.setattr(RankView, "lines", known)
+    prepared, drawn = host_op_stall.find(found)
+    assert (
+        prepared.title == "The device waits while aten::div, aten::_upsample_bicubic2d_aa compute on the CPU"
+    )
+    assert (prepared.affected_us, drawn.affected_us) == (100.0, 50.0)
+    assert (prepared.source, drawn.source) == ("serve.py:64", "serve.py:90")
 
 
 def test_what_is_converted_and_then_sent_is_sent_as_it_is() -> None:

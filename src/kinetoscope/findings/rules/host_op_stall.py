@@ -10,8 +10,9 @@ Why it is slow
 
 How it decides
     Idle time of the cause ``host-op`` whose host event is an op that calls no runtime, does more than
-    describe memory, and takes longer than the median op that launches. Those of one line of the program, or
-    all where no lines were recorded, are one finding: short ones add up. An op that launches device work
+    describe memory, and takes longer than the median op that launches. Those of one function of the program
+    (of one line of the script itself), or all where no lines were recorded, are one finding: what prepares a
+    batch moves to the device as a whole, and short ones add up. An op that launches device work
     itself does not compute on the CPU; if it takes long it is loading its kernel, which is
     ``cold-start-step``'s.
 
@@ -41,14 +42,15 @@ def find(view: RankView) -> Findings:
     idle = idle.with_columns(host["name"].gather(idle["host_event"]).cast(pl.String).alias("op"))
     if idle.is_empty():
         return
-    # What one line of the program calls is fixed at once; without lines, all of it.
-    lines = {op: evidence.source(view, pl.Series([op])) for op in idle["host_event"].unique()}
-    line = pl.col("host_event").replace_strict(lines, return_dtype=pl.String)
-    for (source,), group in idle.group_by(line.alias("line"), maintain_order=True):
+    # What one function of the program calls is fixed at once; without lines, all of it.
+    places = {op: _place(view, op) for op in idle["host_event"].unique()}
+    place = pl.col("host_event").replace_strict(places, return_dtype=pl.String)
+    for _, group in idle.group_by(place.alias("place"), maintain_order=True):
         by_op = group.group_by("op").agg(pl.col("idle_ns").sum()).sort("idle_ns", "op", descending=True)
         names = by_op["op"].to_list()
         us = view.us_of(group, "idle_ns")
         converts = _are_sent(view, group)
+        group = group.sort("idle_ns", descending=True)
         yield Finding(
             subject=names[0],
             title=f"The device waits while {', '.join(names[:2])}"
@@ -56,13 +58,23 @@ def find(view: RankView) -> Findings:
             + (" what is then sent to it" if converts else ""),
             affected_us=us,
             saving=savings.idle(view, group, "the device's idle time during them"),
-            evidence=evidence.of_gaps(view, group.sort("idle_ns", descending=True).head(3)),
+            evidence=evidence.of_gaps(view, group.head(3)),
             advice="Send it as it is (bytes are a quarter of float32); convert and scale it on the device."
             if converts
             else "Run it on the device, or ahead of time in another thread.",
             snippet="x = x.to(device, non_blocking=True).float()  # and scaled there" if converts else None,
-            source=None if source is None else str(source),
+            source=evidence.source(view, group["host_event"]),
         )
+
+
+def _place(view: RankView, op: int) -> str | None:
+    """The function of the program that calls an op; of the script itself, and where stacks alone were
+    recorded, the line."""
+    line = evidence.source(view, pl.Series([op]))
+    function = view.lines.rows["function"][op] if view.lines is not None else None
+    if line is None or function in (None, "", "<module>"):
+        return line
+    return f"{line.rpartition(':')[0]} {function}"
 
 
 def _are_sent(view: RankView, ops: pl.DataFrame) -> bool:
