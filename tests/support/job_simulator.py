@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from graphlib import TopologicalSorter
+from functools import cache, lru_cache
 from typing import Any
 
 from traces import Event, event, kernel, step
@@ -97,13 +97,18 @@ class _Graph:
         return self.meeting[key]
 
     def ends(self) -> list[float]:
-        ends = [0.0] * len(self.lengths)
-        for place in TopologicalSorter(
-            dict(enumerate([at for at, _ in one] for one in self.waits))
-        ).static_order():
-            began = max((ends[at] + later for at, later in self.waits[place]), default=0.0)
-            ends[place] = began + self.lengths[place]
-        return ends
+        ends: dict[int, float] = {}
+        for place in range(len(self.lengths)):
+            open_nodes = [place]  # most wait for earlier ones alone; what meets waits for any
+            while open_nodes:
+                waits = self.waits[open_nodes[-1]]
+                if unknown := [at for at, _ in waits if at not in ends]:
+                    open_nodes += unknown
+                    assert len(open_nodes) < 1 << 24, "they wait for each other"
+                    continue
+                node = open_nodes.pop()
+                ends[node] = max((ends[at] + later for at, later in waits), default=0.0) + self.lengths[node]
+        return [ends[place] for place in range(len(self.lengths))]
 
 
 @dataclass
@@ -432,6 +437,7 @@ WAYS = {
 }
 
 
+@lru_cache(maxsize=2)  # the cost of what was just recorded is asked for next
 def _programs(job: Job) -> tuple[list[_Rank], list[float], list[list[int]]]:
     """The ranks, when each node ends, and the nodes with which each rank's steps end, the beginning first."""
     graph = _Graph()
@@ -466,6 +472,7 @@ def step_us(job: Job) -> float:
     return max(ends[own[-1]] - ends[own[1]] for own in marks) / (job.steps - 1)
 
 
+@cache
 def cost(job: Job) -> float:
     """Which share of a step the fault is."""
     return 1 - step_us(replace(job, fault=replace(job.fault, what="none"))) / step_us(job)
