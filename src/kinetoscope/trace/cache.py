@@ -109,8 +109,16 @@ def _write(folder: Path, trace: Trace) -> None:
 
     try:
         for name in schema.TABLES:
-            trace.table(name).write_parquet(
-                folder / f"{name}.parquet", compression="zstd", compression_level=1, statistics=False
+            table = trace.table(name)
+            # Read again, a column without a value would take its full length in memory, and of a table in
+            # several groups of rows whoever adds a column would copy all others.
+            known = [one.name for one in table if not len(table) or one.null_count() < len(table)]
+            table.select(known).write_parquet(
+                folder / f"{name}.parquet",
+                compression="zstd",
+                compression_level=1,
+                statistics=False,
+                row_group_size=max(1, len(table)),
             )
     except pl.exceptions.PolarsError as error:
         raise OSError(str(error)) from error
@@ -220,9 +228,9 @@ def _table(folder: Path, name: str, declared: Schema, expected: tuple[int, int])
     table = pl.read_parquet(path)
     if len(table) != expected[0]:
         raise ValueError(f"{name} is not what was kept")
-    if table.schema != pl.DataFrame(schema=schema.dtypes(declared)).schema:
+    if not table.schema.items() <= schema.empty(declared).schema.items():
         raise ValueError(f"{name} is not as declared")
-    return table
+    return schema.conform(table, declared)
 
 
 def _check_references(tables: dict[str, pl.DataFrame]) -> None:

@@ -95,8 +95,6 @@ class StreamSupply:
 
 
 Supply = FileSupply | StreamSupply
-
-
 Moved = Callable[[int], None]
 
 

@@ -161,11 +161,7 @@ def _recalled(path: Path) -> tuple[Trace, ...]:
 
 def _trace(database: Database, process: _Recorded, metadata: dict[str, object]) -> Trace:
     trace = assembled(
-        process.assembly,
-        str(database.path),
-        database.size,
-        database.damages + process.damages,
-        metadata,
+        process.assembly, str(database.path), database.size, database.damages + process.damages, metadata
     )
     return _with_collectives(link(trace, _recurring(trace.host_events)))
 

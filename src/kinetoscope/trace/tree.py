@@ -100,23 +100,17 @@ def _walked(times: pl.DataFrame) -> pl.DataFrame:
     nothing that comes after it, so one stack of ever earlier ends is enough."""
     parents: list[int | None] = []
     depths: list[int] = []
-    ends: list[int] = []
-    rows: list[int] = []
-    levels: list[int] = []
+    around: list[tuple[int, int, int]] = []  # end, row and depth of each
     current = -1
     for row, lane, end in times.select("id", "lane", "end").iter_rows():
         if lane != current:
-            ends, rows, levels, current = [], [], [], lane
-        while ends and ends[-1] < end:
-            ends.pop()
-            rows.pop()
-            levels.pop()
-        parents.append(rows[-1] if rows else None)
-        depth = levels[-1] + 1 if levels else 0
-        depths.append(depth)
-        ends.append(end)
-        rows.append(row)
-        levels.append(depth)
+            around, current = [], lane
+        while around and around[-1][0] < end:
+            around.pop()
+        _, parent, above = around[-1] if around else (0, None, -1)
+        parents.append(parent)
+        depths.append(above + 1)
+        around.append((end, row, above + 1))
     return times.select("id", pl.Series("parent", parents, pl.UInt32), pl.Series("depth", depths, pl.Int64))
 
 

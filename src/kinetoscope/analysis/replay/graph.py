@@ -20,7 +20,7 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope.analysis.events.rows import constant
-from kinetoscope.analysis.replay.device_work import delays, dependencies
+from kinetoscope.analysis.replay.device_work import delays, dependencies, launched
 from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threads, segments, waits
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.trace.model import Trace
@@ -58,7 +58,7 @@ def inside(within: Spans) -> pl.Expr:
     return pl.any_horizontal(at.is_between(start, end, "left") for start, end in within.bounds) & ~left_over
 
 
-def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) -> pl.DataFrame:
+def blocks(part: RankSpans, segments: pl.DataFrame, met: pl.Series) -> pl.DataFrame:
     """Device work inside the spans, columns as in ``ROWS``, with
 
     - ``segment``: from which it was launched; null where no launch was recorded,
@@ -69,16 +69,21 @@ def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) 
 
     Every stream begins with a row without work: what it was given before.
     """
+    trace, within = part.trace, part.spans
     columns = [name for name in ROWS if name != "segment"]
-    own = delays(trace).filter(inside(within)).select(*columns, "lane", "before_ns")
-    table = own.join(logical_threads(trace), on="lane", how="left", maintain_order="left")
+    streams = delays(trace)["stream"].unique()
+    table = delays(trace).filter(inside(within)).select(*columns, "lane", "before_ns")
+    if part.only:
+        delays.forget(trace)
+        launched.forget(trace)
+    table = table.join(logical_threads(trace), on="lane", how="left", maintain_order="left")
     table = _launching(table, segments)
     # What begins a recording has nothing to pause after; what was launched before it, no launch either.
     left_over = pl.when(pl.col("point_ns").is_null() & (not within.steps)).then(
         pl.col("start_ns") - within.bounds[0][0]
     )
     pause = pl.when(pl.col("before_ns").is_null()).then(left_over.fill_null(0)).otherwise("pause_ns")
-    table = _opened(trace, table.with_columns(pause_ns=pause)).with_columns(
+    table = _opened(streams, table.with_columns(pause_ns=pause)).with_columns(
         meets=pl.col("id").is_in(met.implode()).fill_null(False)
     )
     before = pl.col("row").is_in(dependencies(trace)["row"].implode())
@@ -94,8 +99,7 @@ def blocks(trace: Trace, within: Spans, segments: pl.DataFrame, met: pl.Series) 
     )
 
 
-def _opened(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
-    streams = delays(trace)["stream"].unique()
+def _opened(streams: pl.Series, table: pl.DataFrame) -> pl.DataFrame:
     zeros = [pl.lit(0, ROWS[name]).alias(name) for name in ("latency_ns", "pause_ns", "work_ns", "lost_ns")]
     long_ago = pl.lit(0, pl.Int64)
     openings = streams.to_frame().select(
@@ -265,12 +269,14 @@ class RankSpans(NamedTuple):
     Args:
         clock_ns: by how much its clock is ahead of the others'.
         handover_ns: see ``host.segments``.
+        only: no other graph is made of the trace, and what graphs are made of is not kept.
     """
 
     trace: Trace
     spans: Spans
     clock_ns: int = 0
     handover_ns: float | None = None
+    only: bool = False
 
 
 class _Share(NamedTuple):
@@ -334,7 +340,7 @@ def _share(part: RankSpans, collectives: pl.DataFrame, segment: int, stream: int
     trace, clock = part.trace, part.clock_ns
     own = segments(trace, part.spans, part.handover_ns)
     met = collectives["id"].filter(collectives["rank"] == trace.rank)
-    work = blocks(trace, part.spans, own.table, met)
+    work = blocks(part, own.table, met)
     targets = [(sync.segment, *target) for sync in own.syncs for target in sync.targets]
     wanted = pl.DataFrame(targets, schema=["segment", "stream", "row"], orient="row")
     ends: dict[int, list[int]] = {}

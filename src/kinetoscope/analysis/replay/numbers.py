@@ -72,26 +72,11 @@ class Effect:
 
     Args:
         left: of the device events that get shorter the ``row`` of ``work``, and what share is ``left``.
-        host: what goes away of host time.
+        host: by thread, what share of its time goes away (see ``shares``).
     """
 
     left: pl.DataFrame | None = None
-    host: Host | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Host:
-    """Host time that goes away.
-
-    Args:
-        steps: by thread, what share of it (see ``shares``).
-        sooner: by row of ``work``, by how much its launch comes sooner after the start of its segment, ns.
-        shorter: by segment, by how much, ns.
-    """
-
-    steps: dict[int, pl.DataFrame]
-    sooner: pl.Series
-    shorter: pl.Series
+    host: dict[int, pl.DataFrame] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,16 +105,15 @@ class Effects:
             for owner, thread in self.graph.instants
             if owner == rank
         }
-        return Effect(left, _host(self.graph, rank, steps))
+        return Effect(left, steps)
 
     def _of_both(self, rank: int, one: ReplayChange, other: ReplayChange) -> Effect:
         first, second = self.of(rank, one), self.of(rank, other)
         left = shortest(first.left, second.left)
         if first.host is None or second.host is None or first.host is second.host:
             return Effect(left, first.host or second.host)
-        more = second.host.steps
-        steps = {thread: larger(own, more[thread]) for thread, own in first.host.steps.items()}
-        return Effect(left, _host(self.graph, rank, steps))
+        more = second.host
+        return Effect(left, {thread: larger(own, more[thread]) for thread, own in first.host.items()})
 
 
 def shortest(one: pl.DataFrame | None, other: pl.DataFrame | None) -> pl.DataFrame | None:
@@ -152,7 +136,9 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
     return _smallest(pl.DataFrame({"row": rows, "left": left.cast(pl.Float64)}).drop_nulls("row"))
 
 
-def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host:
+def _sooner(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, pl.Series]:
+    """By row of ``work``, by how much its launch comes sooner after the start of its segment; by how much
+    each segment gets shorter; in ns. As long as the graph, and needed once: no change keeps them."""
     launches, segments = len(graph.work), len(graph.segments)
     each = [
         gone_until(steps[thread], instants["at"])
@@ -165,7 +151,7 @@ def _host(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> Host
         gone.slice(first, length)
         for first, length in ((0, launches), (launches, segments), (launches + segments, segments))
     )
-    return Host(steps, at_launch - at_start.gather(graph.work["segment"]), at_end - at_start)
+    return at_launch - at_start.gather(graph.work["segment"]), at_end - at_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +201,12 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
         left = constant(1.0, len(work), pl.Float64).scatter(shorter["row"], shorter["left"])
         work = _shortened(work, left)
         numbers = replace(numbers, transfer=_transfers(base, left))
-    for host in (one.host for one in found if one.host is not None):
-        work = work.with_columns(work["ready"] - host.sooner * base.pace)
-        lengths = pl.Series(numbers.host) - host.shorter * base.pace
-        numbers = replace(numbers, host=lengths.to_list())
+    for rank, one in zip(changes, found, strict=True):
+        if one.host is not None:
+            sooner, shorter = _sooner(base.graph, rank, one.host)
+            work = work.with_columns(work["ready"] - sooner * base.pace)
+            lengths = pl.Series(numbers.host) - shorter * base.pace
+            numbers = replace(numbers, host=lengths.to_list())
     for rank, change in changes.items():
         if change.pause_ns < inf:
             pause = work["pause_ns"]

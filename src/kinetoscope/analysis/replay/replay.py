@@ -11,7 +11,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs, loaders_of
 from kinetoscope.analysis.passes.loader import Loader
 from kinetoscope.analysis.replay.change import NOTHING, ReplayChange
-from kinetoscope.analysis.replay.device_work import delays, launched, of_several_streams
+from kinetoscope.analysis.replay.device_work import launched, of_several_streams
 from kinetoscope.analysis.replay.engine import Numbers, growth, matrix, once
 from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
@@ -197,11 +197,21 @@ class StepReplay:
         self.step_us = max(self._us(self._base.numbers), self._batch_us({}))
 
 
-@remembered
-def replay(trace: Trace) -> StepReplay:
-    """One rank by itself, as recorded: its collectives take as long as they did."""
-    within = spans(trace)
-    return StepReplay(trace.rank, build([RankSpans(trace, within)]), within, [trace])
+def replay(trace: Trace, runs: StepAsItRuns | None = None, *, only: bool = False) -> StepReplay:
+    """One rank by itself, as recorded or as the program runs: its collectives take as long as they did.
+
+    Args:
+        only: no graph will join it with other ranks.
+    """
+    within, loader = spans(trace), None if runs is None else runs.loader
+    handover_ns = None if loader is None else 1000 * loader.handover_us
+    graph = build([RankSpans(trace, within, handover_ns=handover_ns, only=only)])
+    loaders = None if loader is None else {trace.rank: loader}
+    runs_us = None if runs is None else runs.step_us
+    found = StepReplay(trace.rank, graph, within, [trace], runs_us, loaders=loaders)
+    if only:
+        launched.forget(trace)
+    return found
 
 
 @remembered
@@ -221,17 +231,5 @@ def job(run: LoadedRun) -> StepReplay | None:
 def alone(run: LoadedRun) -> dict[int, StepReplay]:
     """Each rank's by itself, as the program runs: collectives take as long as they did, waiting and all."""
     timed = as_it_runs(run)
-    found = {trace.rank: _alone(trace, timed.get(trace.rank)) for trace in run.traces}
-    if len(found) == 1:  # no graph joins it with other ranks
-        for analysis in (delays, launched):
-            analysis.forget(run.traces[0])
-    return found
-
-
-def _alone(trace: Trace, runs: StepAsItRuns | None) -> StepReplay:
-    if runs is None:
-        return replay(trace)
-    within, own = spans(trace), runs.loader
-    part = RankSpans(trace, within, handover_ns=None if own is None else 1000 * own.handover_us)
-    loaders = None if own is None else {trace.rank: own}
-    return StepReplay(trace.rank, build([part]), within, [trace], runs.step_us, loaders=loaders)
+    only = len(run.traces) == 1
+    return {trace.rank: replay(trace, timed.get(trace.rank), only=only) for trace in run.traces}

@@ -134,10 +134,11 @@ def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
     """(phase, kernels): those with most device time."""
     launched = work(trace) if key == "step" else _in_parts(trace)
     return (
-        launched.select(key, pl.col("name").cast(pl.String), "duration_ns")
+        launched.select(key, "name", "duration_ns")
         .join(phase_of, on=key)
         .group_by("phase", "name")
         .agg(device_time_ns=pl.col("duration_ns").sum(), launches=pl.len().cast(pl.Int64))
+        .with_columns(pl.col("name").cast(pl.String))
         .sort(["device_time_ns", "name"], descending=[True, False])
         .group_by("phase", maintain_order=True)
         .agg(kernels=pl.struct("name", "device_time_ns", "launches").head(TOP))
@@ -199,10 +200,9 @@ def _marked(trace: Trace) -> pl.DataFrame:
 @remembered
 def _in_parts(trace: Trace) -> pl.DataFrame:
     """Device work that was launched within a part, with the number of the ``part``."""
-    table = work(trace).filter(pl.col("launch").is_not_null())
-    table = table.select("name", "end_ns", "duration_ns", worked_ns="start_ns").with_columns(
-        start_ns=trace.host_events["start_ns"].gather(table["launch"])
-    )
+    columns = pl.col("name", "end_ns", "duration_ns", "launch")
+    table = work(trace).select(columns, worked_ns="start_ns").drop_nulls("launch")
+    table = table.with_columns(start_ns=trace.host_events["start_ns"].gather(table["launch"])).drop("launch")
     found = intervals.beginning_in(table, _marked(trace).select("part", "start_ns", "end_ns"))
     return found.with_columns(start_ns="worked_ns")
 

@@ -15,7 +15,6 @@ from kinetoscope.analysis.idle.gaps import idle
 from kinetoscope.analysis.idle.launches import launches
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.replay.replay import alone
-from kinetoscope.analysis.replay.replay import replay as replay_of_rank
 from kinetoscope.analysis.serving.table import replays
 from kinetoscope.analysis.step_outliers import step_outliers
 from kinetoscope.document import Compilation, FindingRow, ReplayRow, Report
@@ -70,8 +69,6 @@ def _replayed_last(run: LoadedRun) -> None:
     """The row of the replay, after which nothing asks for replays: their graphs are large."""
     replay.replay(run)
     alone.forget(run)
-    for trace in run.traces:
-        replay_of_rank.forget(trace)
 
 
 def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]]) -> Report:

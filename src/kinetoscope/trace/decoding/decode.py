@@ -28,12 +28,11 @@ class Decoder:
         Raises:
             msgspec.DecodeError: it is not a list of events.
         """
-        if self.exact:
-            return _EXACT_EVENTS.decode(data)
-        events = self._doubles(data)
-        if doubles_hold(events):
-            return events
-        self.exact = True
+        if not self.exact:
+            events = self._doubles(data)
+            if doubles_hold(events):
+                return events
+            self.exact = True
         return _EXACT_EVENTS.decode(data)
 
     def _doubles(self, data: bytes | memoryview) -> Sequence[Any]:
@@ -67,12 +66,8 @@ def exact_ns(raw: msgspec.Raw) -> int:
     """Nanoseconds of microseconds as written; ABSENT of what is no number or absurd."""
     text = bytes(raw).strip(b'"').decode("ascii", "replace")
     whole, _, fraction = text.partition(".")
-    if (
-        len(whole) <= 16
-        and whole.isdecimal()
-        and len(fraction) <= 3
-        and (not fraction or fraction.isdecimal())
-    ):
+    is_plain = whole.isdecimal() and (not fraction or fraction.isdecimal())
+    if is_plain and len(whole) <= 16 and len(fraction) <= 3:
         ns = int(whole) * 1000 + int((fraction + "000")[:3])
         return ns if ns <= LARGEST_US * 1000 else ABSENT
     try:
