@@ -81,7 +81,7 @@ def nothing() -> Trace:
 def noted(*lines: tuple[str, str], skew: float = 0.0) -> Trace:
     """A step that calls each op (``Layer/Attention/aten::mm`` in modules) from the line with it; the
     profiler's clock is ``skew`` µs ahead of Python's."""
-    events = [step(9, 99, 500)]
+    events = [step(9, 99, max(500, 20 * len(lines) + 2))]
     for place, (name, line) in enumerate(lines):
         at = 100 + 20.0 * place
         *modules, op = name.split("/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import gcd
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -20,6 +21,9 @@ MOST = 1 / 3
 FEWEST_SAMPLES = 10
 # A thread that waits for less of its time is at work all day.
 NEVER = 0.05
+# Lines that run so often in a step, and launch so much of it, are a loop: models have fewer layers.
+TURNS, OF_LOOP = 50, 1 / 2
+WRAPPER = "wrapper"  # a decorator's function says nothing of what it wraps
 # Lines of ops that were laid over so few of the recorded ones are of a step that went another way.
 VERIFIED = 0.5
 
@@ -114,17 +118,47 @@ def _by_launches(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
         .sort("len", "line", descending=[True, False])
     )
     by_line = {str(line): int(number) for line, number in counted.iter_rows()}
+    turns, within = _loop(view, by_line)
     functions: defaultdict[str, int] = defaultdict(int)
     for line, number in by_line.items():
         functions[line.partition(" ")[2]] += number
     if not functions:
         return None
     function, number = max(functions.items(), key=lambda one: (one[1], one[0]))
-    if number < MOST * launches.n_unique() or not function:
-        return None
     line = next(line for line in by_line if line.partition(" ")[2] == function).partition(" ")[0]
-    share = numbers.percent(number / launches.n_unique())
-    return f" {share} of the launches come from {function} ({line}): begin there.", line
+    loop, then = "", "begin there"
+    if sum(within.values()) >= OF_LOOP * launches.n_unique():
+        number, (line, _, function) = sum(within.values()), next(iter(within)).partition(" ")
+        loop = f"lines that run {turns:,} times per {view.unit}, most from "
+        then = "what no turn of that loop needs from the one before can be done for all at once"
+    elif number < MOST * launches.n_unique() or not function:
+        return None
+    share, name = numbers.percent(number / launches.n_unique()), PurePosixPath(line).name
+    into = [one for one in of_thread(view) if one.line == name and one.library and one.calls != WRAPPER]
+    called = f", which calls {into[0].library} {into[0].calls}" if into else ""
+    return (
+        f" {share} of the launches ({view.per_step(number):,.0f} per {view.unit}) come from "
+        f"{loop}{function} ({line}){called}: {then}.",
+        line,
+    )
+
+
+def _loop(view: RankView, launched: dict[str, int]) -> tuple[int, dict[str, int]]:
+    """How many turns the loop has whose lines launch most, and what these launch of ``launched``.
+
+    A line runs as often in a step as divides the numbers of calls of each of its ops; a line of a loop so
+    often as the loop has turns, or a multiple of it.
+    """
+    assert view.lines is not None
+    calls = view.called.select("name", line=view.lines.texts["line"].gather(view.called["id"]))
+    counts = calls.drop_nulls().group_by("line", "name").len().group_by("line").agg("len")
+    times = {str(line): gcd(*each) // view.steps for line, each in counts.iter_rows()}
+    known = {line: number for line, number in launched.items() if times.get(line, 0) >= TURNS}
+    of_turns = {
+        turns: {line: number for line, number in known.items() if times[line] % turns == 0}
+        for turns in {times[line] for line in known}
+    }
+    return max(of_turns.items(), key=lambda one: (sum(one[1].values()), one[0]), default=(0, {}))
 
 
 def _largest(lines: dict[ThreadLine, float], whole: float) -> tuple[str, float]:

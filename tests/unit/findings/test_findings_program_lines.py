@@ -12,7 +12,7 @@ from kinetoscope.findings.rules import rare_long_steps, scoring_in_loop, unexpla
 from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
 from sampled import Run
-from traces import Event, call, host, kernel, step, trace
+from traces import Event, call, host, kernel, noted, step, trace
 
 STEP_US, STEP_S = 10_000.0, 1e-2
 STEP = "<module> 20 train 40 step 34"
@@ -148,6 +148,22 @@ def test_where_ops_have_no_lines_samples_say_which_function_launches() -> None:
     assert named is not None
     assert named[1] == "train.py:33"
     assert "66.7 % passes in step (train.py:33), which calls torchmetrics Metric.forward" in named[0]
+
+
+def test_a_loop_is_named_by_how_often_its_lines_run() -> None:
+    called = [("aten::mm", "net.py(3): Net.forward")]
+    called += [("aten::add", "net.py(8): Net.turn"), ("aten::mul", "net.py(9): Net.other")] * 60
+    events: list[Event] = [step(1, 0, STEP_US)]
+    for number, (name, _) in enumerate(called, 1):
+        at = 20.0 * number
+        events += [host(name, at, 10), call("cudaLaunchKernel", at + 2, 5, number)]
+        events.append(kernel(name, at + 9, 2, number))
+    found = trace(*events)
+    view = RankView(LoadedRun((found,), lines={0: noted(*called)}), found)
+    named = that_launch(view, view.work["launch"].unique())
+    assert named is not None
+    assert named[1] in ("net.py:8", "net.py:9")
+    assert "99.2 % of the launches (120 per step) come from lines that run 60 times per step" in named[0]
 
 
 def gap(samples: Run) -> RankView:
