@@ -202,7 +202,7 @@ def test_what_comes_between_two_visits_of_a_loop_is_no_pass_of_it(programs: Prog
 
 
 def test_a_service_of_threads_that_share_a_lock_is_recorded_warm(programs: Programs):
-    """Each answer takes another time, and each of four clients asks for some forty."""
+    """Each answer takes another time, and each of four clients asks for some sixty."""
     script = programs.write(
         """
         import random, threading, time
@@ -224,7 +224,7 @@ def test_a_service_of_threads_that_share_a_lock_is_recorded_warm(programs: Progr
         def annotate():
             while True:
                 with counting:
-                    if asked[0] == 160:
+                    if asked[0] == 240:
                         return
                     asked[0] += 1
                 predictor.predict(torch.ones(1, 64))

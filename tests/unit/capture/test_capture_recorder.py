@@ -454,6 +454,17 @@ def test_steps_that_never_settle_are_recorded_all_the_same_and_said_so():
     assert not timings.settled
 
 
+def test_steps_that_never_settle_are_not_waited_for_again_after_a_pause():
+    program = Program()
+    program.step()
+    for index in range(60):
+        program.step((0.01, 0.02)[index % 2])
+    timings = program.recorder.timings()
+    assert not timings.settled
+    assert timings.first_step is not None
+    assert timings.first_step <= 2 + PATIENCE + 20 + 2  # first ones, let pass, timed, let pass
+
+
 def test_warmup_and_steps_are_what_the_user_says():
     program = Program(Options(warmup=20, steps=5))
     program.steps(60)

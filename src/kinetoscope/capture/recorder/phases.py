@@ -102,8 +102,8 @@ class Phase:
         return (Done if self.context.measured.written else Settle)(self.context)
 
 
-# Steps let pass after a pause where all ranks must let the same number pass.
-RECOVERED_TOGETHER = 2
+# Steps let pass after a pause where all ranks must let the same number pass, or where none settle.
+RECOVERED = 2
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
 # Once all is recorded, steps are timed on, and longer steps, those of a surer source, or faster ones are
@@ -391,10 +391,12 @@ class Recover(Phase):
 
     def _recovered(self) -> bool:
         if self.context.lockstep:
-            return len(self.times) >= RECOVERED_TOGETHER
+            return len(self.times) >= RECOVERED
         if self.context.decisions.seeded:
             return len(self.times) >= self.drawn
         waited_s = self.context.measured.waited_before()
+        if waited_s is None and not self.context.measured.settled and len(self.times) >= RECOVERED:
+            return True
         if recovered(self.times, waited_s, self.context.ledgers.prefetch):
             return True
         self.drained = waited_s is None or not patience_spent(len(self.times), self.times.seconds)
