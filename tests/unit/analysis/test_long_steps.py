@@ -53,6 +53,14 @@ def test_of_a_library_the_innermost_function_that_has_all_of_it() -> None:
     assert (row.title, row.does) == ("Trainer._save (lib/trainer.py:7)", "saving")
 
 
+def test_a_line_of_the_loop_itself_is_named_where_no_function_is_it() -> None:
+    """As ``found = logits.argmax(1)`` on the CPU, once for all windows of a volume."""
+    row = found(steps("<module> 5 train 36", "<module> 5 train 36 {computing}"))
+    assert row is not None
+    assert row.title == "train (train.py:36)"
+    assert row.step_us == pytest.approx(1e6 * (LONG_S - STEP_S) / EVERY, rel=0.01)
+
+
 def test_what_is_in_every_step_is_not_it() -> None:
     # All of a step passes in functions that are seen for long in a row, as long as nothing comes in between.
     assert found(steps(*STEP)) is None

@@ -1,9 +1,9 @@
-"""The function that rare long steps are about, by the samples of the whole run.
+"""The function, or line of the loop, that rare long steps are about, by the samples of the whole run.
 
 The clock of the steps says how many are long, and by how much; it does not say why. Samples say where the
 thread was, but not in which step. Both together do: of the functions below the loop, the one that long steps
 are about is seen in a row for as long as a long step takes more, no more often than those come, and takes of
-all steps about what they add. A function in which a step begins or ends, or from which a backward pass or an
+all steps about what they add. Where none is, a line of the loop itself may be. A function in which a step begins or ends, or from which a backward pass or an
 optimizer is called, is in the usual steps as well.
 """
 
@@ -31,8 +31,9 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The function that the rare long steps are about.
 
     Attributes:
-        function: ``save_checkpoint``, the program's own where most passes in one; else a library's.
-        where: ``train.py:80``, where it begins, of a library ``library/file.py:80``.
+        function: ``save_checkpoint``, the program's own where most passes in one; else a library's. The loop's
+            where it is a line of the loop itself.
+        where: ``train.py:80``, where it begins, of a library ``library/file.py:80``; that line.
         does: what torch or Python does there for at least half of its time, such as ``saving``; empty where
             that is none of what is known.
         count, of: how many of the timed steps are long, as ``as_it_runs.rare_steps`` has them.
@@ -94,10 +95,13 @@ def long_steps(
             candidates.append(node)
         else:
             below += tree.children[node]
-    if not candidates:
+    in_loop = [node for node in tree.children[loop] if node in of_steps and node not in usual and is_it(node)]
+    if not (candidates := candidates or in_loop):
         return None
     found = max(candidates, key=lambda node: _later_s(tree, node))
-    place = tree.place(_known_by(tree, found))
+    place, line = tree.place(_known_by(tree, found)), tree.nodes[found].line
+    if place is None and (script := tree.place(loop)) is not None:
+        place = msgspec.structs.replace(script, line=line)
     assert place is not None
     return LongSteps(
         function=function_name(place),

@@ -70,7 +70,7 @@ CAUSES = {
     ),
 }
 SAVES = r"(?i)save|checkpoint|dump"
-LESS_OFTEN = "Do it less often, or in another thread, from a copy of what it reads."
+LESS_OFTEN = "Do it less often, on the device, or in another thread, from a copy of what it reads."
 NO_WORKERS = (
     "The loader has no workers: the step waits whenever a batch takes long to make, and for the order of an "
     "epoch at its beginning. Let workers make batches ahead of time."
