@@ -3,8 +3,8 @@
 The clock of the steps says how many are long, and by how much; it does not say why. Samples say where the
 thread was, but not in which step. Both together do: of the functions below the loop, the one that long steps
 are about is seen in a row for as long as a long step takes more, no more often than those come, and takes of
-all steps about what they add. Where none is, a line of the loop itself may be. A function in which a step begins or ends, or from which a backward pass or an
-optimizer is called, is in the usual steps as well.
+all steps about what they add. Where none is, a line of the loop itself may be. A function in which a step
+begins or ends, or from which a backward pass or an optimizer is called, is in the usual steps as well.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The function that the rare long steps are about.
 
     Attributes:
-        function: ``save_checkpoint``, the program's own where most passes in one; else a library's. The loop's
-            where it is a line of the loop itself.
-        where: ``train.py:80``, where it begins, of a library ``library/file.py:80``; that line.
+        function: ``save_checkpoint``, the program's own where most passes in one; else a library's. The
+            loop's where it is a line of the loop itself.
+        where: ``train.py:80``, where it begins, of a library ``library/file.py:80``; or that line.
         does: what torch or Python does there for at least half of its time, such as ``saving``; empty where
             that is none of what is known.
         count, of: how many of the timed steps are long, as ``as_it_runs.rare_steps`` has them.
