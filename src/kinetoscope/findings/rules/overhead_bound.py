@@ -16,7 +16,8 @@ How it decides
     data loading, the allocator) holding up the thread. Where graphs are replayed, launches are few: above
     100 µs of such idle time for each of them, the host does something else, and this is silent. All of it is
     promised where one graph can hold the step; where something in the step rules that out (many waits, a
-    scaler, checkpointing, accumulation), half of it, which compiling alone saved of such programs.
+    scaler, checkpointing, accumulation), half of it, which compiling alone saved of such programs; all of it
+    is then the most, as where a loop over small tensors becomes a few ops on all of them.
 
 What to do
     Give the device more work per launch: a larger batch (in training; in serving it makes a single answer
@@ -59,8 +60,10 @@ def find(view: RankView) -> Findings:
     but = "" if share == numbers.percent(view.busy_share) else ", without its waiting for other ranks"
     remedy = fewer_launches(view)
     if remedy.part < 1:
+        most_us = savings.idle(view, late, "all of it").us
         late = late.with_columns(share=pl.lit(remedy.part))
         saving = savings.idle(view, late, "half of the idle time that ends with a late launch, an estimate")
+        saving = replace(saving, most_us=most_us)
     else:
         saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
     shown = (
