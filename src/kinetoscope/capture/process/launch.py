@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import kinetoscope
+from kinetoscope import numbers
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
 from kinetoscope.capture.process.ranks import job, on_several_hosts, rank_and_world, recorded_count
@@ -309,4 +310,4 @@ def _steps(record: RankRecord) -> str:
     of_loop = ", by its" if steps.found_by.endswith("loop") else ""
     found = f"{steps.found_by}{of_loop} {steps.step_name or ''}".rstrip()
     light = ", and the device alone in a second pass" if record.device_trace else ""
-    return f"recorded {len(steps.profiled_s)} steps ({found}){light}"
+    return f"recorded {numbers.count(len(steps.profiled_s), 'step')} ({found}){light}"

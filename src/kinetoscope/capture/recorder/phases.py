@@ -11,6 +11,7 @@ the phase that follows, or itself; which phase follows which is written nowhere 
 
 from __future__ import annotations
 
+from kinetoscope import numbers
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import NO_LINES, Context
 from kinetoscope.capture.recorder.profiler import KinetoSession, SessionKind
@@ -545,8 +546,8 @@ class RecordSteps(Phase):
         elif self.times:
             self.session.running = None  # what came after the last step is none
         if self.times:
-            steps = "steps" if self.full else "steps of the device alone"
-            context.measured.note(f"{why}: recorded {len(self.times)} {steps}, fewer than wanted")
+            steps = numbers.count(len(self.times), "step") + ("" if self.full else " of the device alone")
+            context.measured.note(f"{why}: recorded {steps}, fewer than wanted")
             self._write()
         else:
             self.session.mark(None)
