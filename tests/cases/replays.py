@@ -79,16 +79,17 @@ def _row(name: str, ranks: str, found: StepReplay) -> Row:
 
 
 def main() -> None:
-    text = PAGE.read_text()
-    introduction = re.split(r"\n\d+ replays: ", text)[0].rstrip()
+    introduction, rest = re.split(r"\n\d+ replays: ", PAGE.read_text())
+    listed, heading, following = rest.partition("\n## ")
     table: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in listed.splitlines():
         if line.startswith("| ") and not line.startswith(f"| {HEADS[0]} "):
             table.setdefault(line.split(" | ")[0], []).append(line)
     for name, files in recordings():
         table[f"| {name}"] = [str(row) for row in rows(name, files)]
         print(*table[f"| {name}"], sep="\n", flush=True)
-    PAGE.write_text("\n".join([introduction, "", *_table(table), ""]))
+    written = [introduction.rstrip(), "", *_table(table), ""]
+    PAGE.write_text("\n".join(written) + heading + following)
 
 
 def _table(rows: Mapping[str, Sequence[str]]) -> Iterator[str]:
