@@ -139,6 +139,13 @@ def test_what_is_said_of_a_step_is_compared_with_the_clock_of_the_recorded_proce
 
 
 @pytest.mark.slow  # two programs recorded
+def test_a_line_of_the_recorder_is_not_the_program_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(UNSEEN)
+    read = import_module("evaluate").clock
+    text = "148.110 ms per step\nkinetoscope: waits for the data loader changed (103.5 → 90.3 ms per step)\n"
+    assert read(text, {"regex": r"([\d.]+) ms per step", "ms": 1}) == 148.11
+
+
 def test_programs_are_measured_while_there_is_time_and_once(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     folder, out = tmp_path / "set", tmp_path / "out"
