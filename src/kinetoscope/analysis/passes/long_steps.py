@@ -95,7 +95,9 @@ def long_steps(
             candidates.append(node)
         else:
             below += tree.children[node]
-    in_loop = [node for node in tree.children[loop] if node in of_steps and node not in usual and is_it(node)]
+    # Lines of the loop are those of usual steps as well, unless it is known what these are.
+    lines = tree.children[loop] if usual else []
+    in_loop = [node for node in lines if node in of_steps and node not in usual and is_it(node)]
     if not (candidates := candidates or in_loop):
         return None
     found = max(candidates, key=lambda node: _later_s(tree, node))
