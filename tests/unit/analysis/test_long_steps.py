@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kinetoscope.analysis.passes.long_steps import LongSteps
 from kinetoscope.recording.manifest import TimedSteps
@@ -59,6 +60,7 @@ def test_a_line_of_the_loop_itself_is_named_where_no_function_is_it() -> None:
     assert row is not None
     assert row.title == "train (train.py:36)"
     assert row.step_us == pytest.approx(1e6 * (LONG_S - STEP_S) / EVERY, rel=0.01)
+    assert replace(row, function="train.py").title == "line 36 of train.py"
 
 
 def test_what_is_in_every_step_is_not_it() -> None:

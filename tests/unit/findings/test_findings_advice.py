@@ -499,6 +499,23 @@ def test_the_wait_that_ends_a_copy_from_pageable_memory_goes_with_it() -> None:
     waits = batch.trace.host_events["name"].gather(finding.saving.change.waits).cast(pl.String)
     assert sorted(waits) == ["cudaMemcpyAsync", "cudaStreamSynchronize"]
     assert not list(sync_in_step.find(batch))
+    assert finding.snippet == "x = x.pin_memory().to(device, non_blocking=True)"
+
+
+def test_results_that_go_to_pageable_memory_are_made_smaller_or_copied_into_what_is_kept() -> None:
+    read = view(
+        traces.step(1, 0, 4000),
+        *launched("aten::mm", "gemm", 1, 400),
+        traces.host("aten::copy_", 200, 3000),
+        traces.call("cudaMemcpyAsync", 210, 2980, 99),
+        traces.kernel("Memcpy DtoH (Device -> Pageable)", 540, 2600, 99, bytes=4 << 20)
+        | {"cat": "gpu_memcpy"},
+        *launched("aten::mm", "gemm", 10, 400),
+    )
+    (finding,) = pageable_copy.find(read)
+    assert finding.advice.startswith("Compute on the device what is made of it")
+    assert finding.snippet is not None
+    assert finding.snippet.startswith("kept.copy_(x, non_blocking=True)")
 
 
 def sent(maker: str, took_us: float, *between: str, size: int = 1 << 20, launches: bool = False) -> RankView:

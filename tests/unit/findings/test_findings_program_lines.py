@@ -120,7 +120,7 @@ def test_the_function_of_long_steps_is_named_and_promised_for_each_step(waits_s:
 def test_what_is_no_saving_is_advised_to_be_done_less_often() -> None:
     (found,) = rare_long_steps.find(long_steps(SCORING))
     assert found.title.endswith("in score (train.py:7)")
-    assert found.advice.startswith("Do it less often")
+    assert found.advice.startswith("Let score (train.py:7) run less often")
     assert found.snippet is None
 
 

@@ -53,8 +53,9 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """``save_checkpoint (train.py:80)``."""
-        return f"{self.function} ({self.where})"
+        """``save_checkpoint (train.py:80)``; ``line 80 of train.py`` of the script's own code."""
+        file, _, line = self.where.rpartition(":")
+        return f"line {line} of {file}" if file == self.function else f"{self.function} ({self.where})"
 
 
 def long_steps(

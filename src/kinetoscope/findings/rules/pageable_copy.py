@@ -16,6 +16,7 @@ How it decides
 
 What to do
     ``DataLoader(pin_memory=True)`` or ``tensor.pin_memory()``, and ``tensor.to(device, non_blocking=True)``.
+    To the host: copy less, what comes out of the computation; or into one page-locked tensor that is kept.
 
 Source
     NVIDIA, "How to Optimize Data Transfers in CUDA C/C++"; PyTorch tutorial on pinned memory and
@@ -31,6 +32,12 @@ PINNED = {9: 55.0, 10: 55.0, 12: 55.0, 8: 24.0, 7: 12.0, 6: 12.0}
 OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
 STAGED = 1 << 16  # smaller ones are staged at once: page-locked memory brings nothing …
+TO_DEVICE = "Keep the batch in page-locked memory and let the copy run while the host goes on."
+TO_HOST = (
+    "Compute on the device what is made of it, and copy what comes out; or copy it into page-locked memory "
+    "that is kept, and wait before it is read."
+)
+LETS_GO = ", non_blocking=True"
 A_BATCH_NS = 1_000_000  # … but where they are parts of a batch, so near to a large one
 
 
@@ -39,6 +46,7 @@ def find(view: RankView) -> Findings:
     if copies.is_empty():
         return
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
+    to_host = 2 * view.us_of(copies.filter(matching(copies, "name", "DtoH"))) > view.us_of(copies)
     longest = copies.sort("duration_ns", descending=True)
     saving = pinned(view, copies)
     if saving.share < LOW:  # they go on next to work that takes longer
@@ -48,8 +56,10 @@ def find(view: RankView) -> Findings:
         f"{view.per_step(size) / 1e6:.1f} MB at {size / max(time, 1):.1f} GB/s",
         saving=saving,
         evidence=[evidence.of(view, "the longest copies", longest.head(8))],
-        advice="Keep the batch in page-locked memory and let the copy run while the host goes on.",
-        snippet="x = x.pin_memory().to(device, non_blocking=True)",
+        advice=TO_HOST if to_host else TO_DEVICE,
+        snippet=f"kept.copy_(x{LETS_GO})  # once: kept = torch.empty_like(x, device='cpu', pin_memory=True)"
+        if to_host
+        else f"x = x.pin_memory().to(device{LETS_GO})",
         source=evidence.source(view, longest["op"]),
     )
 
