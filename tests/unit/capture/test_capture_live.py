@@ -26,10 +26,10 @@ from kinetoscope.capture.live import recording as live_recording
 from kinetoscope.capture.live.channel import Greeting, LiveRequest
 from kinetoscope.capture.live.listener import Listener
 from kinetoscope.capture.live.recording import LiveRecording, ServedSession
-from kinetoscope.capture.live.unlocked import unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import graphs
 from kinetoscope.capture.recorder.profiler import Replay, TorchDevice
+from kinetoscope.capture.recorder.unlocked import unlocked
 from kinetoscope.trace.engines import EngineStep, engine_step
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")

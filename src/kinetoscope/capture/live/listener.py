@@ -28,10 +28,10 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.live import channel
 from kinetoscope.capture.live.channel import Greeting, LiveRequest, Progress
 from kinetoscope.capture.live.recording import LiveRecording, unfinished
-from kinetoscope.capture.live.unlocked import first_used_here
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.profiler import TorchDevice
+from kinetoscope.capture.recorder.unlocked import first_used_here
 from kinetoscope.recording import folder as folders
 
 # An end of the program waits so long for what is being recorded to be written.

@@ -21,12 +21,12 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.live import batches
 from kinetoscope.capture.live.channel import LiveRequest
-from kinetoscope.capture.live.unlocked import first_used_here, unlocked
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import environment
 from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.profiler import Captures, ForeignProfilers, KinetoSession
 from kinetoscope.capture.recorder.provisional import resident_bytes
+from kinetoscope.capture.recorder.unlocked import first_used_here, unlocked
 from kinetoscope.capture.steps.detector import Boundary, Signal, StepDetector
 from kinetoscope.capture.steps.levels import ONE_STEP
 from kinetoscope.capture.steps.sources import Sources
