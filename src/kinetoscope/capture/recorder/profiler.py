@@ -408,7 +408,9 @@ class KinetoSession:
         """
         if not self.stopped:
             self.stopped = True
-            if not self.confined and threading.active_count() > 1 and (functions := unlocked()) is not None:
+            # `threading.active_count` takes a lock, which a thread that a signal interrupted here may hold.
+            alone = len(getattr(threading, "_active", ())) < 2
+            if not self.confined and not alone and (functions := unlocked()) is not None:
                 functions.begin_no_more()
                 time.sleep(DRAINS_S)
             with torch_private.warnings_kept_in():
