@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eager import NODE, Eager
-from kinetoscope.findings.rules import broadcast_mask, gather_scatter, masked_loss
+from kinetoscope.findings.rules import broadcast_mask, gather_scatter, masked_loss, merged_adapters
 
 BROADCAST, ITS_OWN = "elementwise_kernel<128, 2, MulFunctor>", "vectorized_elementwise_kernel<4, MulFunctor>"
 STEPS = 2
@@ -157,3 +157,64 @@ def test_a_masked_loss_names_what_its_head_takes_and_promises_nothing() -> None:
 )
 def test_a_loss_that_is_not_masked_or_small_is_none(program: Eager) -> None:
     assert not list(masked_loss.find(program.view()))
+
+
+def requests(
+    layers: int = 12,
+    product: tuple[str, ...] = ("aten::matmul", "aten::mm"),
+    taken_out: tuple[str, int] = ("aten::sub_", 4000),
+    others: int = 0,
+) -> Eager:
+    """Each step merges an adapter into the weights, answers, and takes it out; other threads do the same."""
+    program = Eager()
+    scaled = "vectorized_elementwise_kernel<MulFunctor>"
+
+    def change(op: str, grid: int) -> None:
+        for _ in range(layers):
+            program.run(*product, kernel="sm90_gemm_thin", us=230, grid=66)
+            program.run("aten::mul", kernel=scaled, us=430, grid=4000)
+            program.run(op, kernel="CUDAFunctor_add", us=630, grid=grid)
+
+    for _ in range(STEPS):
+        change("aten::add_", 4000)
+        for _ in range(layers):
+            program.run("aten::linear", "aten::matmul", "aten::mm", kernel="sm90_gemm_wide", us=500)
+            program.run("aten::add_", kernel="CUDAFunctor_add", us=5, grid=40)  # what the layer was given
+        change(*taken_out)
+        for _ in range(2 * layers * others):
+            program.run(kernel="sm90_gemm_thin", us=230, grid=66, tid=2)
+            program.run(kernel=scaled, us=430, grid=4000, tid=2)
+            program.run(kernel="CUDAFunctor_add", us=630, grid=4000, tid=2)
+            program.run(kernel="sm90_gemm_wide", us=500, tid=2)
+        program.step()
+    return program
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_adapters_that_are_merged_for_each_request_are_advised_to_stay_by_the_side(others: int) -> None:
+    (finding,) = merged_adapters.find(requests(others=others).view(found_by="module"))
+    number = 12 * (1 + others)
+    assert f": {number} products are added in place and subtracted per step" in finding.title
+    assert finding.affected_us == pytest.approx(2 * number * (230 + 430 + 630))
+    assert finding.saving.us == pytest.approx(2 * number * (227 + 427 + 627), rel=0.03)
+    assert "by the side" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        requests(layers=9),
+        requests(product=("aten::linear", "aten::matmul", "aten::mm")),  # residual sums and differences
+        requests(taken_out=("aten::sub_", 2000)),  # of something else
+        requests(taken_out=("aten::add_", 4000)),
+    ],
+)
+def test_other_sums_in_place_are_no_merged_adapters(program: Eager) -> None:
+    assert not list(merged_adapters.find(program.view(found_by="module")))
+
+
+def test_weights_that_a_program_trains_may_be_merged() -> None:
+    program = requests()
+    program.optimizer()
+    program.step()
+    assert not list(merged_adapters.find(program.view()))

@@ -1,0 +1,32 @@
+"""Requests of several tenants: each has its adapter merged into the weights, and taken out again."""
+
+import torch
+import torch.nn.functional as F
+
+LAYERS, WIDTH, RANK, TOKENS, TENANTS = 16, 4096, 16, 512, 4
+
+
+def build(device):
+    def table(*shape):
+        return torch.randn(*shape, device=device, dtype=torch.bfloat16) * 0.02
+
+    weights = [table(WIDTH, WIDTH) for _ in range(LAYERS)]
+    adapters = [[(table(RANK, WIDTH), table(WIDTH, RANK)) for _ in weights] for _ in range(TENANTS)]
+    words = table(TOKENS, WIDTH)
+
+    def request(adapter):
+        for weight, (down, up) in zip(weights, adapter, strict=True):
+            weight += (up @ down) * 2.0
+        x = words
+        for weight in weights:
+            x = x + F.silu(F.linear(x, weight))
+        for weight, (down, up) in zip(weights, adapter, strict=True):
+            weight -= (up @ down) * 2.0
+        return x
+
+    @torch.no_grad()
+    def step():
+        for adapter in adapters:
+            request(adapter)
+
+    return step
