@@ -115,9 +115,10 @@ def main(arguments: argparse.Namespace) -> int:
         _check_on_request(options, stop=arguments.stop)
     program = launch.program(words)
     said = announce_waiting if options.on_request else announce
-    outcome = launch.run(program, options, arguments.out, said, stop=arguments.stop)
+    report = not arguments.no_report
+    outcome = launch.run(program, options, arguments.out, said, stop=arguments.stop, report=report)
     if outcome.speaks:
-        summarize(outcome, report=not arguments.no_report)
+        summarize(outcome, report=report)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     return 0 if outcome.stopped else outcome.status

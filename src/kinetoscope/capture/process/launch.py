@@ -14,7 +14,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,11 @@ from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
+
+# Once all is recorded, steps are timed on for that long (`recorder.phases.STANDBY_S`), and a moment.
+TIMED_ON_S = 12.0
+# A process that was asked to end has that long.
+PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -125,12 +132,14 @@ def run(
     announce: Callable[[Path], None],
     *,
     stop: bool = False,
+    report: bool = False,
 ) -> RunOutcome:
     """Run the program to its end and return its recording; without one where none can be made.
 
     Args:
         announce: called with the recording's folder before the program starts.
         stop: end the program once everything is recorded.
+        report: a report is wanted at the end, for which the recording is read as soon as it is made.
 
     Raises:
         UsageError: ``out`` cannot be the recording's folder.
@@ -147,10 +156,20 @@ def run(
         say(f"the program runs without being recorded: {reason or type(error).__name__}")
         status, _ = wait(what.command, os.environ)
         return RunOutcome(None, Manifest(exit=_exit(status), status=status), status, False)
-    is_over = _recorded(folder) if stop else None
-    status, stopped = wait(what.command, variables, is_over)
+    is_recorded = _recorded(folder)
+    speaks = place is None or place[0] == 0
+    ahead = (
+        report and speaks and not (stop or options.on_request or os.environ.get("KINETOSCOPE_CACHE") == "0")
+    )
+    reading = _ReadAhead(folder, is_recorded) if ahead else None
+    try:
+        status, stopped = wait(
+            what.command, variables, is_recorded if stop else None, reading.begin if reading else None
+        )
+    finally:
+        if reading is not None:
+            reading.end()
     if options.on_request:
-        speaks = place is None or place[0] == 0
         return RunOutcome(folder, Manifest(exit=_exit(status), status=status), status, speaks, host)
     if place is not None:
         rank, world = place
@@ -202,6 +221,43 @@ def _recorded(folder: Path) -> Callable[[], bool]:
         return bool(records) and all(record.recording_ended for record in records)
 
     return is_over
+
+
+class _ReadAhead:
+    """Reads a recording while its program goes on, in a process of its own (`sources.ahead`).
+
+    It begins when steps are no longer timed, which it would slow.
+    """
+
+    def __init__(self, folder: Path, is_recorded: Callable[[], bool]) -> None:
+        self.folder, self.is_recorded = folder, is_recorded
+        self.recorded_at: float | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> bool:
+        """Begin if it is time; whether it has begun."""
+        now = time.monotonic()
+        if self.recorded_at is None and self.is_recorded():
+            self.recorded_at = now
+        if self.recorded_at is None or now - self.recorded_at < TIMED_ON_S:
+            return False
+        command = [sys.executable, "-m", "kinetoscope.sources.ahead", str(self.folder)]
+        with suppress(OSError):  # without it the report reads
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        return True
+
+    def end(self) -> None:
+        """End it; what it has not read by now the report reads faster."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def _exit(status: int) -> str:

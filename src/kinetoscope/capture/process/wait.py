@@ -32,12 +32,16 @@ from contextlib import contextmanager, suppress
 TOGETHER_S = 0.05
 PATIENCE_S = 2.0
 POLL_S = 0.25
+LOOK_S = 1.0
 # How a program is ended on purpose: seconds after the first signal, and the signal.
 ENDING = ((0.0, "SIGINT"), (10.0, "SIGTERM"), (30.0, "SIGKILL"))
 
 
 def wait(
-    command: Sequence[str], variables: Mapping[str, str], is_over: Callable[[], bool] | None = None
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    is_over: Callable[[], bool] | None = None,
+    meanwhile: Callable[[], bool] | None = None,
 ) -> tuple[int, bool]:
     """Run a command to its end.
 
@@ -45,6 +49,8 @@ def wait(
         command: its first word is a path.
         variables: the command's environment.
         is_over: called four times a second; once it returns True, the command is ended.
+        meanwhile: without that, called once a second until it returns True (where signals can be waited for
+            with a limit, which macOS cannot).
 
     Returns:
         The exit status (minus the number of the signal that ended it), and whether we ended it.
@@ -62,7 +68,7 @@ def wait(
     try:
         child = os.posix_spawn(command[0], [*command], variables, setsigmask=mask, setsigdef=defaults)
         with _children_reported():
-            return _Wait(child, sentinel, is_over).to_the_end()
+            return _Wait(child, sentinel, is_over, meanwhile).to_the_end()
     finally:
         sentinel.end()
         list(_taken())  # a Ctrl-C that ended the program is not to end our summary
@@ -72,8 +78,15 @@ def wait(
 class _Wait:
     """The program that runs, and what has become of it."""
 
-    def __init__(self, child: int, sentinel: _Sentinel, is_over: Callable[[], bool] | None) -> None:
+    def __init__(
+        self,
+        child: int,
+        sentinel: _Sentinel,
+        is_over: Callable[[], bool] | None,
+        meanwhile: Callable[[], bool] | None,
+    ) -> None:
         self.child, self.sentinel, self.is_over = child, sentinel, is_over
+        self.meanwhile = meanwhile if hasattr(signal, "sigtimedwait") else None
         self.ending: Iterator[tuple[float, str]] = iter(ENDING)
         self.next = next(self.ending)
         self.over_since: float | None = None
@@ -88,9 +101,14 @@ class _Wait:
             self._pass_on(self._arrived())
 
     def _arrived(self) -> set[int]:
-        """Signals that have come. Waits for one, or for a moment if the program is to be ended some time."""
-        if self.is_over is None:
+        """Signals that have come. Waits for one, or for a moment if there is something else to do."""
+        if self.is_over is None and self.meanwhile is None:
             return {int(signal.sigwait(signal.valid_signals()))}
+        if self.is_over is None:
+            arrived = signal.sigtimedwait(signal.valid_signals(), LOOK_S)
+            if arrived is None and self.meanwhile is not None and self.meanwhile():
+                self.meanwhile = None
+            return set() if arrived is None else {arrived.si_signo}
         time.sleep(POLL_S)
         self._end_once_over(self.is_over)
         return set(_taken())
