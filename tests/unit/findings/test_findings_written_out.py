@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from eager import NODE, Eager
-from kinetoscope.findings.rules import broadcast_mask, gather_scatter, masked_loss, merged_adapters
+from kinetoscope.findings.rules import (
+    broadcast_mask,
+    gather_scatter,
+    masked_attention,
+    masked_loss,
+    merged_adapters,
+)
 
 BROADCAST, ITS_OWN = "elementwise_kernel<128, 2, MulFunctor>", "vectorized_elementwise_kernel<4, MulFunctor>"
 STEPS = 2
@@ -218,3 +224,36 @@ def test_weights_that_a_program_trains_may_be_merged() -> None:
     program.optimizer()
     program.step()
     assert not list(merged_adapters.find(program.view()))
+
+
+def long_texts(mask: int | None = 131_072, us: float = 800) -> Eager:
+    """A layer of attention each step whose mask, a number for each pair, is written by so many blocks."""
+    program = Eager()
+    call = "aten::scaled_dot_product_attention"
+    for _ in range(STEPS):
+        program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=2000, sequence=1)
+        with program.around(call):
+            if mask:
+                program.run("aten::where", us=150, grid=mask)
+            name = "aten::_scaled_dot_product_cudnn_attention"
+            program.run(name, kernel="cudnn_sdpa_flash_fprop", us=us, sequence=2)
+        program.backward(
+            "ScaledDotProductCudnnAttentionBackward0", sequence=2, kernel="flash_bprop", us=2.5 * us
+        )
+        program.backward("AddmmBackward0", "aten::mm", kernel="sm90_gemm", sequence=1, us=4000)
+        program.step()
+    return program
+
+
+def test_a_mask_of_all_pairs_may_leave_out_most() -> None:
+    (finding,) = masked_attention.find(long_texts().view())
+    assert finding.title == "Attention computes all pairs of long sequences 1 time per step, with a mask"
+    assert finding.affected_us == pytest.approx(150 + 800 + 2000)
+    assert finding.saving.us == pytest.approx(150 + 400 + 1000, rel=0.01)
+    assert "a quarter of the pairs" in finding.saving.condition
+    assert "FlexAttention" in finding.advice
+
+
+@pytest.mark.parametrize("program", [long_texts(mask=None), long_texts(mask=16), long_texts(us=20)])
+def test_attention_without_a_large_mask_or_of_little_time_is_left_in_peace(program: Eager) -> None:
+    assert not list(masked_attention.find(program.view()))
