@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Run(runs.LoadedRun):
+class Run(runs.LoadedRun, frozen=True, eq=False, dict=True):
     """One run of a program as it was recorded: every rank's trace, and whatever else is known of it.
 
     Methods that give tables give Polars frames. Their columns are those of the report's JSON, with the units
@@ -392,7 +390,7 @@ def load(*paths: str | Path, progress: runs.Progress | None = None) -> Run:
     """
     if not paths:
         raise UsageError("there is nothing to load", hint='kinetoscope.load("trace.json.gz")')
-    return Run(**vars(runs.load(*paths, progress=progress)))
+    return Run(**structs.asdict(runs.load(*paths, progress=progress)))
 
 
 def _frame(rows: Sequence[Struct], kind: type[Struct]) -> pl.DataFrame:

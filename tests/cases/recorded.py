@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from cases.record import options
 from kinetoscope.findings.model import Finding

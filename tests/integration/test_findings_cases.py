@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from cases.document import LEAST, MOST, NOT_PREDICTED, pages
 from cases.recorded import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.analysis.memory.growth import growth

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
 from pathlib import Path
@@ -96,7 +95,7 @@ def test_what_the_whole_run_shows_is_named_where_nothing_that_was_timed_is_the_c
                 [("train.py", "train", 3), ("", "", 9), ("train.py", "evaluate", 20)], "after", now_s, 0.02
             )
     places, nodes = tree.written()
-    known = dataclasses.replace(
+    known = replace(
         run,
         manifest=replace(run.manifest, ranks=(replace(rank, steps=unknown),)),
         watched={rank.rank: WholeRun(places=places, nodes=nodes)},
@@ -105,5 +104,5 @@ def test_what_the_whole_run_shows_is_named_where_nothing_that_was_timed_is_the_c
     assert "probably evaluate (train.py:20)" in found.title
     assert "4 times or more" in found.advice
     assert found.saving.us > 0
-    unwatched = registry.find(dataclasses.replace(known, watched={}))
+    unwatched = registry.find(replace(known, watched={}))
     assert not any("evaluate" in one.title for one in unwatched)

@@ -10,8 +10,9 @@ five rounds when the pairs were recorded; they are kept from the comparison.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from cases.recorded import cases, recorded
 from kinetoscope.analysis.passes.unprofiled import unprofiled_rounds_us

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
+
+from msgspec import Struct
 
 from kinetoscope import __version__
 from kinetoscope.agents import answers, proving, questions
@@ -26,8 +27,7 @@ KEPT = 3  # recordings that stay in memory
 TOOLS = "overview, findings, evidence, query, diff"
 
 
-@dataclass(frozen=True, eq=False)
-class OpenRecording:
+class OpenRecording(Struct, frozen=True, eq=False, dict=True):
     """A recording as it was read; what is asked of it later is remembered."""
 
     path: Path

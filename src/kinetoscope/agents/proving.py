@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -42,8 +41,7 @@ AT_THE_START = ("torch", "gc")
 VERDICTS = {"faster": "proved", "slower": "refuted", "same": "refuted", "cannot tell": "cannot tell"}
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """The change that is tried: a patch, new first lines of the script, or a setting to run it under."""
 
     by: str

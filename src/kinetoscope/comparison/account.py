@@ -9,9 +9,9 @@ time around them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
@@ -92,8 +92,7 @@ PIECES = {
 IDLE = {"cause": pl.String, "who": pl.String, "host_event": pl.UInt32, "us": pl.Float64}
 
 
-@dataclass(frozen=True, eq=False)
-class Account:
+class Account(Struct, frozen=True, eq=False):
     """The step of one rank: the slowest, as the others wait for it. Times are µs per step.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
@@ -147,14 +146,13 @@ class Steps:
         ]
 
 
-@dataclass
-class _Changed:
+class _Changed(msgspec.Struct):
     """Rows of both sides that are one change; ``pairs`` are launches that are in both."""
 
     what: What
-    base: list[int] = field(default_factory=list[int])
-    new: list[int] = field(default_factory=list[int])
-    pairs: list[Pair] = field(default_factory=list[Pair])
+    base: list[int] = msgspec.field(default_factory=list[int])
+    new: list[int] = msgspec.field(default_factory=list[int])
+    pairs: list[Pair] = msgspec.field(default_factory=list[Pair])
 
 
 def _of_launches(steps: Steps, pairs: Sequence[Pair], unmatched: Sequence[Unmatched]) -> Iterable[Change]:

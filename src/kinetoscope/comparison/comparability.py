@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.health.verdict import losses
@@ -32,8 +33,7 @@ LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """Whether two runs can be compared, and why not.
 
     ``why`` has a sentence for everything that differs except the program's code. With different devices or

@@ -4,11 +4,11 @@ flake."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median_low
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.compiled.regions import graph_calls
 from kinetoscope.analysis.events.rows import matching
@@ -25,8 +25,7 @@ from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 
-@dataclass(frozen=True)
-class Countable:
+class Countable(Struct, frozen=True):
     """A quantity that is counted; ``exact`` where every run of one program has as many, ``of_device`` where
     there are none without a device."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kinetoscope import numbers
@@ -117,8 +117,7 @@ LOCATED = 40  # changes whose line is looked up
 BY = {"category": "category", "op": "op_name", "module": "module", "graph": "graph"}
 
 
-@dataclass(frozen=True, eq=False)
-class RunDifference:
+class RunDifference(Struct, frozen=True, eq=False):
     """All that changed from ``base`` to ``new``, and the accounts that show it; times are µs per step.
 
     Args:

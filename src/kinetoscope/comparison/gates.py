@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ UNITS = {"": 1.0, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6, "B": 1.0, "kB": 1e
 _TIMES, _SIZES = {"us", "µs", "ms", "s"}, {"B", "kB", "MB", "GB"}
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """One expression: by how much ``name`` may grow; with ``share``, ``limit`` is a fraction of the base."""
 
     text: str

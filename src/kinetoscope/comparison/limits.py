@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.names import short_name
@@ -40,8 +41,7 @@ OF_DEVICES = frozenset({*(name for name, counted in COUNTED.items() if counted.o
 OF_LINES = OF_DEVICES - {"peak_memory"} | {"ops", "graph_calls"}
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """A limit that was exceeded: the value, and the causes, a line each."""
 
     limit: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.compiled.join import source_of
 from kinetoscope.comparison.account import Account, account

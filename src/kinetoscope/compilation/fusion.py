@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from kinetoscope.compilation.log.debug_folder import models
 from kinetoscope.compilation.model import Fusion, FusionRound, NotFused, Partitions
@@ -35,8 +36,7 @@ NOT_ASKED = "cudagraphs is disabled"
 EXAMPLES = 5
 
 
-@dataclass
-class Compiled:
+class Compiled(Struct):
     """The scheduler's lines about one graph."""
 
     compile_id: str
@@ -62,8 +62,7 @@ class Compiled:
         )
 
 
-@dataclass(frozen=True)
-class SchedulerLog:
+class SchedulerLog(Struct, frozen=True):
     """Fusion of every graph in the order they were compiled, and why CUDA graphs were skipped.
 
     The compile id is "" (None for a skip) where the text does not name it.

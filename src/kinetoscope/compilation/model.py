@@ -8,7 +8,6 @@ guards, bytecode, generated code) stay in the log and are read when they are nee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -435,8 +434,8 @@ class LogSource(CompileRow, frozen=True, kw_only=True):
     damages: dict[str, int]
 
 
-@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per compilation
-class CompiledProgram:
+# Identity: analyses remember their result per compilation.
+class CompiledProgram(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The content of the compile logs of one run."""
 
     torch: str | None = None
@@ -453,12 +452,12 @@ class CompiledProgram:
     aot_cache: Counts = NOTHING
     notes: tuple[str, ...] = ()
     # (frame, name): dynamo, joint, forward, backward, inference, guards, bytecode, modified bytecode, …
-    texts: Mapping[tuple[int, str], LogText] = field(default_factory=lambda: MappingProxyType({}))
+    texts: Mapping[tuple[int, str], LogText] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     # graph: its post-grad graph and its generated module
-    post_grad: Mapping[int, LogText] = field(default_factory=lambda: MappingProxyType({}))
-    modules: Mapping[int, LogText] = field(default_factory=lambda: MappingProxyType({}))
+    post_grad: Mapping[int, LogText] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    modules: Mapping[int, LogText] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     # graph: the record of its cache key and the key's components
-    cache_records: Mapping[int, LogText] = field(default_factory=lambda: MappingProxyType({}))
+    cache_records: Mapping[int, LogText] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
 
 class Guard(CompileRow, frozen=True, kw_only=True):

@@ -7,10 +7,10 @@ one of them and nothing in the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.replay.change import ReplayChange
 from kinetoscope.analysis.serving.rows import Serving, ServingFinding

@@ -4,9 +4,9 @@ failed."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope import numbers
 from kinetoscope.analysis.compiled.regions import compiled
@@ -46,8 +46,7 @@ GRAPHS_OF_ENGINES = {
 WITH_GRAPHS = ("NVIDIA", "AMD", None)
 
 
-@dataclass(frozen=True)
-class Remedy:
+class Remedy(Struct, frozen=True):
     """Advice, the ``mode`` of torch.compile with which `kinetoscope tune` can try it, and the ``part`` of the
     time in which the device waits for launches that it saves."""
 

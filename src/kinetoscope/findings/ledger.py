@@ -10,10 +10,11 @@ ranks that wait for each other, a finding saves what all get faster by.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, NOTHING, Changes, ReplayChange, combined
@@ -35,8 +36,7 @@ OWNED = 0.5
 EQUAL_US = 0.01
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(Struct, frozen=True, eq=False, dict=True):
     """All ranks of a run, at least one: what changes of some ranks' steps save of the step that all take."""
 
     run: LoadedRun

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from kinetoscope.analysis.replay.change import NOTHING, Changes, ReplayChange
 from kinetoscope.findings.rows import Evidence, FindingPhase
@@ -16,8 +17,7 @@ Role = Literal["root", "cause", "symptom", "rounds"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 
-@dataclass(frozen=True)
-class Saving:
+class Saving(Struct, frozen=True):
     """The time that following the advice is estimated to save.
 
     Args:
@@ -54,8 +54,7 @@ class Saving:
     condition: str = ""
 
 
-@dataclass(frozen=True)
-class Remaining:
+class Remaining(Struct, frozen=True):
     """The time that a finding still saves once those above it are followed: these add up, to no more than the
     step.
 
@@ -72,8 +71,7 @@ class Remaining:
     also: str | None = None
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(Struct, frozen=True):
     """The command that tries what is advised, and how its result is recognised.
 
     Args:
@@ -93,8 +91,7 @@ class Proof:
     launches: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One thing found. Rules leave ``rule``, ``rank``, ``ranks``, ``lines`` and ``phases`` to the registry,
     ``remaining``, ``paced_by`` and ``severity`` to the ledger.
 

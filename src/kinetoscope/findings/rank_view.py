@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope import numbers
 from kinetoscope.analysis.collectives.waiting import waits
@@ -42,8 +42,7 @@ FAILED = "out of memory"
 USABLE = 0.9  # of a device's memory: the rest is the driver's, the libraries', and holes
 
 
-@dataclass(frozen=True, eq=False)
-class RankView:
+class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
     """One trace. ``bounds`` (ns) enclose its recorded steps by the device's clock; without steps, the whole
     recording."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.ranks.comparison import RankComparison
@@ -20,8 +22,11 @@ from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.captures import is_capture
 
 
-@dataclass(frozen=True)
-class Rule:
+def _nothing(_: RankComparison) -> Iterable[Finding]:
+    return ()
+
+
+class Rule(Struct, frozen=True):
     """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
 
     Its docstring is described in ``documentation``; its ``find(view)`` yields the findings of one rank,
@@ -32,7 +37,7 @@ class Rule:
     slug: str
     find: Callable[[RankView], Iterable[Finding]]
     role: Role = "cause"
-    compared: Callable[[RankComparison], Iterable[Finding]] = lambda _: ()
+    compared: Callable[[RankComparison], Iterable[Finding]] = _nothing
 
 
 @cache
@@ -43,7 +48,7 @@ def rules() -> dict[str, Rule]:
 
 def _rule(slug: str, name: str) -> Rule:
     module = importlib.import_module(f"kinetoscope.findings.rules.{name}")
-    compared = getattr(module, "compared", Rule.compared)
+    compared = getattr(module, "compared", _nothing)
     return Rule(slug, module.find, getattr(module, "ROLE", "cause"), compared)
 
 

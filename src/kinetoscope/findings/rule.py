@@ -4,9 +4,9 @@ find, its evidence, savings and commands, and the changes of a step that a repla
 # pyright: reportUnusedImport=false
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.events.makers import maker

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.cost.roofline import costed

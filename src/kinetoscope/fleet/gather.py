@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from kinetoscope.analysis.ranks.parts import Part, RankPart, placed, renumbered
 from kinetoscope.errors import InputError

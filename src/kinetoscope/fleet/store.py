@@ -10,12 +10,12 @@ import tempfile
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope import __version__
 from kinetoscope.analysis.collectives.recorded import REPEATED
@@ -117,12 +117,11 @@ class Spool:
         return self._file.read(length)
 
 
-@dataclass(frozen=True, eq=False)
-class PackedPart(RankPart):
+class PackedPart(RankPart, frozen=True, eq=False):
     """A part of which all tables but ``steps`` are packed as yet, in a fifth of their memory or on disk."""
 
-    overlapped: pl.DataFrame = field(default_factory=lambda: _EMPTY["overlapped"])
-    computed: pl.DataFrame = field(default_factory=lambda: _EMPTY["computed"])
+    overlapped: pl.DataFrame = msgspec.field(default_factory=lambda: _EMPTY["overlapped"])
+    computed: pl.DataFrame = msgspec.field(default_factory=lambda: _EMPTY["computed"])
     packed: bytes = b""
     spooled: tuple[Spool, int, int] | None = None
 

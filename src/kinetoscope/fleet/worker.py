@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from kinetoscope.errors import InputError
 from kinetoscope.sources.paths import file_system, is_remote

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 
@@ -22,8 +23,7 @@ DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 _PARTIAL = re.compile(r"\bMIG\b|\bGRID\b|-\d+[QC]\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class DeviceSpec:
+class DeviceSpec(Struct, frozen=True):
     """One row of the device table.
 
     Args:

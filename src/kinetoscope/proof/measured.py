@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -94,8 +93,7 @@ def _steps_us(run: LoadedRun) -> Sequence[float]:
     return [seconds * 1e6 for seconds in max(timed, key=mean)]
 
 
-@dataclass(frozen=True)
-class MeasuredSaving:
+class MeasuredSaving(msgspec.Struct, frozen=True):
     """A saving as measured.
 
     Args:
@@ -111,8 +109,7 @@ class MeasuredSaving:
     verdict: str
 
 
-@dataclass(frozen=True)
-class Measurements:
+class Measurements(msgspec.Struct, frozen=True):
     """The measurements of a recording's program: results in its folder, and a second recording.
 
     Args:

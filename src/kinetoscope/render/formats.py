@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from kinetoscope.errors import UsageError
 from kinetoscope.render.blocks import Block
@@ -14,8 +15,7 @@ from kinetoscope.render.sarif import SarifResult
 Extent = Literal["screen", "whole", "file", "page"]
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """Something that is shown, in every form that it has; each is made when it is needed.
 
     Args:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from kinetoscope.render import names
 from kinetoscope.render.json import indented
@@ -17,8 +18,7 @@ LEVELS = {"high": "error", "medium": "warning", "low": "note", "info": "none"}
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-@dataclass(frozen=True)
-class SarifResult:
+class SarifResult(Struct, frozen=True):
     """Something to say about a file, or about one line of it."""
 
     rule: str

@@ -9,11 +9,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from typing import Literal
 
+from msgspec import Struct
 from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
@@ -88,8 +89,7 @@ def text(shown: Iterable[Block], width: int = WIDTH) -> str:
 Section = Callable[[int], Iterable[Block]]  # at most so many rows, at least one
 
 
-@dataclass(frozen=True)
-class Screen:
+class Screen(Struct, frozen=True):
     """How sections share a first screen.
 
     Args:
@@ -135,8 +135,7 @@ def _height(section: RenderableType, console: Console) -> int:
     return sum(max(1, -(-length // console.width)) for length in lengths)
 
 
-@dataclass(frozen=True)
-class _Trimmed:
+class _Trimmed(Struct, frozen=True):
     """Lines without the blanks that fill them up: files and the clipboard do not need them."""
 
     shown: RenderableType
@@ -158,8 +157,7 @@ def _drawn(shown: Iterable[Block], console: Console, *, is_screen: bool = False)
         yield from _block(block, look, console)
 
 
-@dataclass(frozen=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """How blocks are drawn.
 
     Args:
@@ -406,8 +404,7 @@ def _columns(*sides: str, leave: Sequence[int] | None = None) -> _Fitting:
     return table
 
 
-@dataclass(frozen=True)
-class _Name:
+class _Name(Struct, frozen=True):
     """A name from the trace behind its indentation, shortened in its middle to the width of its column."""
 
     text: str
@@ -428,8 +425,7 @@ class _Name:
         return "   " * (min(self.depth, DEEPEST) - 1) + "└─ " if self.depth else ""
 
 
-@dataclass(frozen=True)
-class _Prose:
+class _Prose(Struct, frozen=True):
     """Sentences, wrapped between words but never between a number and its unit."""
 
     text: str

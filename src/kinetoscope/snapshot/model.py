@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct, field
 
 from kinetoscope.snapshot.unpickler import ACTIONS as ACTIONS
 
@@ -77,8 +77,8 @@ class Noted(NamedTuple):
 Stack = tuple[StackFrame, ...]  # the innermost first
 
 
-@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per snapshot
-class Snapshot:
+# Identity: analyses remember their result per snapshot.
+class Snapshot(Struct, frozen=True, eq=False, weakref=True):
     """The memory of torch's allocator on each device at one moment, and its history before that.
 
     Attributes:

@@ -6,7 +6,6 @@ before the recording), what it was, its bytes and its category. ``.html`` holds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -28,8 +27,7 @@ Summed = tuple[list[float], list[list[int]]]
 LARGEST = 4 << 30  # bytes
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryTimeline:
+class MemoryTimeline(msgspec.Struct, frozen=True, eq=False):
     """``table``: ``time_us``, and the bytes of each of ``KINDS`` from then on."""
 
     path: str

@@ -10,9 +10,10 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from kinetoscope.errors import InputError, MissingDependencyError, UsageError
 from kinetoscope.recording import folder as folders
@@ -47,8 +48,7 @@ class TraceFile(NamedTuple):
     host: str = ""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """The files of the inputs, by their kind, and a sentence on those that were left out."""
 
     traces: list[TraceFile] = field(default_factory=list)

@@ -7,13 +7,13 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.errors import InputError, MissingDependencyError, NotATraceError
@@ -63,8 +63,7 @@ MOST_RANKS = 64
 MOST_OTHERS = 2048
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryFiles:
+class MemoryFiles(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A snapshot of one rank's allocator, and its program's own account; read on first use, since it may be
     large."""
 
@@ -85,8 +84,8 @@ class MemoryFiles:
         return None if self.held_path is None else recorded_memory.read(self.held_path)
 
 
-@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per run
-class LoadedRun:
+# Identity: analyses remember their result per run.
+class LoadedRun(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
@@ -109,8 +108,8 @@ class LoadedRun:
     timelines: tuple[Path, ...] = ()
     lost: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    lines: Mapping[int, Trace] = field(default_factory=dict[int, Trace])
-    watched: Mapping[int, whole_run.WholeRun] = field(default_factory=dict[int, whole_run.WholeRun])
+    lines: Mapping[int, Trace] = msgspec.field(default_factory=dict[int, Trace])
+    watched: Mapping[int, whole_run.WholeRun] = msgspec.field(default_factory=dict[int, whole_run.WholeRun])
     stages: tuple[LoadedRun, ...] = ()
 
     @property

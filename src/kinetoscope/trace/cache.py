@@ -22,12 +22,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from kinetoscope import __version__
 from kinetoscope.recording import manifest, plain_file

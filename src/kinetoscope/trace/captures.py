@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.engines import batch_of_file, captured_batch, engine_step

@@ -10,12 +10,12 @@ the same two again.
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.link import link

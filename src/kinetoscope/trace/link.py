@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.decoding.events import CALLS

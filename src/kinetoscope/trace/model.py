@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,8 +36,7 @@ class JoinedExport(NamedTuple):
     apart_ns: int
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(Struct, frozen=True):
     """One entry of the file's ``deviceProperties``."""
 
     index: int
@@ -47,8 +47,7 @@ class DeviceProperties:
     properties: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """One kind of thing that could not be read as it stood.
 
     Args:
@@ -62,8 +61,7 @@ class Damage:
     count: int
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """The file a trace was read from.
 
     Args:
@@ -86,8 +84,8 @@ class Source:
     lost_ns: int = 0
 
 
-@dataclass(frozen=True, eq=False)  # identity: analyses remember their result per trace
-class Trace:
+# Identity: analyses remember their result per trace.
+class Trace(Struct, frozen=True, eq=False, weakref=True):
     """One Kineto / Chrome JSON trace as tables (columns: ``kinetoscope.trace.schema``).
 
     ``host_events`` holds what ran on host threads, ``device_events`` only work of devices (kernels, copies,

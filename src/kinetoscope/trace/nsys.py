@@ -17,13 +17,13 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
+
+from msgspec.structs import replace
 
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from msgspec import Struct
 from rich.console import Console
 
 from kinetoscope import numbers
@@ -146,16 +146,14 @@ def _lead(report: Report, extent: Extent, most: int) -> Iterable[Block]:
         yield Prose(compiled)
 
 
-@dataclass(frozen=True)
-class BarPart:
+class BarPart(Struct, frozen=True):
     """A part of a bar: what the time was used for, and its share of the whole bar (0 to 1)."""
 
     use: str
     share: float
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """How the time of a device or step divides; the segments' shares sum to one.
 
     Args:

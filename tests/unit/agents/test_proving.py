@@ -6,11 +6,11 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from command import ROOT
 from kinetoscope.agents import proving

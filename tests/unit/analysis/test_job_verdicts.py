@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -147,7 +148,7 @@ def test_devices_of_ranks_that_see_their_own_alone_have_no_number() -> None:
     """With one visible device each, every rank calls its own 0: the host's device 0 may be another's."""
     alone = pl.lit(0, pl.Int32).alias("device")
     parts = [
-        replace(
+        msgspec.structs.replace(
             one,
             collectives=one.collectives.with_columns(alone),
             overlapped=one.overlapped.with_columns(alone),

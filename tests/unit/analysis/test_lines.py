@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.analysis.events.torch_names import CLOCK

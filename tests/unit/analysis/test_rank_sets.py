@@ -99,8 +99,8 @@ def test_ranks_of_a_host_have_one_clock() -> None:
         assert clock == clocks[rank // 2 * 2]
         assert clock.drift == pytest.approx(job.ahead[rank // 2][1], rel=0.3)
     # Of rank 3 all but one collective is lost; rank 5's host is called as another is, and is none.
-    found[3] = replace(found[3], collectives=found[3].collectives.tail(1))
-    found[5] = replace(found[5], facts=msgspec.structs.replace(found[5].facts, host="host0"))
+    found[3] = msgspec.structs.replace(found[3], collectives=found[3].collectives.tail(1))
+    found[5] = msgspec.structs.replace(found[5], facts=msgspec.structs.replace(found[5].facts, host="host0"))
     paired = compare(found).paired
     assert paired.clocks[2] == paired.clocks[3]
     assert paired.residuals[2] == paired.residuals[3]
@@ -147,7 +147,7 @@ def test_of_passes_nothing_is_said_where_they_do_not_fit_what_is_sent() -> None:
     job = next(job for job in CHOSEN if (job.name, job.fault.kind) == ("pipeline", "clocks"))
     parts = list(parts_of(job))
     forward = pl.lit("forward").alias("what")
-    parts[2] = replace(parts[2], computed=parts[2].computed.with_columns(forward))
+    parts[2] = msgspec.structs.replace(parts[2], computed=parts[2].computed.with_columns(forward))
     found = compare(parts).ideal
     assert found is not None
     assert found.grain == "collectives"
@@ -204,7 +204,9 @@ def test_what_experts_are_sent_and_how_near_links_come_to_their_peak() -> None:
     Links are known of one host's devices."""
     job = next(job for job in CHOSEN if job.fault.kind == "experts")
     placed_on = [
-        replace(one, facts=msgspec.structs.replace(one.facts, host=f"host{at // 4}", device="NVIDIA H200"))
+        msgspec.structs.replace(
+            one, facts=msgspec.structs.replace(one.facts, host=f"host{at // 4}", device="NVIDIA H200")
+        )
         for at, one in enumerate(parts_of(job))
     ]
     rows = compared(compare(placed_on), every=False).collectives

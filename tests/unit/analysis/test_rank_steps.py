@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from kinetoscope.analysis.collectives.pairing import paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kinetoscope import cli
 from kinetoscope.comparison import baseline as baselines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kinetoscope.comparison.difference import difference
 from kinetoscope.findings.registry import find

@@ -172,7 +172,7 @@ def test_cache_keys_say_what_changed(shared_data: Path) -> None:
 
 
 def _only(compilation: CompiledProgram, frame: int) -> CompiledProgram:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(compilation, graphs=tuple(g for g in compilation.graphs if g.frame == frame))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from eager import NODE, Eager

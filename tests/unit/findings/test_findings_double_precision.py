@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules.double_precision import find

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.analysis.ranks.comparison import comparison

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -115,7 +116,7 @@ def test_the_loader_that_binds_stands_first_and_what_hides_behind_it_saves_nothi
     others = [shortened(view, name) for name in ("before", "after")]
     # On top of the loader they save what is not hidden behind the device.
     assert [one.saving.us for one in others] == [pytest.approx(50, abs=5)] * 2
-    first, second, *_ = settle(view.run, [*others, replace(stall, rule="data-loading-stall")])
+    first, second, *_ = settle(view.run, [*others, msgspec.structs.replace(stall, rule="data-loading-stall")])
     assert first.rule == "data-loading-stall"
     assert first.remaining.saving_us == first.saving.us
     assert second.saving.us == pytest.approx(0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.analysis.events.backward import passes, recomputed

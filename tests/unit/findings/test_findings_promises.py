@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import ModuleType
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.findings import in_force, savings

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import count
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.findings.model import Finding

@@ -37,7 +37,7 @@ def view(*events: Event) -> RankView:
 
 
 def on_h200(*events: Event) -> RankView:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     found = trace(*events)
     known = replace(found, devices=(DeviceProperties(0, "NVIDIA H200", 150_000_000_000, (9, 0), 132, {}),))

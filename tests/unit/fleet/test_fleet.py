@@ -261,7 +261,7 @@ def moved(one: RankPart, steps: int, by_ns: int) -> RankPart:
     """The part of a later window."""
     names = [f"ProfilerStep#{steps + at}" for at in range(len(one.steps))]
     facts = msgspec.structs.replace(one.facts, start_ns=one.facts.start_ns + by_ns)
-    return replace(one, facts=facts, steps=one.steps.with_columns(pl.Series("name", names)))
+    return msgspec.structs.replace(one, facts=facts, steps=one.steps.with_columns(pl.Series("name", names)))
 
 
 def test_of_several_windows_the_last_that_most_ranks_share_is_chosen(traces: Path) -> None:
@@ -277,7 +277,9 @@ def test_of_several_windows_the_last_that_most_ranks_share_is_chosen(traces: Pat
 
 def test_a_repeated_rank_counts_once_and_one_that_says_none_takes_what_is_free(traces: Path) -> None:
     first = [part(read(path)) for path in sorted(traces.rglob("*.json"))]
-    nameless = replace(first[0], facts=msgspec.structs.replace(first[0].facts, rank=0, numbered=False))
+    nameless = msgspec.structs.replace(
+        first[0], facts=msgspec.structs.replace(first[0].facts, rank=0, numbered=False)
+    )
     chosen, said = one_a_rank([nameless, *first[1:], first[1]])
     assert [one.facts.rank for one in chosen] == [0, 1, 2]
     assert set(chosen[0].collectives["rank"]) == {0}

@@ -1,7 +1,7 @@
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kinetoscope.errors import InputError
 from kinetoscope.recording import manifest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import traces
 from kinetoscope.analysis.idle.gaps import gaps

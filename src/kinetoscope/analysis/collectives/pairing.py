@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.collectives.recorded import (
     ARRIVAL,
@@ -263,8 +263,7 @@ UNKNOWN: Mapping[int, str] = MappingProxyType({})
 LEAST_NS = 10_000  # below which ends of the same collective may lie apart however near the next one is
 
 
-@dataclass(frozen=True)
-class Paired:
+class Paired(Struct, frozen=True):
     """Args:
     table: ``collectives`` of all ranks, with ``clock_ns`` (how far its rank's clock is ahead then; null where
         that is not known), ``instance`` (one number for the same collective on every rank; null where none

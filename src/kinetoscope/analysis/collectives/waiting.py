@@ -9,9 +9,9 @@ and ``basis`` says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.collectives.pairing import Paired, paired
 from kinetoscope.analysis.collectives.recorded import (

@@ -10,9 +10,9 @@ to be unmatched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope.analysis.compiled import sums as compiled_rows
 from kinetoscope.analysis.compiled.break_costs import break_costs
@@ -32,8 +32,7 @@ from kinetoscope.trace.model import Trace
 SPECIALISED = r"_\d[\dcdei]*$"
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """A compilation with its device columns filled in.
 
     ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found,

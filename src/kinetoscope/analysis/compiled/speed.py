@@ -9,11 +9,11 @@ it is part of gets a share.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.compiled.sums import LineTime
 from kinetoscope.analysis.cost.roofline import TF32, peaks

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.compiled.rows import Coverage, Matched, UnknownGraph, UnmatchedKernel
 from kinetoscope.compilation.model import (

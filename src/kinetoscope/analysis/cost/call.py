@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 # What torch records as an input's type, and its name and size in bytes.
 DTYPES = {
@@ -48,8 +49,7 @@ class Cost(NamedTuple):
     matrix: bool = False
 
 
-@dataclass(frozen=True)
-class OpCall:
+class OpCall(Struct, frozen=True):
     """``shapes``, ``types``, ``strides`` and ``values`` (scalars and lists as text) by position of the
     argument. An argument that is no tensor has an empty shape; a list of tensors has a list of shapes and no
     type of its own. ``kernel`` is the name of the longest kernel that the call launched, ``listed`` the

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.snapshot.model import ALLOC, FREE, FREED, MAP, SEGMENT, SEGMENT_FREE, UNMAP, Snapshot
@@ -83,8 +82,7 @@ def allocations(snapshot: Snapshot) -> pl.DataFrame:
     return pl.concat(tables)
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """Bytes allocated on one device after each entry of the history, and before the first: place −1."""
 
     device: int

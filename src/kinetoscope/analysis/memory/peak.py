@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.lifetimes import GIVES, TAKES, Curve, alive, changes, curve
@@ -32,8 +33,7 @@ LEAST_SPLIT = 1 << 20
 Moment = Literal["recorded steps", "history", "out of memory", "snapshot", "chosen"]
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceHistory:
+class DeviceHistory(Struct, frozen=True, eq=False, dict=True):
     """One device of a snapshot, with what analyses of it start from.
 
     Attributes:
@@ -343,8 +343,7 @@ def _summed(found: pl.DataFrame, name: str, changes: Sequence[pl.DataFrame]) -> 
     return found.join_asof(sums.select("place", name), on="place").with_columns(pl.col(name).fill_null(0))
 
 
-@dataclass(frozen=True, eq=False)
-class RankHistory:
+class RankHistory(Struct, frozen=True, eq=False):
     """One device of one rank's snapshot, with the program's own account of it."""
 
     rank: int
@@ -353,8 +352,7 @@ class RankHistory:
     history: DeviceHistory
 
 
-@dataclass(frozen=True, eq=False)
-class Histories:
+class Histories(Struct, frozen=True, eq=False):
     """All histories, by rank and device; of a rank whose allocation failed, that moment as well. ``unread``
     names the snapshots that cannot be used, and why."""
 

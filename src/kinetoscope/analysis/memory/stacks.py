@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct, field
 
 from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.analysis.memory.rows import CallsRow
 from kinetoscope.snapshot.model import StackFrame
 
 
-@dataclass
-class _Node:
+class _Node(Struct):
     bytes: int = 0
     allocations: int = 0
     below: dict[StackFrame, _Node] = field(default_factory=dict["StackFrame", "_Node"])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
@@ -30,8 +30,7 @@ WITHIN = " › "  # a module of another
 FRAME = r"^(.*)\((\d+)\): (.*)$"  # train.py(12): step
 
 
-@dataclass(frozen=True, eq=False)
-class OpLines:
+class OpLines(Struct, frozen=True, eq=False):
     """The lines of one rank's ops.
 
     Attributes:

@@ -7,9 +7,9 @@ least, with what the other pass knows of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels.work import work
@@ -30,8 +30,7 @@ MATTERS = 0.01  # or by so much of the step
 DATA, COLLECTING = "data-loading", "garbage-collection"
 
 
-@dataclass(frozen=True)
-class StepAsItRuns:
+class StepAsItRuns(Struct, frozen=True):
     """One rank's step without the profiler; times in µs per step.
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.trace.model import Trace
@@ -26,8 +26,7 @@ LIKE = ("name", "grid", "block")
 Codes = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """``rows``: which row of the full pass' ``device_events`` each of the light one's is (``light``,
     ``full``). ``share`` is of the device work that the light pass' steps launched."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean
 from typing import NamedTuple
 
@@ -90,8 +89,7 @@ class StepRound(msgspec.Struct, frozen=True, kw_only=True):
     per_step_us: float
 
 
-@dataclass(frozen=True)
-class Unprofiled:
+class Unprofiled(msgspec.Struct, frozen=True):
     """Steps without the profiler: those before the recording and, where they are equal, those after it.
 
     Where the profiler could not be taken out of the process again (on a GPU CUPTI's hooks then stay in every

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -204,16 +203,15 @@ def _about_steps(timings: StepTimings, steps: _Part, step_s: float) -> int:
     return timings.first_step + timed_after + round(steps.seconds["after"] / step_s)
 
 
-@dataclass
-class _Part:
+class _Part(msgspec.Struct):
     """One phase, or a candidate for one."""
 
-    seconds: dict[Period, float] = field(default_factory=lambda: dict.fromkeys(PERIODS, 0.0))
+    seconds: dict[Period, float] = msgspec.field(default_factory=lambda: dict.fromkeys(PERIODS, 0.0))
     samples: int = 0
     stays: int = 0
     longest_s: float = 0.0
-    lines: list[int] = field(default_factory=list[int])
-    nodes: list[int] = field(default_factory=list[int])  # the functions that it is
+    lines: list[int] = msgspec.field(default_factory=list[int])
+    nodes: list[int] = msgspec.field(default_factory=list[int])  # the functions that it is
     in_loop: bool = False  # it is below the function of the loop, and may be a part of the steps
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain as chain_of
 from itertools import islice
 from statistics import fmean, median
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.collectives.pairing import Paired
 from kinetoscope.analysis.collectives.recorded import COLLECTIVES, PAIR, hosts_of, members, ranges
@@ -72,8 +72,7 @@ NEGLIGIBLE = 0.01
 WORST = 3  # ranks that are replayed without their lateness
 
 
-@dataclass(frozen=True, eq=False)
-class RankComparison:
+class RankComparison(msgspec.Struct, frozen=True, eq=False):
     """Args:
     parts: one a rank, by rank; of their collectives, which are in ``table``, the names of their steps.
     missing: ranks that the run had and that are not here.

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kinetoscope.analysis.collectives.recorded import PAIR
 from kinetoscope.analysis.events.rows import constant
@@ -32,8 +33,7 @@ SHARED = 0.01  # of a rank's kernel time: what takes less tells nothing
 PACE = 0.4
 
 
-@dataclass(frozen=True, eq=False)
-class Excess:
+class Excess(Struct, frozen=True, eq=False):
     """Args:
     steps: ``rank``, ``step``, ``like`` (equal for ranks that do the same), of each of ``CAUSES`` what the
         rank did (``<cause>``) and how much of that was longer than usual (``<cause>_longer``; below zero:

@@ -5,11 +5,11 @@ A thousand ranks are compared without their traces: each is read by itself, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.collectives.recorded import (
     COLLECTIVES,
@@ -137,8 +137,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     copy_ns: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class RankPart:
+class RankPart(msgspec.Struct, frozen=True, eq=False):
     """Args:
     collectives: columns of ``PARTED``: ``collectives`` with what its rank did on its own from its collective
         before to this one (``own_ns``, null for the first, and what of it is of ``CAUSES``): from
@@ -156,8 +155,8 @@ class RankPart:
     collectives: pl.DataFrame
     kernels: pl.DataFrame
     steps: pl.DataFrame
-    overlapped: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OVERLAPPED))
-    computed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COMPUTED))
+    overlapped: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=OVERLAPPED))
+    computed: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=COMPUTED))
 
 
 Part = TypeVar("Part", bound=RankPart)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import nlargest
 from statistics import fmean, median
@@ -55,23 +54,21 @@ class ComputeSegment(NamedTuple):
     took_ns: int
 
 
-@dataclass
-class Pass:
+class Pass(msgspec.Struct):
     """Segments of one microbatch, or of a step's optimizer, and the transfers that it needs."""
 
     what: str
     rows: list[int]
     took_ns: int = 0
     is_cut: bool = False  # something was sent or received since the one before
-    needs: list[int] = field(default_factory=list[int])
+    needs: list[int] = msgspec.field(default_factory=list[int])
 
     def add(self, other: Pass) -> None:
         self.rows += other.rows
         self.took_ns += other.took_ns
 
 
-@dataclass(frozen=True)
-class StageOrder:
+class StageOrder(msgspec.Struct, frozen=True):
     """Who follows whom: by rank the stage after and before, and which stage it is."""
 
     after: Mapping[int, int]
@@ -218,8 +215,7 @@ UNUSUAL = 1.1  # times the mean pass: what takes longer than that is not what it
 ERROR = 0.05  # of the replay of what was recorded: beyond it nothing is concluded
 
 
-@dataclass
-class _RankOperation:
+class _RankOperation(msgspec.Struct):
     """A segment of computing, or a rank's end of a collective; times on one clock.
 
     ``signature`` is what it is measured by: its sort, and of collectives their size.
@@ -235,7 +231,7 @@ class _RankOperation:
     instance: int | None = None
     is_sender: bool = False
     sent: int | None = None  # of a receive what it was sent, where that was buffered
-    after: list[int] = field(default_factory=list[int])
+    after: list[int] = msgspec.field(default_factory=list[int])
     took_ns: float = 0.0
     usual_ns: float = 0.0
     delay_ns: float = 0.0

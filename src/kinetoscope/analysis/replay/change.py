@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
 
 import polars as pl
+from msgspec import Struct, field
 
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.launches import arrival_ns, launching_lanes
@@ -20,8 +20,7 @@ def _none_of(schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
     return pl.DataFrame(schema=schema)
 
 
-@dataclass(frozen=True, eq=False)
-class ReplayChange:
+class ReplayChange(Struct, frozen=True, eq=False, weakref=True):
     """The parts of one rank's recorded steps that go away. Several changes are joined by ``|``: nothing goes
     twice.
 

@@ -9,7 +9,8 @@ found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from kinetoscope.analysis.replay.graph import ReplayGraph, SyncPoint, WorkBlock
 
@@ -17,8 +18,7 @@ NEVER = float("-inf")
 Weights = Sequence[Sequence[float]]
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """The numbers of a graph, as recorded or after a change, in ns.
 
     Args:
@@ -36,8 +36,7 @@ class Numbers:
     free: frozenset[tuple[int, int]] = frozenset()
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(Struct, frozen=True):
     """One round: when each segment began and each block ended, when the blocks of collectives could have
     begun had no rank been waited for, and the clocks (threads, then streams) at the end."""
 

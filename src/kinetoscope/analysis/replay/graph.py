@@ -13,11 +13,11 @@ maxima over its rows, found for all blocks at once; only syncs are gone through 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.rows import constant
 from kinetoscope.analysis.replay.device_work import delays, dependencies, launched
@@ -187,8 +187,7 @@ class CollectiveSync(NamedTuple):
 Instruction = WorkBlock | SyncPoint | CollectiveSync
 
 
-@dataclass(frozen=True)
-class ReplayGraph:
+class ReplayGraph(Struct, frozen=True, dict=True):
     """A program with the tables that its numbers come from.
 
     Args:

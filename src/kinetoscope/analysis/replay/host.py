@@ -7,10 +7,10 @@ own.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import (

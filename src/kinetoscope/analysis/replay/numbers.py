@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import inf
 from weakref import WeakKeyDictionary
 
 import polars as pl
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kinetoscope.analysis.events.rows import constant
 from kinetoscope.analysis.replay.change import ReplayChange
@@ -66,8 +67,7 @@ def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
     return found.select(gone.fill_null(0)).to_series()
 
 
-@dataclass(frozen=True, eq=False)
-class Effect:
+class Effect(Struct, frozen=True, eq=False):
     """The effect of one rank's change. None where it changes nothing of the sort.
 
     Args:
@@ -79,8 +79,7 @@ class Effect:
     host: dict[int, pl.DataFrame] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Effects:
+class Effects(Struct, frozen=True, eq=False):
     """Effects of changes on one graph, each found once for as long as its change lives."""
 
     graph: ReplayGraph
@@ -154,8 +153,7 @@ def _sooner(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> tu
     return at_launch - at_start.gather(graph.work["segment"]), at_end - at_start
 
 
-@dataclass(frozen=True, eq=False)
-class State:
+class State(Struct, frozen=True, eq=False):
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
     ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when

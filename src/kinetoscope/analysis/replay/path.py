@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.memo import remembered
@@ -38,8 +38,7 @@ class PathPiece(NamedTuple):
     call: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class _Walk:
+class _Walk(Struct, frozen=True):
     """One round, indexed to be walked backwards."""
 
     state: State
@@ -191,8 +190,7 @@ OTHER_STREAMS = "kernels of other streams, which share the device"
 LATE_BATCHES = "waiting for the data loader's workers"
 
 
-@dataclass(frozen=True)
-class PathPart:
+class PathPart(Struct, frozen=True):
     """A part of the critical path: what took ``us`` of the step, and the first of the ``count`` events (rows
     of ``table``, ``host_events`` or ``device_events``, of this ``rank``) that it is made of. Of the time
     between ops, ``nexts`` are the rows of the ops that followed, and the µs before each."""

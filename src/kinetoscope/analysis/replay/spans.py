@@ -4,9 +4,9 @@ serving engine, whose prefills and decodes take turns, steps of all kinds, as of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import DEVICE_WAIT
@@ -25,8 +25,7 @@ LIKE = 0.25
 ENOUGH_WORK = 30_000
 
 
-@dataclass(frozen=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """Segments of host time, in order and apart.
 
     Args:

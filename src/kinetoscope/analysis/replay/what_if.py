@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from types import MappingProxyType
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.kernels.chains import elementwise_chains
@@ -33,8 +33,7 @@ from kinetoscope.trace.schema import whole
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class RequestedChange:
+class RequestedChange(Struct, frozen=True):
     """One requested change, by rank, and how many events it concerns."""
 
     text: str
@@ -42,8 +41,7 @@ class RequestedChange:
     events: int
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Names that take ``factor`` (0 to 1) of their time; ``of``: kernel, op or category."""
 
     of: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import polars as pl
+from msgspec import Struct
 
 from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
@@ -148,8 +148,7 @@ def _in_turn(starts: list[int], ends: list[int]) -> list[int]:
     return [max(start, min(end, limit)) for start, end, limit in zip(starts, ends, limits, strict=True)]
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """From ``start_ns`` to ``end_ns``; ``basis`` is ``steps`` or ``recording``."""
 
     start_ns: int

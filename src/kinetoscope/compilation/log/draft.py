@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from kinetoscope.compilation.log import records
 from kinetoscope.compilation.log.read import Log, LogRecord
@@ -31,8 +32,7 @@ TEXTS = {
 POST_GRAD = {"inductor_post_grad_graph", "after_post_grad_graph"}
 
 
-@dataclass(eq=False)
-class GraphDraft:
+class GraphDraft(Struct, eq=False):
     """The records of one generated module, from its post-grad graph to its cache key."""
 
     output: LogRecord
@@ -46,8 +46,7 @@ class GraphDraft:
     kernels: dict[str, KernelInfo] = field(default_factory=dict[str, KernelInfo])
 
 
-@dataclass(eq=False)
-class FrameDraft:
+class FrameDraft(Struct, eq=False):
     """The records of one compilation of one frame."""
 
     compile_id: str
@@ -80,8 +79,7 @@ class FrameDraft:
     post_grad: LogRecord | None = None
 
 
-@dataclass(eq=False)
-class LogDraft:
+class LogDraft(Struct, eq=False):
     log: Log
     rank: int
     frames: list[FrameDraft] = field(default_factory=list[FrameDraft])

@@ -18,7 +18,6 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -82,14 +81,13 @@ class LogRecord(msgspec.Struct, frozen=True):
     end: int
 
 
-@dataclass(frozen=True, eq=False)
-class Log:
+class Log(msgspec.Struct, frozen=True, eq=False):
     """One file of records, in the order they were written."""
 
     path: str
     data: bytes | mmap.mmap
     records: tuple[LogRecord, ...]
-    damages: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    damages: Mapping[str, int] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def payload(self, record: LogRecord) -> bytes:
         """The record's payload as torch gave it to the log."""
@@ -106,8 +104,7 @@ class Log:
             return None
 
 
-@dataclass(frozen=True)
-class LogText:
+class LogText(msgspec.Struct, frozen=True):
     """A text that stays in its log until it is read."""
 
     log: Log

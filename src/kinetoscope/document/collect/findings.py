@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 import polars as pl
+from msgspec.structs import asdict
 
 from kinetoscope.analysis.memory.headroom import lacking
 from kinetoscope.analysis.memory.peak import histories

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope import document, numbers
 from kinetoscope.analysis.memo import remembered

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import polars as pl
+from msgspec.structs import replace
 
 from kinetoscope import __version__, document
 from kinetoscope.analysis.collectives.instances import LIKE, instances, volumes

@@ -27,7 +27,7 @@ Source
     ``validate_args``.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import NOT_AN_ANNOTATION, SYNCHRONIZATION
@@ -37,8 +37,7 @@ from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
 from kinetoscope.findings.rules.results_on_host import waits_of_loops
 
 
-@dataclass(frozen=True)
-class SyncCall:
+class SyncCall(Struct, frozen=True):
     """The meaning of the op around a synchronising call in the user's program, and what to write instead."""
 
     meaning: str
@@ -115,7 +114,7 @@ def find(view: RankView) -> Findings:
         us = view.us_of(group, "idle_ns")
         longest = group.sort("idle_ns", descending=True).head(3)
         known = _SENT if sent else CALLS.get(str(caller))
-        remedy = known or SyncCall("", snippet=None if marks(view.trace).found_by else SyncCall.snippet)
+        remedy = known or (SyncCall("", snippet=None) if marks(view.trace).found_by else SyncCall(""))
         yield Finding(
             subject=f"{caller} {call}" + (" sends" if sent else ""),
             title=f"{caller} waits for the device {_often(times)} per {view.unit} ({call})",
