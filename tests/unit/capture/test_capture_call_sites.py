@@ -113,6 +113,30 @@ def test_calls_without_order_are_a_round_each() -> None:
     assert all(found)
 
 
+def lengths(sites: Sequence[Site]) -> list[int | None]:
+    """What is known of the round after each call, calls from one place in a row counting as one."""
+    loop, found = CallLoop(together=True), list[int | None]()
+    for site in sites:
+        loop.called(site)
+        found.append(loop.length)
+    return found
+
+
+def test_a_call_or_two_before_the_loop_is_timed_do_not_hide_it() -> None:
+    found = lengths([A, A, B, *[A] * 30])
+    assert found[:3] == [1, 1, None]
+    assert found[3:12] == [None] * 8 + [1]  # nine in a row: thrice as many as came before
+    assert set(found[12:]) == {1}
+
+
+@given(st.integers(2, 40))
+def test_calls_of_an_inner_loop_wait_for_the_call_that_ends_its_passes(inner: int) -> None:
+    found = lengths([*[A] * inner, B] * 8)
+    second = found[inner : 2 * inner + 1]
+    assert set(second) == {None}
+    assert found[-1] == 2
+
+
 def test_rounds_go_on_where_the_first_call_is_seen_no_more() -> None:
     loop = CallLoop()
     begins(loop, [A, B] * 30)

@@ -22,6 +22,9 @@ LONGEST_ROUND = 16
 # A round is believed once it has been seen so often in a row.
 ROUNDS = 3
 KEPT = LONGEST_ROUND * ROUNDS
+# So many calls from one place in a row, and so many times as many as there were before, are a loop's of their
+# own: what came before, as where a benchmark waits for the device before it reads the clock, is none of it.
+ALONE = 8
 # Without its first call for so many rounds, a round ends all the same.
 LOST = 4
 
@@ -193,7 +196,8 @@ class CallLoop:
         if not (again and self.together):
             self.sites.append(site)
         self.calls += 1
-        alone = self.regular or (self.together and self.row >= KEPT)
+        most = self.row >= min(KEPT, max(ALONE, ROUNDS * (self.calls - self.row)))
+        alone = self.regular or (self.together and most)
         self.length = length = 1 if alone else period(self.sites)
         if length is None or length == (self.round.calls if self.round else 1):
             return False
