@@ -644,11 +644,12 @@ def test_casts_that_the_program_asks_for_go_whole(around: str | None, length: fl
     assert (finding.snippet is None) == (around != "aten::linear")
 
 
-def test_written_out_attention_takes_its_calls_along() -> None:
+@pytest.mark.parametrize(("between", "masked"), [("aten::div", False), ("aten::masked_fill", True)])
+def test_written_out_attention_takes_its_calls_along(between: str, masked: bool) -> None:
     """Of the 320 µs from the first product's call to the last one's end, the longest op's 20 stay."""
     kernels = [
         ("aten::bmm", "ampere_sgemm_128x64_tn"),
-        ("aten::div", "vectorized_elementwise_kernel"),
+        (between, "vectorized_elementwise_kernel"),
         ("aten::_softmax", "softmax_warp_forward"),
         ("aten::bmm", "ampere_sgemm_128x64_tn"),
     ]
@@ -657,6 +658,7 @@ def test_written_out_attention_takes_its_calls_along() -> None:
     stretch = finding.saving.change.host.filter(pl.col("share") < 1)
     assert stretch.select("start_ns", "end_ns").rows() == [(100_000, 420_000)]
     assert stretch["share"].item() == pytest.approx(1 - 20 / 320)
+    assert ("FlexAttention with a block mask" in finding.advice) == masked
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from kinetoscope.sources.run import LoadedRun
 STEP, KERNEL = 1000.0, 70.0
 
 
-def view(late: list[bool]) -> RankView:
+def view(late: list[bool], *others: traces.Event) -> RankView:
     """Steps of ten kernels each, launched ahead of the device; in the late ones, when it has run dry."""
-    events: list[traces.Event] = []
+    events: list[traces.Event] = [*others]
     for number, is_late in enumerate(late):
         began = STEP * number
         events.append(traces.step(number, began, STEP))
@@ -47,3 +47,14 @@ def test_a_first_step_with_far_more_than_the_others_is_left_out() -> None:
     late, often = launch_gap._usual(seen, gaps.filter(gaps["cause"] == "launch-bound"))
     assert late.filter(late["start_ns"] < STEP * 1000).is_empty()
     assert often < launch_gap.LEAST_TIMES
+
+
+def test_a_promise_says_whether_a_graph_is_part_of_it() -> None:
+    """A step of training that waits in itself is in no graph as it is: its launches only come earlier."""
+    trains = traces.host("Optimizer.step#SGD.step", 1995, 2)
+    waits = traces.host("aten::item", 1990, 4), traces.call("cudaStreamSynchronize", 1991, 2, 9000)
+    (whole,) = launch_gap.find(view([True] * 4))
+    (waiting,) = launch_gap.find(view([True] * 4, trains, *waits))
+    assert "in a CUDA graph" in whole.saving.basis
+    assert "in a CUDA graph" not in waiting.saving.basis
+    assert 0 < waiting.saving.us <= whole.saving.us

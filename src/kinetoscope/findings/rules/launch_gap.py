@@ -29,8 +29,7 @@ from kinetoscope.findings.rules.overhead_bound import BUSY
 
 LEAST_TIMES = 1  # in the median step: a gap that most steps do not have is an accident of the others
 ACCIDENT = 2.0  # times as much idle time in the first recorded step as in the median of the others
-COMPILED_BASIS = "half of the idle time that ends with a late launch, an estimate"
-BASIS = "the idle time that ends with a late launch, in a CUDA graph, which pauses less between kernels"
+BASIS = "the idle time that ends with a late launch"
 ROLE = "symptom"
 
 
@@ -42,9 +41,13 @@ def find(view: RankView) -> Findings:
         return
     remedy = fewer_launches(view)
     if remedy.part < 1:
-        saving = savings.idle(view, late.with_columns(share=pl.lit(remedy.part)), COMPILED_BASIS)
+        saving = savings.idle(
+            view, late.with_columns(share=pl.lit(remedy.part)), f"half of {BASIS}, an estimate"
+        )
+    elif capturable(view):
+        saving = savings.captured(view, late, f"{BASIS}, in a CUDA graph, which pauses less between kernels")
     else:
-        saving = (savings.captured if capturable(view) else savings.idle)(view, late, BASIS)
+        saving = savings.idle(view, late, BASIS)
     if saving.share < MEDIUM:
         return
     longest = late.sort("idle_ns", descending=True).head(4)

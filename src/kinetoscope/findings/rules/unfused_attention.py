@@ -32,6 +32,11 @@ IN_SINGLE_PRECISION = (
     " In float32 there is no flash attention: the kernel that is left can take longer (a U-Net's step took "
     "250 µs more), so measure, or go to 16 bits first."
 )
+MASKED = r"^aten::(where|masked_fill_?)$"
+SPARSE = (
+    " Where its mask leaves out most pairs (a window, documents in a row), FlexAttention with a block mask "
+    "does not compute them."
+)
 BASIS = "all of the softmax and elementwise time, 40 % of the products'"
 CALLS = "the host's time from the first product's call to the last one's end, but for the longest op of it"
 
@@ -84,6 +89,7 @@ def find(view: RankView) -> Findings:
         at_most="low" if single else "high",
         evidence=[evidence.of(view, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
         advice="Use scaled_dot_product_attention: the scores then never leave the chip."
+        + (SPARSE if matching(attention, "op_name", MASKED).any() else "")
         + (IN_SINGLE_PRECISION if single else ""),
         snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
         source=evidence.source(view, found["op"]),
