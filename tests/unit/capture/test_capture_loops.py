@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -41,6 +42,16 @@ def test_the_loops_around_a_call_are_read_from_its_functions() -> None:
     assert inside[-1].calls.endswith("called")
     assert [loop.holds(STACK.site()) for loop in inside[-2:]] == [False, False]
     assert set(lines(listed)) == {14}
+
+
+def test_a_thread_pool_s_loop_is_named_by_the_program_s_function() -> None:
+    def answered() -> list[Loop]:
+        return STACK.loops()
+
+    with ThreadPoolExecutor(1) as pool:
+        (loop,) = pool.submit(answered).result()
+    assert loop.where.startswith("concurrent/futures/thread.py:")
+    assert loop.calls.endswith("answered")
 
 
 def test_what_follows_a_with_or_a_try_is_no_loop() -> None:

@@ -20,6 +20,9 @@ Position = tuple[int, int]
 # The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
 Site = tuple[Position, ...]
 
+# Where Python's own library lies.
+LIBRARY = os.path.dirname(os.__file__) + os.sep
+
 # Two passes of a loop in a row are similar where their numbers of calls differ by this factor at most,
 SIMILAR = 2
 # and each has so many.
@@ -64,9 +67,12 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
     found: list[Loop] = []
     site: Site = ()
     for depth, (code, at) in enumerate(stack):
-        inner = stack[depth + 1][0] if depth + 1 < len(stack) else None
-        calls = "" if inner is None else getattr(inner, "co_qualname", inner.co_name)
+        called = [inner for inner, _ in stack[depth + 1 :]]
         file = os.path.basename(cells.named(code.co_filename))
+        if _is_python_s(code):  # as the loop of a thread pool, which calls the program's function by its own
+            file = code.co_filename[len(LIBRARY) :]
+            called = [inner for inner in called if not _is_python_s(inner)] or called
+        calls = getattr(called[0], "co_qualname", called[0].co_name) if called else ""
         found += [
             Loop(site, id(code), first, last, f"{file}:{line}", calls)
             for first, last, line in _loops_of(code)
@@ -74,6 +80,12 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
         ]
         site = (*site, (id(code), at))
     return found
+
+
+def _is_python_s(code: CodeType) -> bool:
+    """Whether a function is of Python's own library."""
+    path = code.co_filename
+    return path.startswith(LIBRARY) and "site-packages" not in path and "dist-packages" not in path
 
 
 # Reading a function's instructions takes a millisecond, and some calls are asked about in each step.
