@@ -49,7 +49,7 @@ def test_a_thread_pool_s_loop_is_named_by_the_program_s_function() -> None:
         return STACK.loops()
 
     with ThreadPoolExecutor(1) as pool:
-        (loop,) = pool.submit(answered).result()
+        loop = pool.submit(answered).result()[0]
     assert loop.where.startswith("concurrent/futures/thread.py:")
     assert loop.calls.endswith("answered")
 
