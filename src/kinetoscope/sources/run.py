@@ -20,8 +20,8 @@ from kinetoscope.errors import InputError, MissingDependencyError, NotATraceErro
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording import memory as recorded_memory
-from kinetoscope.recording import whole_run
-from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.recording import plain_file, whole_run
+from kinetoscope.recording.manifest import UNREADABLE, Manifest, Program, RankRecord
 from kinetoscope.snapshot.recognise import is_snapshot, is_timeline
 from kinetoscope.sources.numbering import (
     by_stage,
@@ -116,6 +116,17 @@ class LoadedRun(msgspec.Struct, frozen=True, eq=False, weakref=True):
     def records(self) -> tuple[RankRecord, ...]:
         """The accounts that the processes of the recording wrote of themselves; none of a bare trace."""
         return self.manifest.ranks if self.manifest else ()
+
+    @cached_property
+    def program(self) -> Mapping[str, str]:
+        """The texts of the program's own files, by path, as the recording keeps them."""
+        kept = next((rank.program for rank in self.records if rank.program), None)
+        if kept is None or self.folder is None:
+            return {}
+        try:
+            return msgspec.json.decode(plain_file.content(self.folder / kept), type=Program).files
+        except (OSError, *UNREADABLE):
+            return {}
 
     @property
     def remarks(self) -> list[str]:

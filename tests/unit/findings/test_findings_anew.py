@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import traces
 from eager import Eager
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import cudagraph_anew, repeated_work, sparse_transpose
 
 STEPS = 3
@@ -104,6 +107,55 @@ def test_answers_that_change_are_not_kept(program: Eager) -> None:
 
 def test_a_policy_that_acts_gets_new_inputs() -> None:
     assert not list(repeated_work.find(distillation().view(found_by="iteration")))
+
+
+SOURCE = """
+encoder, prompts, data = made()
+for batch in data:
+    features = encoder(prompts)
+    answers = features @ batch
+"""
+
+
+def labelling(source: str = SOURCE, draws: bool = False, sequence: int | None = None) -> RankView:
+    """Steps in which an encoder computes for 200 µs what is then compared with a batch."""
+    program, op = Eager(), "aten::native_dropout" if draws else "aten::linear"
+    for _ in range(STEPS):
+        program.run("aten::select")
+        program.run(op, kernel=GEMM, us=200, sequence=sequence)
+        program.run("aten::mm", kernel=GEMM, us=100)
+        if sequence is not None:
+            program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=200, sequence=sequence)
+            program.optimizer()
+        program.step()
+    view = program.view()
+    called = ("aten::select", 3), (f"Encoder/{op}", 4), ("aten::mm", 5)
+    lines = traces.noted(*((name, f"label.py({number}): <module>") for name, number in called))
+    run = replace(view.run, lines={0: lines})
+    run.__dict__["program"] = {"/home/label.py": source}
+    return RankView(run, view.trace)
+
+
+def test_what_is_encoded_again_in_each_step_may_be_kept() -> None:
+    (finding,) = repeated_work.find(labelling())
+    assert finding.title == "Encoder is called once per step, with inputs that no line of it changes"
+    assert finding.affected_us == pytest.approx(200)
+    assert finding.saving.us == pytest.approx(200, rel=0.1)
+    assert finding.saving.condition == "its inputs are the same in every step"
+    assert finding.source == "label.py:4"
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        labelling(SOURCE.replace("encoder(prompts)", "encoder(batch)")),
+        labelling(draws=True),
+        labelling(sequence=1),  # it learns
+        labelling(""),  # of which the source is not known
+    ],
+)
+def test_an_encoder_of_what_is_new_is_not_called_anew(view: RankView) -> None:
+    assert not list(repeated_work.find(view))
 
 
 def factoring(times: int, dims: list[int], trained: bool = False) -> Eager:

@@ -37,8 +37,8 @@ class OpLines(Struct, frozen=True, eq=False):
         rows: one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and
             ``module`` (the class), of the innermost op around it; ``modules``, the classes of all modules
             around it (``GPT › Layer › Attention``); ``before``, the line in which most of the time passed
-            since the thread's last op (``train.py:10 step``), where that is 50 µs or more; null where they
-            are not known.
+            since the thread's last op (``train.py:10 step``), where that is 50 µs or more; ``noted``, the row
+            of the step with lines that it stands for; null where they are not known.
         verified: the share of the recorded steps' ops that stand at their place in the step with lines.
     """
 
@@ -110,7 +110,7 @@ def _laid_over(trace: Trace, noted: Trace) -> OpLines | None:
     ).with_row_index("noted")
     called = called.join(_before(around, host, lines), on="noted", how="left", maintain_order="left")
     own = trace.host_events.select("id").join(known, on="id", how="left", maintain_order="left")
-    own = own.join(called, on="noted", how="left", maintain_order="left").drop("id", "noted")
+    own = own.join(called, on="noted", how="left", maintain_order="left").drop("id")
     innermost = nearest(trace.host_events, matching(trace.host_events, "category", "^cpu_op$"))
     return OpLines(own.select(pl.all().gather(innermost)), len(known) / max(len(_ops_in_steps(trace)), 1))
 

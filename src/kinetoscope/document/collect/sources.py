@@ -7,8 +7,6 @@ import msgspec
 from kinetoscope.document import EnvironmentRow, SourceRow
 from kinetoscope.document.collect.rows import row
 from kinetoscope.document.page import SourceFile
-from kinetoscope.recording import plain_file
-from kinetoscope.recording.manifest import UNREADABLE, Program
 from kinetoscope.sources.run import LoadedRun
 
 _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver_version"}
@@ -36,11 +34,4 @@ def environment(run: LoadedRun) -> EnvironmentRow:
 
 def program(run: LoadedRun) -> list[SourceFile]:
     """The program's own files as the recording keeps them; none of a bare trace."""
-    kept = next((rank.program for rank in run.records if rank.program), None)
-    if kept is None or run.folder is None:
-        return []
-    try:
-        found = msgspec.json.decode(plain_file.content(run.folder / kept), type=Program)
-    except (OSError, *UNREADABLE):
-        return []
-    return [SourceFile(path=path, text=text) for path, text in found.files.items()]
+    return [SourceFile(path=path, text=text) for path, text in run.program.items()]

@@ -2,8 +2,9 @@
 
 What it finds
     Forward passes in a step of training whose results get no gradient: a frozen teacher, an encoder of
-    texts or images, features for a loss. Matrices of one shape that are factored or inverted several times
-    in a step, without gradients.
+    texts or images, features for a loss. Modules that every step, of training or not, calls with the same:
+    an encoder of the classes' names. Matrices of one shape that are factored or inverted several times in a
+    step, without gradients.
 
 Why it is slow
     The output of such a net depends on its input alone. If the same samples come again in each epoch, not
@@ -17,9 +18,13 @@ How it decides
     adapters, and a net without its adapters is its own reference.) Left out are also averages of the
     trained net, whose weights change outside of the optimizer, and programs that act before they train, or
     write texts word by word, because their inputs are new. No trace shows whether inputs come again: what
-    the finding says to save is saved if they do. Of factorizations (Cholesky, LU, QR, eigenvalues, singular
-    values, inverses) outside of optimizers, of one matrix of one shape, all but one in each step are saved
-    if it is the same matrix.
+    the finding says to save is saved if they do. A module is called with the same where the program's source
+    and the lines of a step show it: no line that runs in the step binds, writes into or hands out for its
+    effect any name or attribute in that call; arguments of functions are followed to their callers. Left
+    out are modules that learn, draw random numbers or write attributes. Writes of other threads and of
+    libraries are not seen: that there are none is the condition. Of factorizations (Cholesky, LU, QR,
+    eigenvalues, singular values, inverses) outside of optimizers, of one matrix of one shape, all but one in
+    each step are saved if it is the same matrix.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
@@ -33,6 +38,9 @@ import re
 
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.origins.lines import WITHIN
+from kinetoscope.analysis.origins.unchanged import unchanged_calls
+from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
 
@@ -44,12 +52,14 @@ AGAIN = 4  # times in a step: fewer are a line search's
 MANY = 10  # products per step: fewer are a metric's
 WORTH = 0.1  # of the device's work
 SAME = 0.5  # of the products' kernels, from which on their net is taken for the trained one
+RANDOM = r"^aten::(native_dropout|bernoulli|rand|normal|uniform|multinomial|exponential|_fused_dropout)"
 AVERAGES = r"^aten::(_foreach_)?lerp_?$"
 
 
 def find(view: RankView) -> Findings:
     yield from _factored(view)
     yield from _frozen(view)
+    yield from _unchanged(view)
 
 
 def _factored(view: RankView) -> Findings:
@@ -126,3 +136,36 @@ def _frozen(view: RankView) -> Findings:
         snippet="with torch.no_grad():\n    kept = torch.cat([teacher(part) for part in data.split(256)])",
         source=evidence.source(view, products["op"]),
     )
+
+
+def _unchanged(view: RankView) -> Findings:
+    lines, calls = view.lines, unchanged_calls(view.run).get(view.rank)
+    if lines is None or calls is None or calls.is_empty() or lines.verified < VERIFIED:
+        return
+    alone = without_gradients(view.trace)
+    host = view.trace.host_events.select("id", "name", lines.rows["noted"], lines.rows["modules"])
+    if trains(view) and (matching(host, "name", AVERAGES) & alone).any():
+        return
+    noted = view.run.lines[view.rank].host_events.select("lane", "start_ns", noted="id")
+    inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "module", "line")
+    learned = {
+        name for path in host["modules"].filter(~alone).unique().drop_nulls() for name in path.split(WITHIN)
+    }
+    for (module, line), ops in host.join(inside, on="noted").group_by("module", "line", maintain_order=True):
+        if module in learned or matching(ops, "name", RANDOM).any():
+            continue
+        work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
+        called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
+        freed = savings.device(view, work, "its calls' work", "duration_ns")
+        saving = savings.both(view, freed, savings.host(view, called, "the calls themselves"))
+        times = numbers.times(len(calls.filter(module=module, line=line)))
+        yield Finding(
+            subject=f"{module} {line}",
+            title=f"{module} is called {times} per {view.unit}, with inputs that no line of it changes",
+            affected_us=view.us_of(work),
+            saving=savings.if_so(saving, "its inputs are the same in every step"),
+            evidence=[evidence.of(view, "what it launches", work)],
+            advice="Call it once before the loop, and keep what it gives until its inputs or weights change.",
+            snippet="with torch.inference_mode():\n    features = encoder(prompts)  # once, before the loop",
+            source=str(line),
+        )

@@ -1,0 +1,330 @@
+"""Calls of modules that get in each step what they got in the one before, by the program's own source.
+
+A name or an attribute is the same in the next step where no line of the step binds it, writes into it or
+hands it to a call for its effect, and an argument of a function where its callers pass what is the same. What
+other expressions give may be new each time. What another thread writes, or a library, is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import MODULE
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.lines import FRAME
+from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
+
+# Calls that give the same again for the same: tensors in another form, words as numbers.
+CONVERTS = re.compile(
+    r"tensor|as_tensor|from_numpy|stack|cat|to|cuda|half|float|bfloat16|long|contiguous|pin_memory|view|reshape"
+    r"|flatten|(un)?squeeze|expand|repeat|permute|transpose|t|tokenize|tokenizer"
+)
+# Methods that change their object: those of lists and dictionaries, and torch's that end in an underscore.
+WRITES = re.compile(r"[a-z].*[^_]_|append|extend|update|pop|popleft|insert|add|clear|remove|setdefault|put")
+AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
+MOST = 200_000  # lines of a step that are followed: more may not all have been noted
+DEEPEST = 8  # functions whose arguments are followed
+
+SCHEMA = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "module": pl.String, "line": pl.String}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+# By function and name, what is bound to it; None: what is not known.
+Bound = defaultdict[Function | None, defaultdict[str, list[ast.expr | None]]]
+
+
+class FileLine(NamedTuple):
+    """A line of a file of the program."""
+
+    file: str
+    number: int
+
+
+class _ModuleCall(NamedTuple):
+    """A module's call, and from where it was made."""
+
+    lane: int
+    start_ns: int
+    end_ns: int
+    module: str
+    line: str
+
+
+@remembered
+def unchanged_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
+    """By rank whose lines were noted, the outermost such calls in the step with lines: ``lane``,
+    ``start_ns``, ``end_ns``, ``module`` (the class) and ``line`` (``train.py:12``) of the call."""
+    return {
+        rank: pl.DataFrame(list(_of_step(noted, run.program)), SCHEMA, orient="row")
+        for rank, noted in run.lines.items()
+    }
+
+
+def _of_step(noted: Trace, program: Mapping[str, str]) -> Iterator[_ModuleCall]:
+    host = noted.host_events
+    is_module = matching(host, "name", f"^{MODULE}")
+    frame = pl.col("name").cast(pl.String).str.extract_groups(FRAME).struct
+    events = host.select(
+        "lane",
+        "start_ns",
+        END,
+        file=frame.field("1"),
+        number=frame.field("2").cast(pl.Int64, strict=False),
+        module=pl.when(is_module).then(pl.col("name").cast(pl.String).str.strip_prefix(MODULE)),
+    ).filter(matching(host, "category", "^python_function$"))
+    rows = events.sort("start_ns", "module").rows()  # a line before the module that it calls
+    last = next((FileLine(file, number) for *_, file, number, _ in reversed(rows) if file is not None), None)
+    if last is None or len(rows) > MOST:
+        return
+    step = _LinedStep(program, last)
+    calls = defaultdict[FileLine, list[_ModuleCall]](list)
+    for lane, start_ns, end_ns, file, number, module in rows:
+        if file is not None:
+            step.comes_by(start_ns, FileLine(file, number))
+        elif module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
+            same.append(_ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
+    found = [call for place, same in calls.items() if step.repeats(place, same) for call in same]
+    ends = 0
+    for call in sorted(found, key=lambda call: call.start_ns):
+        if call.start_ns >= ends:
+            ends = call.end_ns
+            yield call
+
+
+class _Source:
+    """A file of the program: the statement of each line, and the function of each statement."""
+
+    def __init__(self, text: str) -> None:
+        self.statement: dict[int, ast.stmt] = {}
+        self.function: dict[ast.stmt, Function | None] = {}
+        self.parts: defaultdict[ast.stmt, list[ast.AST]] = defaultdict(list)
+        self.imported, self.shared = set(dir(builtins)), set[str]()
+        self._visit(ast.parse(text), None, None)
+
+    def _visit(self, node: ast.AST, function: Function | None, statement: ast.stmt | None) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                self.function[child], self.parts[child] = function, [child]
+                body = getattr(child, "body", None)
+                ends = max(child.lineno, body[0].lineno - 1) if body else child.end_lineno or child.lineno
+                self.statement |= dict.fromkeys(range(child.lineno, ends + 1), child)
+                self._visit(child, child if isinstance(child, FUNCTION) else function, child)
+            elif statement is not None:
+                self.parts[statement].append(child)
+                self._visit(child, function, statement)
+            if isinstance(child, (ast.Global, ast.Nonlocal)):
+                self.shared |= set(child.names)
+            elif isinstance(child, ast.alias):
+                self.imported.add((child.asname or child.name).partition(".")[0])
+
+
+class _LinedStep:
+    """A step's way through the program; what comes before its first line is its last, of the step before."""
+
+    def __init__(self, program: Mapping[str, str], last: FileLine) -> None:
+        self.program, self.at = program, last
+        self.sources: dict[str, _Source | None] = {}
+        self.times, self.places = list[int](), list[FileLine]()
+        self.within, self.ended = list[Function | None](), set[Function | None]()
+        self.callers: defaultdict[Function, set[FileLine]] = defaultdict(set)
+        self.following = set[tuple[Function | None, str]]()
+        self.begun = Counter[ast.stmt | None]()  # statements, without what goes on after a call
+
+    def source(self, file: str) -> _Source | None:
+        if file not in self.sources:
+            paths = [path for path in self.program if path == file or path.endswith(f"/{file}")]
+            try:
+                self.sources[file] = _Source(self.program[paths[0]]) if len(paths) == 1 else None
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                self.sources[file] = None
+        return self.sources[file]
+
+    def comes_by(self, at_ns: int, place: FileLine) -> None:
+        """The next line, which may be the first of a function that the line before calls."""
+        _, statement, function = self._located(place)
+        _, last, calling = self._located(self.at)
+        enters = function is not None and statement is _first(function) and function not in self.within
+        if statement is not last and (enters or function is calling):
+            self.begun[statement] += 1
+        if function in self.within:
+            keeps = self.within.index(function) + 1
+        elif function is not None and enters:
+            self.callers[function].add(self.at)
+            keeps = len(self.within)
+        else:  # back in one that called these before the step
+            keeps = 0
+        self.ended |= set(self.within[keeps:])
+        self.within[keeps:] = [] if function in self.within[:keeps] else [function]
+        self.at = place
+        self.times.append(at_ns)
+        self.places.append(place)
+
+    def repeats(self, place: FileLine, modules: Sequence[_ModuleCall]) -> bool:
+        """Whether the module that a line calls gets the same as in the step before: what it calls by name,
+        one module each time, it calls with arguments that are the same, and no line inside of these calls
+        writes an attribute."""
+        source, statement, function = self._located(place)
+        if source is None or statement is None or len(modules) != self.begun[statement]:
+            return False
+        calls = [call for call in _calls(source, statement) if not CONVERTS.fullmatch(_last(call.func))]
+        parts = [part for call in calls for part in (call.func, *call.args, *call.keywords)]
+        if not calls or not all(call.args or call.keywords for call in calls):
+            return False
+        self.following.clear()
+        try:
+            same = all(self._same(part, source, function) for part in parts)
+        except RecursionError:  # of expressions that are nested very deep
+            return False
+        return same and not any(map(self._keeps_state, modules))
+
+    def _keeps_state(self, call: _ModuleCall) -> bool:
+        first, last = (bisect_left(self.times, at_ns) for at_ns in (call.start_ns + 1, call.end_ns))
+        written = (self._written(place) for place in set(self.places[first:last]))
+        return any(isinstance(target, ast.Attribute) for targets in written for target in targets)
+
+    def _located(self, place: FileLine) -> tuple[_Source | None, ast.stmt | None, Function | None]:
+        source = self.source(place.file)
+        statement = source.statement.get(place.number) if source else None
+        return source, statement, source.function[statement] if source and statement else None
+
+    def _written(self, place: FileLine) -> Iterator[ast.AST]:
+        """The names, attributes and other targets that the statement of a line binds or writes into."""
+        source, statement, _ = self._located(place)
+        for node in source.parts[statement] if source and statement else ():
+            if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+                yield node.value if isinstance(node, ast.Subscript) else node
+            elif isinstance(node, ast.Call):
+                if isinstance(node.func, ast.Attribute) and WRITES.fullmatch(node.func.attr):
+                    yield node.func.value
+                yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
+                for_effect = isinstance(statement, ast.Expr) and statement.value is node
+                if for_effect and _last(node.func) not in {"print", *self._entered}:
+                    yield from node.args  # unless the lines of what is called are known
+
+    @property
+    def _entered(self) -> set[str]:
+        """The names of the functions that the step enters."""
+        return {function.name for function in self.callers}
+
+    @cached_property
+    def _changed(self) -> tuple[Bound, set[str]]:
+        """The names that lines of the step bind, and those that they write into."""
+        bound, written = Bound(lambda: defaultdict(list)), set[str]()
+        for place in set(self.places):
+            source, statement, function = self._located(place)
+            written |= source.shared if source else set()
+            for target in self._written(place):
+                if isinstance(target, ast.Name) and not isinstance(target.ctx, ast.Load):
+                    whole = isinstance(statement, ast.Assign) and statement.targets == [target]
+                    bound[function][target.id].append(getattr(statement, "value", None) if whole else None)
+                else:
+                    written.add(_last(target))
+        return bound, written
+
+    def _same(self, node: ast.AST, source: _Source, function: Function | None, depth: int = 0) -> bool:
+        """Whether an expression gives the same in the next step."""
+        bound, written = self._changed
+        if isinstance(node, ast.Name):
+            name, values = (function, node.id), bound[function].get(node.id, [])
+            if node.id in written or depth > DEEPEST:
+                return False
+            if name in self.following:  # made of itself, which begins anew where the step enters its function
+                return function in self.callers
+            self.following.add(name)
+            same = all(value and self._same(value, source, function, depth + 1) for value in values)
+            self.following.remove(name)
+            if function is not None and node.id in _parameters(function):
+                places = self.callers.get(function, ())
+                known = bool(places) or function not in self.ended  # else its next call is not in this step
+                passed = (self._passes(place, function, node.id, depth) for place in places)
+                return same and known and all(passed)
+            if not same or values or function is None:
+                return same
+            return self._same(node, source, source.function[function], depth)
+        if isinstance(node, ast.Attribute):
+            is_known = node.attr not in written and node.attr not in self._entered  # and no property
+            return is_known and self._same(node.value, source, function, depth)
+        if isinstance(node, ast.Call):
+            by_name = isinstance(node.func, ast.Name)
+            if not CONVERTS.fullmatch(_last(node.func)):
+                return False
+            parts = [*([] if by_name else [node.func]), *node.args, *node.keywords]
+            return all(self._same(part, source, function, depth) for part in parts)
+        if isinstance(
+            node, (ast.comprehension, ast.Lambda, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+        ):
+            return False
+        return all(self._same(child, source, function, depth) for child in ast.iter_child_nodes(node))
+
+    def _passes(self, place: FileLine, called: Function, name: str, depth: int) -> bool:
+        """Whether all calls in a line that may be of this function pass the same for one of its
+        parameters."""
+        source, statement, function = self._located(place)
+        if source is None or statement is None:
+            return False
+        calls = _calls(source, statement)
+        if called.name not in AS_OBJECT:
+            calls = [call for call in calls if _last(call.func) == called.name]
+        passed = [_argument(call, called, name) for call in calls]
+        return bool(passed) and all(
+            node is not None and self._same(node, source, function, depth + 1) for node in passed
+        )
+
+
+def _first(function: Function) -> ast.stmt:
+    """The statement of a function that runs first: not its docstring."""
+    has_docstring = ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
+    return function.body[1 if has_docstring else 0]
+
+
+def _calls(source: _Source, statement: ast.stmt) -> list[ast.Call]:
+    """The calls of names, and of their attributes, that are neither imported nor of Python itself."""
+    calls = [node for node in source.parts[statement] if isinstance(node, ast.Call)]
+    return [call for call in calls if (root := _root(call.func)) and root not in source.imported]
+
+
+def _root(node: ast.AST) -> str:
+    """``model`` of ``model.encoder.layers``; nothing of what is no such chain of names."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _last(node: ast.AST) -> str:
+    """``layers`` of ``model.encoder.layers`` and of ``layers[0]``."""
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _parameters(function: Function) -> list[str]:
+    of = function.args
+    named = [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg]
+    return [one.arg for one in named if one is not None]
+
+
+def _argument(call: ast.Call, called: Function, name: str) -> ast.AST | None:
+    """The expression that a call passes for a parameter; None where that is not known."""
+    places = [one.arg for one in (*called.args.posonlyargs, *called.args.args)]
+    is_method = places[:1] == ["self"]
+    if is_method and name == "self":
+        return call.func if called.name in AS_OBJECT else getattr(call.func, "value", None)
+    by_name = {keyword.arg: keyword.value for keyword in call.keywords}
+    if name in by_name:
+        return by_name[name]
+    if None in by_name or any(isinstance(one, ast.Starred) for one in call.args) or name not in places:
+        return None
+    place = places.index(name)
+    if place - is_method < len(call.args):
+        return call.args[place - is_method]
+    return ast.Constant(None) if place >= len(places) - len(called.args.defaults) else None

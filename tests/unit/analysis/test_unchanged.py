@@ -1,0 +1,188 @@
+"""Modules that every step calls with the same: programs that run under the recorder's own trace function."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import traces
+from kinetoscope.analysis.origins.unchanged import unchanged_calls
+from kinetoscope.capture.recorder.lines import Lines
+from kinetoscope.sources.run import LoadedRun
+
+DEFINED = """
+class Encoder(Module):
+    def forward(self, x):
+        return x
+
+class Counter(Module):
+    def forward(self, x):
+        self.seen = x
+        return x
+
+class Classifier:
+    def __init__(self, names):
+        self.encoder, self.counter, self.names = Encoder(), Counter(), names
+        self.latest = list(names)
+
+    def fixed(self):
+        return sum(self.encoder(self.names))
+
+    def fixed_words(self):
+        tokens = tokenize(self.names)
+        tokens = tokens.to("cuda")
+        return self.encoder(tokens)
+
+    def counted(self):
+        return self.counter(self.names)
+
+    def assigned(self, batch):
+        self.latest = batch
+        return self.encoder(self.latest)
+
+    def written(self, batch):
+        self.latest.append(batch)
+        return self.encoder(self.latest)
+
+    def filled(self, batch):
+        fill(self.latest, batch)
+        return self.encoder(self.latest)
+
+    def drawn(self):
+        return self.encoder(draw(self.names))
+
+    def looped(self):
+        for name in self.names:
+            self.encoder([name])
+
+    @property
+    def newest(self):
+        return self.latest[-1:]
+
+    def of_newest(self):
+        return self.encoder(self.newest)
+
+    def given(self, x, scale=1):
+        return self.encoder(x)
+
+    def __call__(self, batch):
+        return self.given(batch), self.given(x=self.names)
+
+
+def predict(classifier, batch, names):
+    return classifier.encoder(names)
+
+
+def main(data):
+    classifier, prompts, total = Classifier([1, 2]), [3, 4], [0]
+    encoder = classifier.encoder
+    for photo in data[:1]:
+        for batch in data:
+            mark()
+            BODY
+
+main([[5], [6], [7], [8]])
+"""
+
+
+class Tensor(list[int]):
+    def to(self, device: str) -> Tensor:
+        return self
+
+
+class Module:
+    """As torch's: what it calls is no line of the program."""
+
+    def forward(self, x: Any) -> Any: ...
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.forward(*arguments)
+
+
+def train(module: Module, data: list[list[int]]) -> None:
+    """A library's loop."""
+    for batch in data:
+        module(batch)
+
+
+def calls(body: str, folder: Path) -> list[str]:
+    """The lines of such calls in the second step of a program, without the numbers."""
+    if sys.gettrace() is not None:
+        pytest.skip("the tests are traced")
+    file = folder / "program.py"
+    text = textwrap.dedent(DEFINED).replace("BODY", body)
+    file.write_text(text)
+    lines, marks = Lines(lambda name: name == str(file)), iter(range(9))
+
+    def mark() -> None:
+        match next(marks):
+            case 1:
+                lines.start(sys._getframe(1))
+            case 2:
+                lines.stop()
+
+    library = {"fill": list.append, "draw": list, "tokenize": Tensor, "train": train}
+    exec(compile(text, str(file), "exec"), {"Module": Module, "mark": mark, **library})
+    noted = lines.events()
+    began_ns = noted[0].began_ns - 1000
+    events = [
+        traces.event(
+            "python_function",
+            one.part or "",
+            (one.began_ns - began_ns) / 1e3,
+            (one.ended_ns - one.began_ns) / 1e3,
+        )
+        for one in noted
+    ]
+    run = LoadedRun((), lines={0: traces.trace(*events)})
+    run.__dict__["program"] = {str(file): text}
+    table = unchanged_calls(run)[0]
+    return [text.splitlines()[int(line.rpartition(":")[2]) - 1].strip() for line in table["line"]]
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("classifier.fixed()", "return sum(self.encoder(self.names))"),
+        ("classifier.fixed_words()", "return self.encoder(tokens)"),
+        ("predict(classifier, batch, prompts)", "return classifier.encoder(names)"),
+        ("predict(classifier, names=prompts, batch=batch)", "return classifier.encoder(names)"),
+        ("x = encoder(prompts)", "x = encoder(prompts)"),
+        ("classifier.given(prompts)", "return self.encoder(x)"),
+        ("classifier.given(photo)", "return self.encoder(x)"),  # the same for several batches
+    ],
+)
+def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert calls(body, tmp_path) == [found]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "encoder(batch)",
+        "predict(classifier, prompts, batch)",
+        "classifier.given(batch)",
+        "classifier(batch)",  # which gives once this, once that
+        "classifier.assigned(batch)",
+        "classifier.written(batch)",
+        "classifier.filled(batch)",
+        "classifier.drawn()",
+        "classifier.looped()",
+        "classifier.of_newest()",
+        "classifier.counted()",  # keeps what it saw
+        "train(encoder, data)",  # of which only the library knows what it passes
+        "total = total + prompts; encoder(total)",  # more in each step
+        "Encoder()(prompts)",  # another one in each step
+        f"encoder({' + '.join(['prompts'] * 600)})",  # nested deeper than it is followed
+    ],
+)
+def test_what_may_be_new_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert calls(body, tmp_path) == []
