@@ -219,6 +219,16 @@ def test_other_sums_in_place_are_no_merged_adapters(program: Eager) -> None:
     assert not list(merged_adapters.find(program.view(found_by="module")))
 
 
+def test_variables_of_a_solver_that_are_moved_in_turn_are_no_weights() -> None:
+    program = Eager()
+    for _ in range(STEPS):
+        for op in ("aten::add_", "aten::sub_") * 20:
+            program.run("aten::matmul", "aten::mm", kernel="sm90_gemm", us=230)
+            program.run(op, kernel="CUDAFunctor_add", us=630)
+        program.step()
+    assert not list(merged_adapters.find(program.view(found_by="module")))
+
+
 def test_weights_that_a_program_trains_may_be_merged() -> None:
     program = requests()
     program.optimizer()
