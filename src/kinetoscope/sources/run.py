@@ -85,7 +85,7 @@ class MemoryFiles(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 # Identity: analyses remember their result per run.
-class LoadedRun(msgspec.Struct, frozen=True, eq=False, weakref=True):
+class LoadedRun(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
     """One run as it was recorded: every rank's trace, and whatever else is known of it.
 
     ``light`` holds the traces of the light pass, which records the device and little else, of the ranks that
