@@ -257,7 +257,7 @@ def long_texts(mask: int | None = 131_072, us: float = 800) -> Eager:
 
 def test_a_mask_of_all_pairs_may_leave_out_most() -> None:
     (finding,) = masked_attention.find(long_texts().view())
-    assert finding.title == "Attention computes all pairs of long sequences 1 time per step, with a mask"
+    assert finding.title == "Attention computes all pairs of positions 1 time per step, with a mask"
     assert finding.affected_us == pytest.approx(150 + 800 + 2000)
     assert finding.saving.us == pytest.approx(150 + 400 + 1000, rel=0.01)
     assert "a quarter of the pairs" in finding.saving.condition

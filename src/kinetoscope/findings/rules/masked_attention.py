@@ -1,7 +1,7 @@
 """Attention computes all pairs of positions, and a mask leaves some out.
 
 What it finds
-    Calls of ``scaled_dot_product_attention`` with a boolean mask of all pairs of long sequences.
+    Calls of ``scaled_dot_product_attention`` with a boolean mask of all pairs, of long sequences or of many.
 
 Why it is slow
     The kernels compute the scores of all pairs before the mask leaves out what is not wanted: what lies
@@ -58,7 +58,7 @@ def find(view: RankView) -> Findings:
         return
     times = numbers.count(round(view.per_step(len(masked))), "time")
     yield Finding(
-        title=f"Attention computes all pairs of long sequences {times} per {view.unit}, with a mask",
+        title=f"Attention computes all pairs of positions {times} per {view.unit}, with a mask",
         affected_us=view.us_of(attention),
         saving=savings.if_so(saving, SOME),
         evidence=[evidence.of(view, "its kernels, and those that write its mask", attention)],
