@@ -17,6 +17,7 @@ from hypothesis import settings
 import shared_runs
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
+from programs import QUICK_ENDS
 
 # Two workers share two cores: what a test starts takes one. Inductor's check of what vector instructions the
 # compiler knows costs ten seconds a cache, and what its code computes is the same without them.
@@ -28,6 +29,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.pop("COLUMNS", None)  # xdist's: what goes to a pipe has a width of its own
 os.environ.setdefault("KINETOSCOPE_CACHE", "0")  # tests read files, not what an earlier run kept of them
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), "kinetoscope-tests")  # a key to sign with
+os.environ["PYTHONPATH"] = os.pathsep.join((str(QUICK_ENDS), *filter(None, [os.environ.get("PYTHONPATH")])))
 
 # A shared machine may take any time for anything; property tests share eight minutes. The suite tries the
 # same examples each time, so that what is red was made so by a change; ``HYPOTHESIS_PROFILE=explore`` others.

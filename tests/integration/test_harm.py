@@ -38,10 +38,14 @@ def options() -> list[tuple[str, ...]]:
     [pytest.param(program, id=program.name, marks=_marks(program)) for program in ON_CPU],
 )
 def test_a_program_does_the_same_under_run(
-    program: Program, options: list[tuple[str, ...]], tmp_path: Path
+    program: Program,
+    options: list[tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if program.missing:
         pytest.skip(f"{', '.join(program.missing)} not installed")
+    monkeypatch.delenv("PYTHONPATH")  # it has what makes ends quick
     battery = Battery(tmp_path, recheck=0 if program.name in KNOWN else 3)
     plain = battery.plain(program, runs=1)
     assert not plain.fault, plain.run.err

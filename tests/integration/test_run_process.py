@@ -12,7 +12,7 @@ import pytest
 
 from broad import broad
 from kinetoscope.sources.run import load
-from programs import TRAIN, Programs, Run
+from programs import OPTIMIZERS, TRAIN, Programs, Run
 
 # What `docs/evidence/recording.md` lists under "What is changed in the process" is left out, and no more.
 SEES = """
@@ -228,7 +228,9 @@ def test_a_program_that_fails_before_all_is_recorded_fails_with_its_status(progr
     assert (run.status, "--stop" in run.err) == (7, False)
 
 
-SPAWNING = """
+SPAWNING = (
+    OPTIMIZERS
+    + """
 import kinetoscope, torch, torch.distributed as dist, torch.multiprocessing as mp
 
 def work(rank, file):
@@ -243,6 +245,7 @@ def work(rank, file):
 if __name__ == "__main__":
     mp.spawn(work, args=("SHARED",), nprocs=2)
 """
+)
 
 
 def test_processes_that_a_program_starts_itself_record_as_ranks_of_one_recording(programs: Programs):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
 
-from programs import ROOT, TRAIN, Programs
+from programs import OPTIMIZERS, ROOT, TRAIN, Programs
 
 EXAMPLES = ROOT / "examples"
 
@@ -144,7 +146,8 @@ def test_a_program_too_short_to_settle_still_has_a_recording(programs: Programs)
 def test_a_program_of_a_handful_of_long_steps_is_recorded_warm(programs: Programs):
     """An inversion: each iteration propagates shot after shot, and reads each misfit back."""
     script = programs.write(
-        """
+        OPTIMIZERS
+        + dedent("""
         import time
         import torch
         velocity = torch.full((8, 8), 2.0, requires_grad=True)
@@ -161,7 +164,7 @@ def test_a_program_of_a_handful_of_long_steps_is_recorded_warm(programs: Program
                 misfits.append(loss.item())
                 time.sleep(1.2 if iteration == 0 else 0.3)
             optimizer.step()
-        """
+        """)
     )
     run = programs.record(str(script))
     assert (run.steps["found_by"], run.steps["first_step"]) == ("optimizer", 2)

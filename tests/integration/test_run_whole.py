@@ -12,7 +12,7 @@ from kinetoscope.recording.whole_run import WholeRun, read
 from kinetoscope.sources.run import load
 from kinetoscope.views import headline
 from kinetoscope.views.whole_run import sentence
-from programs import TRAIN, Programs, Run
+from programs import OPTIMIZERS, TRAIN, Programs, Run
 
 # Of the run: sampling some tens of times a second, on a machine that does other things.
 NEAR = 0.12
@@ -229,7 +229,9 @@ def test_careful_recordings_have_no_compile_log_and_are_not_watched(programs: Pr
     assert "whole_run" not in run.rank
 
 
-LONGER_AND_LONGER = """
+LONGER_AND_LONGER = (
+    OPTIMIZERS
+    + """
 import time, torch
 net = torch.nn.Linear(8, 8)
 optimizer = torch.optim.Adam(net.parameters())
@@ -239,6 +241,7 @@ for episode in range(300):
     net(torch.ones(1, 8)).sum().backward()
     optimizer.step()
 """
+)
 
 
 def test_steps_that_get_longer_are_counted_and_said(programs: Programs):
@@ -258,7 +261,9 @@ with torch.no_grad():
         net(torch.ones(1, 8))
         time.sleep(0.001 if request < 600 else 0.005)
 """
-ACTING_AND_TRAINING = """
+ACTING_AND_TRAINING = (
+    OPTIMIZERS
+    + """
 import time, torch
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
 optimizer = torch.optim.Adam(net.parameters())
@@ -272,7 +277,10 @@ for iteration in range(50):
         optimizer.step()
     time.sleep(0.05 if iteration > 30 else 0.0)
 """
-EVALUATED = """
+)
+EVALUATED = (
+    OPTIMIZERS
+    + """
 import time, torch
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
 optimizer = torch.optim.Adam(net.parameters())
@@ -287,6 +295,7 @@ for step in range(300):
     optimizer.step()
     time.sleep(0.002)
 """
+)
 RANGES = """
 import time, torch
 for tile in range(500):
@@ -327,7 +336,9 @@ def test_no_number_is_given_of_steps_that_cannot_be_counted(programs: Programs):
 
 
 # A third of each step sorts in Python, a third waits for another thread, and a third is the model's.
-HOST = """
+HOST = (
+    OPTIMIZERS
+    + """
 import json, queue, threading, time, torch
 from collections import defaultdict
 spent = defaultdict(float)
@@ -357,6 +368,7 @@ for _ in range(60):
     optimizer.zero_grad()
 print(json.dumps(spent))
 """
+)
 
 
 def test_the_lines_of_the_steps_have_the_shares_that_the_program_measured(programs: Programs):

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICK_ENDS = ROOT / "tests" / "support" / "quick_ends"
 DESCENT = (ROOT / "tests" / "harm" / "programs" / "descent.py").read_text()
+# torch's optimizers by their names, which are ``Descent``.
+OPTIMIZERS = f"""{DESCENT}
+for name in ("Adam", "AdamW", "RMSprop", "SGD"):
+    setattr(torch.optim, name, type(name, (Descent,), {{}}))
+"""
 # The start of a program that trains.
 TRAIN = f"""{DESCENT}
 import os, signal, sys, time
@@ -69,8 +75,9 @@ class Programs:
 
     limit_s = 100.0  # a test of what compiles raises it, and its own limit
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, quick_ends: bool = True) -> None:
         self.home = home
+        self.path = os.pathsep.join(map(str, (ROOT / "src", *([QUICK_ENDS] if quick_ends else []))))
 
     def write(self, source: str, name: str = "prog.py") -> Path:
         path = self.home / name
@@ -80,7 +87,7 @@ class Programs:
 
     def environment(self, **variables: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("KINETO", "TORCH_", "PYTHONPATH"))}
-        return {**kept, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **variables}
+        return {**kept, "PYTHONPATH": self.path, "OMP_NUM_THREADS": "1", **variables}
 
     def execute(self, command: list[str], **variables: str) -> Run:
         done = subprocess.run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import loop_programs as loops
+from programs import OPTIMIZERS
 
 HEAD = """
 import time
@@ -565,4 +566,4 @@ EXPECTED: dict[str, Expected] = {
 
 def script(name: str) -> str:
     """The program, as a script."""
-    return f"{HEAD}{EXPECTED[name].source}finish()\n"
+    return f"{OPTIMIZERS}{HEAD}{EXPECTED[name].source}finish()\n"

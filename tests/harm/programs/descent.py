@@ -5,13 +5,13 @@ import torch
 
 
 class Descent(torch.optim.Optimizer):
-    def __init__(self, parameters):
+    def __init__(self, parameters, *options, **named_options):
         super().__init__(parameters, {})
 
     def add_param_group(self, param_group):
         self.param_groups.append({"params": list(param_group["params"])})
 
-    def zero_grad(self):
+    def zero_grad(self, set_to_none=True):
         for parameter in self.param_groups[0]["params"]:
             parameter.grad = None
 

@@ -16,10 +16,13 @@ import pytest
 from kinetoscope.bench.tune import program, settings
 from kinetoscope.bench.tune.settings import Setting
 from kinetoscope.bench.tune.trial import TrialRequest, TrialResult
+from programs import OPTIMIZERS
 
 torch = pytest.importorskip("torch")
 
-PROGRAM = """
+PROGRAM = (
+    OPTIMIZERS
+    + """
 import sys
 import torch
 
@@ -39,6 +42,7 @@ for step in range(100000):
     optimizer.step()
 raise SystemExit("never reached: enough steps were seen before")
 """
+)
 
 
 @pytest.mark.timeout(300)

@@ -42,7 +42,7 @@ def test_headline_findings_and_page_tell_the_same_cost(job: Job, tmp_path: Path)
     for rank, trace in recorded(job):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
     run = load(tmp_path)
-    report = build(run, page=True)
+    report = build(run)
     assert report.ranks is not None
     verdict = report.ranks.verdict
     alone = listing(compare(map(part, run.traces)), every=True, hangs=(), unread=())
