@@ -7,15 +7,21 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import traces
 from kinetoscope.analysis.origins.unchanged import unchanged_calls
 from kinetoscope.capture.recorder.lines import Lines
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.sources.run import LoadedRun
 
 DEFINED = """
 class Encoder(Module):
+    def forward(self, x):
+        return x
+
+class Head(Module):
     def forward(self, x):
         return x
 
@@ -80,6 +86,7 @@ def predict(classifier, batch, names):
 def main(data):
     classifier, prompts, total = Classifier([1, 2]), [3, 4], [0]
     encoder = classifier.encoder
+    features, twice, data_iter = Features(encoder, Head()), Features(encoder, encoder), iter(data)
     for photo in data[:1]:
         for batch in data:
             mark()
@@ -92,6 +99,18 @@ main([[5], [6], [7], [8]])
 class Tensor(list[int]):
     def to(self, device: str) -> Tensor:
         return self
+
+
+class Features:
+    """A library's model, of two modules."""
+
+    def __init__(self, *modules: Module) -> None:
+        self.modules = modules
+
+    def of(self, x: Any) -> Any:
+        for module in self.modules:
+            x = module(x)
+        return x
 
 
 class Module:
@@ -125,7 +144,7 @@ def calls(body: str, folder: Path) -> list[str]:
             case 2:
                 lines.stop()
 
-    library = {"fill": list.append, "draw": list, "tokenize": Tensor, "train": train}
+    library = {"fill": list.append, "draw": list, "tokenize": Tensor, "train": train, "Features": Features}
     exec(compile(text, str(file), "exec"), {"Module": Module, "mark": mark, **library})
     noted = lines.events()
     began_ns = noted[0].began_ns - 1000
@@ -138,10 +157,12 @@ def calls(body: str, folder: Path) -> list[str]:
         )
         for one in noted
     ]
-    run = LoadedRun((), lines={0: traces.trace(*events)})
-    run.__dict__["program"] = {str(file): text}
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={str(file): text})))
+    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    run = LoadedRun((), kept, folder=folder, lines={0: traces.trace(*events)})
     table = unchanged_calls(run)[0]
-    return [text.splitlines()[int(line.rpartition(":")[2]) - 1].strip() for line in table["line"]]
+    numbers = [int(line.rpartition(":")[2]) for line in table["line"].unique(maintain_order=True)]
+    return [text.splitlines()[number - 1].strip() for number in numbers]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +173,7 @@ def calls(body: str, folder: Path) -> list[str]:
         ("predict(classifier, batch, prompts)", "return classifier.encoder(names)"),
         ("predict(classifier, names=prompts, batch=batch)", "return classifier.encoder(names)"),
         ("x = encoder(prompts)", "x = encoder(prompts)"),
+        ("x = features.of(prompts)", "x = features.of(prompts)"),
         ("classifier.given(prompts)", "return self.encoder(x)"),
         ("classifier.given(photo)", "return self.encoder(x)"),  # the same for several batches
     ],
@@ -177,6 +199,8 @@ def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(
         "classifier.looped()",
         "classifier.of_newest()",
         "classifier.counted()",  # keeps what it saw
+        "x = twice.of(prompts)",  # in a loop of the library, which may pass what it likes
+        "x = features.of(data_iter)",
         "train(encoder, data)",  # of which only the library knows what it passes
         "total = total + prompts; encoder(total)",  # more in each step
         "Encoder()(prompts)",  # another one in each step

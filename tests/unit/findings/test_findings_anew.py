@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 import traces
 from eager import Eager
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import cudagraph_anew, repeated_work, sparse_transpose
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord
+from kinetoscope.sources.run import LoadedRun
 
 STEPS = 3
 GEMM = "sm80_xmma_gemm"
@@ -117,7 +121,9 @@ for batch in data:
 """
 
 
-def labelling(source: str = SOURCE, draws: bool = False, sequence: int | None = None) -> RankView:
+def labelling(
+    folder: Path, source: str = SOURCE, draws: bool = False, sequence: int | None = None
+) -> RankView:
     """Steps in which an encoder computes for 200 µs what is then compared with a batch."""
     program, op = Eager(), "aten::native_dropout" if draws else "aten::linear"
     for _ in range(STEPS):
@@ -131,13 +137,13 @@ def labelling(source: str = SOURCE, draws: bool = False, sequence: int | None = 
     view = program.view()
     called = ("aten::select", 3), (f"Encoder/{op}", 4), ("aten::mm", 5)
     lines = traces.noted(*((name, f"label.py({number}): <module>") for name, number in called))
-    run = replace(view.run, lines={0: lines})
-    run.__dict__["program"] = {"/home/label.py": source}
-    return RankView(run, view.trace)
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/label.py": source})))
+    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    return RankView(LoadedRun((view.trace,), kept, folder=folder, lines={0: lines}), view.trace)
 
 
-def test_what_is_encoded_again_in_each_step_may_be_kept() -> None:
-    (finding,) = repeated_work.find(labelling())
+def test_what_is_encoded_again_in_each_step_may_be_kept(tmp_path: Path) -> None:
+    (finding,) = repeated_work.find(labelling(tmp_path))
     assert finding.title == "Encoder is called once per step, with inputs that no line of it changes"
     assert finding.affected_us == pytest.approx(200)
     assert finding.saving.us == pytest.approx(200, rel=0.1)
@@ -146,16 +152,16 @@ def test_what_is_encoded_again_in_each_step_may_be_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "view",
+    "program",
     [
-        labelling(SOURCE.replace("encoder(prompts)", "encoder(batch)")),
-        labelling(draws=True),
-        labelling(sequence=1),  # it learns
-        labelling(""),  # of which the source is not known
+        {"source": SOURCE.replace("encoder(prompts)", "encoder(batch)")},
+        {"draws": True},
+        {"sequence": 1},  # it learns
+        {"source": ""},  # which is not known
     ],
 )
-def test_an_encoder_of_what_is_new_is_not_called_anew(view: RankView) -> None:
-    assert not list(repeated_work.find(view))
+def test_an_encoder_of_what_is_new_is_not_called_anew(tmp_path: Path, program: dict[str, Any]) -> None:
+    assert not list(repeated_work.find(labelling(tmp_path, **program)))
 
 
 def factoring(times: int, dims: list[int], trained: bool = False) -> Eager:

@@ -32,6 +32,8 @@ CONVERTS = re.compile(
 )
 # Methods that change their object: those of lists and dictionaries, and torch's that end in an underscore.
 WRITES = re.compile(r"[a-z].*[^_]_|append|extend|update|pop|popleft|insert|add|clear|remove|setdefault|put")
+# Names of objects that give something new each time.
+GIVES_NEW = re.compile(r"(?i)iter|loader|batches|stream|queue|generator|sampler|cursor|env")
 AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
 MOST = 200_000  # lines of a step that are followed: more may not all have been noted
 DEEPEST = 8  # functions whose arguments are followed
@@ -170,11 +172,12 @@ class _LinedStep:
         self.places.append(place)
 
     def repeats(self, place: FileLine, modules: Sequence[_ModuleCall]) -> bool:
-        """Whether the module that a line calls gets the same as in the step before: what it calls by name,
-        one module each time, it calls with arguments that are the same, and no line inside of these calls
-        writes an attribute."""
+        """Whether the modules that a line calls get the same as in the step before: what it calls by name, it
+        calls with arguments that are the same; each class is called once, so in no loop of a library; and no
+        line inside of these calls writes an attribute."""
         source, statement, function = self._located(place)
-        if source is None or statement is None or len(modules) != self.begun[statement]:
+        times = Counter(call.module for call in modules)
+        if source is None or statement is None or set(times.values()) != {self.begun[statement]}:
             return False
         calls = [call for call in _calls(source, statement) if not CONVERTS.fullmatch(_last(call.func))]
         parts = [part for call in calls for part in (call.func, *call.args, *call.keywords)]
@@ -236,7 +239,7 @@ class _LinedStep:
         bound, written = self._changed
         if isinstance(node, ast.Name):
             name, values = (function, node.id), bound[function].get(node.id, [])
-            if node.id in written or depth > DEEPEST:
+            if node.id in written or GIVES_NEW.search(node.id) or depth > DEEPEST:
                 return False
             if name in self.following:  # made of itself, which begins anew where the step enters its function
                 return function in self.callers
@@ -252,8 +255,8 @@ class _LinedStep:
                 return same
             return self._same(node, source, source.function[function], depth)
         if isinstance(node, ast.Attribute):
-            is_known = node.attr not in written and node.attr not in self._entered  # and no property
-            return is_known and self._same(node.value, source, function, depth)
+            changes = node.attr in written or node.attr in self._entered or GIVES_NEW.search(node.attr)
+            return not changes and self._same(node.value, source, function, depth)
         if isinstance(node, ast.Call):
             by_name = isinstance(node.func, ast.Name)
             if not CONVERTS.fullmatch(_last(node.func)):

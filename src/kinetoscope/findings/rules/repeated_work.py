@@ -147,21 +147,23 @@ def _unchanged(view: RankView) -> Findings:
     if trains(view) and (matching(host, "name", AVERAGES) & alone).any():
         return
     noted = view.run.lines[view.rank].host_events.select("lane", "start_ns", noted="id")
-    inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "module", "line")
+    inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "line")
     learned = {
         name for path in host["modules"].filter(~alone).unique().drop_nulls() for name in path.split(WITHIN)
     }
-    for (module, line), ops in host.join(inside, on="noted").group_by("module", "line", maintain_order=True):
-        if module in learned or matching(ops, "name", RANDOM).any():
+    longest = calls.sort(pl.col("start_ns") - pl.col("end_ns"), maintain_order=True)
+    for (line,), ops in host.join(inside, on="noted").group_by("line", maintain_order=True):
+        modules = longest.filter(line=line)["module"]
+        if not learned.isdisjoint(modules) or matching(ops, "name", RANDOM).any():
             continue
         work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
         called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
         freed = savings.device(view, work, "its calls' work", "duration_ns")
         saving = savings.both(view, freed, savings.host(view, called, "the calls themselves"))
-        times = numbers.times(len(calls.filter(module=module, line=line)))
+        times = numbers.times(int((modules == modules[0]).sum()))
         yield Finding(
-            subject=f"{module} {line}",
-            title=f"{module} is called {times} per {view.unit}, with inputs that no line of it changes",
+            subject=str(line),
+            title=f"{modules[0]} is called {times} per {view.unit}, with inputs that no line of it changes",
             affected_us=view.us_of(work),
             saving=savings.if_so(saving, "its inputs are the same in every step"),
             evidence=[evidence.of(view, "what it launches", work)],
