@@ -34,6 +34,7 @@ from kinetoscope.findings.rules import (
     pageable_copy,
     profiler_inflation,
     recompilation,
+    results_on_host,
     small_grid,
     sync_in_step,
     unfused_attention,
@@ -516,6 +517,42 @@ def test_results_that_go_to_pageable_memory_are_made_smaller_or_copied_into_what
     assert finding.advice.startswith("Compute on the device what is made of it")
     assert finding.snippet is not None
     assert finding.snippet.startswith("kept.copy_(x, non_blocking=True)")
+
+
+def parts(back: int) -> RankView:
+    """Ten tensors of 4 MB that are copied to the device before a product, and so many of them back."""
+    copies = [("HtoD (Pageable -> Device)", at) for at in range(10)]
+    copies += [("DtoH (Device -> Pageable)", 20 + at) for at in range(back)]
+    return view(
+        traces.step(1, 0, 40_000),
+        *(
+            event
+            for name, at in copies
+            for event in (
+                traces.host("aten::copy_", 1000 * at, 900),
+                traces.call("cudaMemcpyAsync", 1000 * at + 10, 800, 100 + at),
+                traces.kernel(f"Memcpy {name}", 1000 * at + 100, 700, 100 + at, bytes=4 << 20)
+                | {"cat": "gpu_memcpy"},
+            )
+        ),
+        *launched("aten::mm", "gemm", 15_000, 400),
+    )
+
+
+def test_parts_of_a_model_that_travel_to_the_device_and_back_had_better_stay_there() -> None:
+    finding = only(pageable_copy.find(parts(back=10)))
+    assert finding.title.startswith("10 tensors travel to the device and back per step: 41.9 MB each way")
+    assert finding.advice.startswith("Keep the parts of the model on the device")
+    assert (
+        finding.saving.condition == "all parts fit into the device's memory"
+    )  # no trace says how much it has
+    assert finding.saving.change.device["saved_ns"].to_list() == [700_000] * 20
+    assert not list(results_on_host.find(parts(back=10)))
+
+
+def test_what_mostly_stays_on_the_device_does_not_travel() -> None:
+    finding = only(pageable_copy.find(parts(back=3)))
+    assert "from or to pageable memory" in finding.title
 
 
 def sent(maker: str, took_us: float, *between: str, size: int = 1 << 20, launches: bool = False) -> RankView:

@@ -10,19 +10,23 @@ Why it is slow
 How it decides
     Pageable copies of 64 KiB and more, and others of the same batch, whose bytes at the link's speed for
     page-locked memory would take less time. Smaller ones are staged at once; their waits are
-    ``sync-in-step``'s. That speed is taken from the pinned copies of the same recording, if there are large
+    ``sync-in-step``'s. Where eight and more per step, of 16 MB in all, go to the device and as many of the
+    same sizes come back, they are parts of a model that are kept on the host, and all of their time goes. The
+    speed of page-locked memory is taken from the pinned copies of the same recording, if there are large
     ones; else it is what the device's generation reaches in practice. With a copy to the device go its call
     and the wait that ends it.
 
 What to do
     ``DataLoader(pin_memory=True)`` or ``tensor.pin_memory()``, and ``tensor.to(device, non_blocking=True)``.
     To the host: copy less, what comes out of the computation; or into one page-locked tensor that is kept.
+    Parts of a model: keep them on the device where its memory has room, as it has for all parts of most.
 
 Source
     NVIDIA, "How to Optimize Data Transfers in CUDA C/C++"; PyTorch tutorial on pinned memory and
     non_blocking.
 """
 
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.made_on_host import made, waits_of_copies
 
@@ -38,11 +42,16 @@ TO_HOST = (
     "that is kept, and wait before it is read."
 )
 LETS_GO = ", non_blocking=True"
+PARTS, PARTS_BYTES = 8, 16 << 20  # per step, that travel to the device and back
 A_BATCH_NS = 1_000_000  # … but where they are parts of a batch, so near to a large one
 
 
 def find(view: RankView) -> Findings:
     copies = batches(view.kernels(r"Pageable")).filter(~pl.col("id").is_in(made(view)["id"].implode()))
+    parts = travelling(view)
+    if len(parts):
+        yield from _parts(view, parts)
+        copies = copies.join(parts, on="id", how="anti")
     if copies.is_empty():
         return
     size, time = int(copies["bytes"].sum()), int(copies["duration_ns"].sum())
@@ -62,6 +71,42 @@ def find(view: RankView) -> Findings:
         else f"x = x.pin_memory().to(device{LETS_GO})",
         source=evidence.source(view, longest["op"]),
     )
+
+
+def _parts(view: RankView, copies: pl.DataFrame) -> Findings:
+    calls = view.trace.host_events[copies["launch"].drop_nulls().unique().sort()]
+    change = no_wait(calls["id"]) | without_host(calls)
+    freed = savings.device(view, copies, "the copies", "duration_ns")
+    size = int(copies["bytes"].sum()) // 2
+    longest = copies.sort("duration_ns", descending=True)
+    memory = view.peak_and_room
+    saving = savings.both(view, freed, savings.of(view, change, "without the calls that copy"))
+    if memory is None or memory[0] + size // view.steps > memory[1]:
+        saving = savings.if_so(saving, "all parts fit into the device's memory")
+    room = "" if memory is None else f": {numbers.size(max(0, memory[1] - memory[0]))} of its memory are free"
+    yield Finding(
+        subject="parts",
+        title=f"{view.per_step(len(copies) / 2):,.0f} tensors travel to the device and back per {view.unit}: "
+        f"{numbers.size(view.per_step(size))} each way at {2 * size / copies['duration_ns'].sum():.1f} GB/s",
+        saving=saving,
+        evidence=[evidence.of(view, "the longest copies", longest.head(8))],
+        advice=f"Keep the parts of the model on the device{room}. Where they do not fit, keep their copies "
+        "on the host in page-locked memory: only one way is left, and it can run ahead.",
+        snippet="model.to(device)  # once, without model.to('cpu') and without CPU offloading",
+        source=evidence.source(view, longest["op"]),
+    )
+
+
+@remembered
+def travelling(view: RankView) -> pl.DataFrame:
+    """The pageable copies of tensors that go to the device and come back in the same steps: as many of each
+    size one way as the other."""
+    copies = view.kernels(r"Pageable").filter(pl.col("bytes") > 0)
+    copies = copies.with_columns(up=matching(copies, "name", "HtoD"))
+    times = pl.min_horizontal(pl.col("up").sum(), (~pl.col("up")).sum()).over("bytes")
+    copies = copies.filter(pl.int_range(pl.len()).over("bytes", "up") < times)
+    large = copies["bytes"].sum() >= 2 * PARTS_BYTES * view.steps
+    return copies if large and len(copies) >= 2 * PARTS * view.steps else copies.clear()
 
 
 def pinned(view: RankView, copies: pl.DataFrame) -> Saving:

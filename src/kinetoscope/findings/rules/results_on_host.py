@@ -45,6 +45,7 @@ from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.program_lines import waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.anomaly_detection import in_checks
+from kinetoscope.findings.rules.pageable_copy import travelling
 
 LOOP = 4  # reads in a row
 # The most that is launched between two reads of a loop: what a read computes first, and no pass of a model.
@@ -212,6 +213,7 @@ def _calls(view: RankView) -> pl.DataFrame:
     host = view.trace.host_events
     reads = matching(view.work, "name", "^Memcpy DtoH").alias("read")
     reads &= ~in_checks(view.trace).gather(view.work["launch"]).fill_null(False)
+    reads &= ~view.work["id"].is_in(travelling(view)["id"].implode())
     work = view.work.select("launch", "duration_ns", "bytes", reads).drop_nulls("launch")
     called = view.called if work["read"].any() else host.clear().with_columns(END)  # nothing read, no loop
     calls = called.select("id", "lane", "start_ns", "end_ns", asks=matching(called, "name", ASKS))
