@@ -220,3 +220,42 @@ def test_a_thread_that_waits_for_a_lock_of_its_like_waits_for_no_request(waiting
     samples.sample("timed", "<module> 20 serve 64 {waiting}", times=waiting)
     assert never_waits(view_of(samples)) == never
     assert not never_waits(view_of(Run().sample("timed", FEATURES, times=9)))
+
+
+EVALUATING = "<module> 20 train 45 evaluate 61 Net.forward {line}"
+
+
+def with_rounds(between_s: float, path: str | None = None) -> RankView:
+    """Steps of 10 ms, and after every ten so many seconds more, of which samples are at several lines."""
+    samples = Run().ticked(STEP).sample("timed", STEP, times=40)
+    for line in range(round(4 * between_s / 0.02)) if path is not None else ():
+        samples.sample("after", path.format(line=line))
+    between = ((0.0,) * 9 + (between_s,)) * 4
+    timed = TimedSteps(step_s=(STEP_S,) * 40, host_s=(STEP_S,) * 40, between_s=between, first=0)
+    return view_of(samples, timed=timed)
+
+
+def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -> None:
+    (found,) = rare_long_steps.find(with_rounds(0.1, EVALUATING))
+    assert found.title == (
+        "After every 10 steps evaluate (train.py:60) takes 100 ms: 50.0 % of the time, 10.0 ms for each "
+        "step, and is in no recorded step"
+    )
+    assert found.saving.us == pytest.approx(1e6 * 0.1 / 10 / 2)
+    assert found.saving.condition == "half of it is enough"
+    assert "fewer batches. If it evaluates the model: without gradients. To see" in found.advice
+
+
+def test_what_comes_after_every_so_many_steps_may_have_no_name() -> None:
+    (found,) = rare_long_steps.find(with_rounds(0.1))
+    assert found.title.startswith("After every 10 steps something else takes 100 ms")
+    assert found.source is None
+
+
+def test_what_comes_after_every_so_many_steps_and_takes_less_than_a_tenth_is_no_finding() -> None:
+    assert not list(rare_long_steps.find(with_rounds(0.01, EVALUATING)))
+
+
+def test_files_that_are_written_after_every_so_many_steps_have_advice_of_their_own() -> None:
+    (found,) = rare_long_steps.find(with_rounds(0.1, "<module> 20 train 45 save_state {line}"))
+    assert found.advice.startswith("Write one file, less often")

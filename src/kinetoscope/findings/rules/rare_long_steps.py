@@ -25,12 +25,15 @@ How it decides
 
     A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
     line that most of it passes in: of what was not recorded that is all that is known, and nothing is
-    promised.
+    promised. What comes after every so many steps is one from a tenth of the time on; its function is the
+    phase that takes half to twice of that in the samples. Why it takes so long no trace shows: what is
+    said is that half of it would save half.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
     lives for ever (``gc.freeze()``). Loaders: ``persistent_workers=True``, or one loader over all epochs.
-    Others: less often, or in another thread.
+    Others: less often, or in another thread. Evaluations: on fewer batches, without gradients, and by what
+    makes the steps fast (autocast, a compiled model), which an evaluation does not have by itself.
 
 Source
     PyTorch performance tuning guide; DataLoader's documentation of ``persistent_workers``.
@@ -39,11 +42,14 @@ Source
 import re
 
 from kinetoscope.analysis.health.verdict import LARGE_PHASE
-from kinetoscope.analysis.passes.long_steps import LongSteps
-from kinetoscope.analysis.passes.unprofiled import Unprofiled
+from kinetoscope.analysis.passes.long_steps import HALF, TWICE, LongSteps
+from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.no_tensor_cores import SIXTEEN_BITS
+
+A_TENTH = 0.1  # of the time: what comes after every so many steps and takes less is not worth a line
 
 CAUSES = {
     "garbage-collection": (
@@ -69,7 +75,7 @@ CAUSES = {
         "Thread(target=torch.save, args=(state, path)).start()  # state: a copy on the host",
     ),
 }
-SAVES = r"(?i)save|checkpoint|dump"
+SAVES = r"(?i)sav(e|ing)|checkpoint|dump"
 LESS_OFTEN = "less often, on the device, or in another thread, from a copy of what it reads."
 NO_WORKERS = (
     "The loader has no workers: the step waits whenever a batch takes long to make, and for the order of an "
@@ -141,15 +147,19 @@ OF_LIBRARIES = {
 def _between_steps(view: RankView) -> Findings:
     """Phases of the run that are no part of a step."""
     watched = whole_run(view.run)
-    if watched is None or watched.rank != view.rank or not watched.about_steps:
-        return
-    steps_us = sum(phase.time_us for phase in watched.phases if phase.kind in ("steps", "phase", "other"))
-    for phase in watched.phases:
+    phases = [] if watched is None or watched.rank != view.rank else watched.phases
+    steps_us = sum(phase.time_us for phase in phases if phase.kind in ("steps", "phase", "other"))
+    about = 0 if watched is None else watched.about_steps or 0
+    of_round, regular = None, _round(view)
+    if regular is not None and about:
+        of_round = _of_round(phases, regular.between_us / regular.steps * about)
+    for phase in phases if about else []:
         if phase.kind != "phase" or phase.mostly_in is None or phase.time_us < LARGE_PHASE * steps_us:
             continue
-        each_us = phase.time_us / watched.about_steps
+        each_us = phase.time_us / about
         most = Saving(each_us, "", False, 0.0)
         snippet = (call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in)
+        regular = None if phase is of_round else regular
         yield Finding(
             subject=phase.name,
             title=f"{phase.title} takes {numbers.percent(phase.time_us / steps_us)} of the run after its "
@@ -160,8 +170,7 @@ def _between_steps(view: RankView) -> Findings:
             evidence=[
                 evidence.of(
                     view,
-                    f"by samples of the whole run: {numbers.time(phase.time_us)}, and "
-                    f"{watched.about_steps:,} steps",
+                    f"by samples of the whole run: {numbers.time(phase.time_us)}, and {about:,} steps",
                     view.trace.steps,
                 )
             ],
@@ -169,6 +178,56 @@ def _between_steps(view: RankView) -> Findings:
             "and score all in one go; or do it less often.",
             snippet=next(snippet, None),
         )
+    if regular is not None:
+        yield _every_so_often(view, regular, of_round)
+
+
+def _round(view: RankView) -> StepRound | None:
+    """The work after every so many steps, where it takes a tenth of the time and is no long step."""
+    timed = None if view.as_it_runs is None else view.as_it_runs.timed
+    if timed is None or timed.round is None or timed.rare is not None:
+        return None
+    return timed.round if timed.round.between_us >= A_TENTH * timed.round.round_us else None
+
+
+def _of_round(phases: Iterable[RunPhase], between_us: float) -> RunPhase | None:
+    """The phase of the run that takes about as long as all that comes in between its steps."""
+    similar = [
+        phase
+        for phase in phases
+        if phase.kind == "phase" and HALF * between_us <= phase.time_us <= TWICE * between_us
+    ]
+    return max(similar, key=lambda phase: phase.time_us, default=None)
+
+
+def _every_so_often(view: RankView, found: StepRound, phase: RunPhase | None) -> Finding:
+    each_us = found.between_us / found.steps
+    what, where = ("something else", "") if phase is None else (phase.title, ", and is in no recorded step")
+    half = savings.rare(view, each_us / 2, "half of the time that it takes, spread over all steps")
+    ways = ["without gradients"]
+    ways += ["under the autocast of the steps"] if matching(view.work, "name", SIXTEEN_BITS).any() else []
+    ways += ["with their compiled model"] if compiles(view) else []
+    advice = f"Do it less often, or on fewer batches. If it evaluates the model: {', '.join(ways)}."
+    if phase is not None and re.search(SAVES, phase.name):
+        advice = CAUSES["saving"][1]
+    return Finding(
+        subject=what,
+        title=f"After every {found.steps} steps {what} takes {numbers.time(found.between_us)}: "
+        f"{numbers.percent(found.between_us / found.round_us)} of the time, {numbers.time(each_us)} for each "
+        f"step{where}",
+        saving=savings.if_so(half, "half of it is enough"),
+        evidence=[
+            evidence.of(
+                view,
+                f"timed without the profiler, {numbers.count(found.seen, 'time')}: {found.steps} steps with "
+                f"it take {numbers.time(found.round_us)}",
+                view.trace.steps,
+            )
+        ],
+        advice=f"{advice} To see what it does, give it a name, and record that: kinetoscope run --range.",
+        snippet='with record_function("between"):  # kinetoscope run --range between -- …\n    …',
+        source=None if phase is None else phase.where,
+    )
 
 
 def find(view: RankView) -> Findings:
