@@ -51,10 +51,10 @@ def packed(document: object, columns: Iterable[bytes] = ()) -> bytes:
     return gzip.compress(len(text).to_bytes(4, "little") + text + b"".join(columns), 6, mtime=0)
 
 
-def framed(page: str, height: int = HEIGHT) -> str:
+def framed(page: str) -> str:
     """A page inside another one, such as a notebook's: in a frame without an origin, so that neither cookies
     nor the notebook are within its reach."""
-    style = f"width: 100%; height: {height}px; border: 1px solid #8884; border-radius: 6px"
+    style = f"width: 100%; height: {HEIGHT}px; border: 1px solid #8884; border-radius: 6px"
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(page)}"></iframe>'
 
 

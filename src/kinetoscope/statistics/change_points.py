@@ -33,7 +33,7 @@ class Changes(NamedTuple):
     drift: float | None = None
 
 
-def change_points(values: Sequence[float], *, seed: int = 0) -> Changes:
+def change_points(values: Sequence[float]) -> Changes:
     """The changes of level in a series of medians of runs, in order, or its drift.
 
     A series is cut where the means of the logarithms on both sides differ most for their number, if no more
@@ -45,7 +45,7 @@ def change_points(values: Sequence[float], *, seed: int = 0) -> Changes:
     or the levels by the Bayesian information criterion (Schwarz 1978).
     """
     logs = [math.log(value) for value in values]
-    cuts = sorted(_cuts(logs, 0, random.Random(seed)))
+    cuts = sorted(_cuts(logs, 0, random.Random(0)))
     edges = [0, *cuts, len(values)]
     if cuts:
         slope, start = statistics.linear_regression(range(len(logs)), logs)

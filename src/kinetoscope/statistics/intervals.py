@@ -147,14 +147,13 @@ def compare_pairs(base: Sequence[float], other: Sequence[float], *, tail: float 
     return Ratio(ratio, math.exp(means[outside - 1]), math.exp(means[-outside]))
 
 
-def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 0) -> Ratio:
+def compare_apart(base: Sequence[float], other: Sequence[float]) -> Ratio:
     """Ratio of the medians of two series that were measured one after the other, in processes of their own.
 
     Nothing pairs their samples: each is resampled by itself, in blocks as long as its correlation. The
     interval is widened, as in ``compare``, to that of six consecutive sections of each (Welch's interval of
     their medians). With fewer than two samples a section, Welch's interval of the samples alone stands. How
-    processes
-    differ from each other is not in it: see ``between_runs_noise`` and ``compare_groups``.
+    processes differ from each other is not in it: see ``between_runs_noise`` and ``compare_groups``.
     """
     ratio = median(other) / median(base)
     if min(len(base), len(other)) < 2 * SECTIONS:
@@ -162,7 +161,7 @@ def compare_apart(base: Sequence[float], other: Sequence[float], *, seed: int = 
         return _around(ratio, margin, margin)
     a, b = _thin(base), _thin(other)
     margin = welch_margin(_section_logs(a), _section_logs(b))
-    draw = random.Random(seed)
+    draw = random.Random(0)
     resampled: list[list[float]] = []
     for values in (a, b):
         centre = median(values)

@@ -42,9 +42,9 @@ def overview(compilation: document.Compilation, inputs: Sequence[str]) -> Iterab
     yield from _next(compilation, inputs)
 
 
-def _aside(text: str, style: str = "dim", indent: int = 4) -> Line:
+def _aside(text: str, style: str = "dim") -> Line:
     """A remark on the row above."""
-    return line(names.plain(text), style=style, indent=indent)
+    return line(names.plain(text), style=style, indent=4)
 
 
 def _title(compilation: document.Compilation) -> str:

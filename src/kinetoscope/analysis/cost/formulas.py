@@ -218,10 +218,10 @@ def softmax(call: OpCall) -> Cost:
     return Cost(5 * elements, call.footprint(0) + elements * width, _computes_in(call))
 
 
-def gradient_of_rows(call: OpCall, operands: int = 2, flops: int = 4) -> Cost:
-    """The backward pass of a softmax or norm: reads ``operands`` tensors of the input's shape, writes one."""
+def gradient_of_rows(call: OpCall, flops: int = 4) -> Cost:
+    """The backward pass of a softmax or norm: reads two tensors of the input's shape, writes one."""
     elements = numel(call.shape(0))
-    read = sum(call.footprint(at) for at in range(operands))
+    read = call.footprint(0) + call.footprint(1)
     return Cost(flops * elements, read + elements * call.size(0), _computes_in(call))
 
 
@@ -233,11 +233,11 @@ def normalization(call: OpCall) -> Cost:
     return Cost(8 * elements, read + elements * call.size(0), _computes_in(call))
 
 
-def lookup(call: OpCall, rows: int = 0, index: int = 1) -> Cost:
+def lookup(call: OpCall, index: int = 1) -> Cost:
     """Reads the indices and as many rows as there are, writes the rows."""
-    width = numel(call.shape(rows)[1:]) * call.size(rows)
+    width = numel(call.shape(0)[1:]) * call.size(0)
     count = numel(call.shape(index))
-    return Cost(0, call.footprint(index) + 2 * count * width, _computes_in(call, rows))
+    return Cost(0, call.footprint(index) + 2 * count * width, _computes_in(call))
 
 
 def embedding_gradient(call: OpCall) -> Cost:

@@ -101,18 +101,18 @@ class ProgramStack(CallStack):
         return False
 
 
-def period(calls: Sequence[Hashable], longest: int = LONGEST_ROUND, rounds: int = ROUNDS) -> int | None:
+def period(calls: Sequence[Hashable]) -> int | None:
     """The length of the round that the latest calls repeat: the one that explains most of them, and of these
     the shortest; None where no round has come so often in a row."""
     known: dict[Hashable, int] = {}
     numbers = [known.setdefault(call, len(known)) for call in calls]  # compared sooner than call sites
     best, reach = None, 0
-    for length in range(1, min(longest, len(calls) // rounds) + 1):
+    for length in range(1, min(LONGEST_ROUND, len(calls) // ROUNDS) + 1):
         at = len(calls) - 1
         while at >= length and numbers[at] == numbers[at - length]:
             at -= 1
         periodic = len(calls) - 1 - at + length
-        if periodic >= rounds * length and periodic > reach:
+        if periodic >= ROUNDS * length and periodic > reach:
             best, reach = length, periodic
     return best
 
