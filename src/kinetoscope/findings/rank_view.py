@@ -166,9 +166,11 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     def us_of(self, events: pl.DataFrame, column: str = "duration_ns") -> float:
         """The sum of a column of nanoseconds as microseconds per step."""
-        lengths = events[column].drop_nulls()
+        lengths = events[column]
+        if not lengths.dtype.is_float():
+            return self.us(float(lengths.sum()))
         # Fractions are summed exactly: Polars adds them in the order of the pieces that its threads made.
-        return self.us(math.fsum(lengths.to_list()) if lengths.dtype.is_float() else float(lengths.sum()))
+        return self.us(math.fsum(lengths.drop_nulls().to_list()))
 
     # The device: its work and its idle time.
 
@@ -186,7 +188,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
                 else pl.lit(False)
             )
             table = table.filter(pl.col("step").is_not_null() & ~left_over)
-        return table.with_columns(self.trace.host_events["name"].gather(table["op"]).alias("op_name"))
+        return table.with_columns(self.trace.host_events["name"][table["op"]].alias("op_name"))
 
     @cached_property
     def launched(self) -> pl.DataFrame:
@@ -241,7 +243,9 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
     @cached_property
     def gaps(self) -> pl.DataFrame:
         """The idle time of this rank's devices between the bounds, cut by cause (``analysis.idle.gaps``)."""
-        own = gaps(self.run).filter(pl.col("rank") == self.rank)
+        own = gaps(self.run)
+        if len(self.run.traces) > 1:  # else all of it, which is not to be held twice
+            own = own.filter(pl.col("rank") == self.rank)
         return own.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
 
     def idle(self, *causes: str) -> pl.DataFrame:
@@ -320,7 +324,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         )
         # Most are inside their parent: without them few are left to be put in order.
         end = constant(None, len(host), pl.Int64).scatter(own["id"], own["end_ns"])
-        around = end.gather(host["parent"].gather(own["id"]))
+        around = end[host["parent"][own["id"]]]
         own = own.filter((own["start_ns"] >= around).fill_null(True))
         return host.select(CALLED)[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
 

@@ -133,10 +133,10 @@ def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Exp
 def _launches(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
     """The host time of calls that launch nothing else than what is removed."""
     device = view.trace.device_events
-    gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"].gather(shorter["id"]))["id"].unique()
+    gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"][shorter["id"]])["id"].unique()
     if gone.is_empty():
         return NOTHING
-    saved = launches(device["launch"].gather(gone)).join(view.launched, on=["launch", "launched"])
+    saved = launches(device["launch"][gone]).join(view.launched, on=["launch", "launched"])
     return without_host(view.trace.host_events[saved["launch"].sort()])
 
 
@@ -200,7 +200,7 @@ def within_peaks(view: RankView, events: pl.DataFrame) -> pl.DataFrame:
         pl.col("bytes") / pl.col("peak_bandwidth"), pl.col("flops") / pl.col("peak_flops")
     )
     calls = costed(view.trace).select("id", "time_ns", least_ns=1e9 * seconds).drop_nulls()
-    of_op = calls.with_columns(op=view.trace.device_events["op"].gather(calls["id"])).group_by("op")
+    of_op = calls.with_columns(op=view.trace.device_events["op"][calls["id"]]).group_by("op")
     least = of_op.agg(least=(pl.col("least_ns").sum() / pl.col("time_ns").sum()).clip(upper_bound=1.0))
     most = pl.col("duration_ns") * (1 - pl.col("least").fill_null(0.0))
     return (

@@ -117,9 +117,9 @@ def collectives(trace: Trace) -> pl.DataFrame:
         .with_columns(
             rank=pl.lit(trace.rank, pl.Int32),
             group=pl.coalesce("known", "stream " + stream),
-            step=trace.steps["name"].gather(table["step"]).fill_null(""),
+            step=trace.steps["name"][table["step"]].fill_null(""),
             before=pl.col("launch").is_null() & pl.col("launch").is_not_null().any(),
-            launched_ns=trace.host_events["start_ns"].gather(table["launch"]),
+            launched_ns=trace.host_events["start_ns"][table["launch"]],
             sent=_sent(),
         )
         .select(typed(COLLECTIVES))

@@ -42,13 +42,13 @@ def compiled(trace: Trace) -> pl.Series:
     host = trace.host_events
     launches = trace.device_events["launch"].drop_nulls().unique().sort()
     around = nearest(host, matching(host, "name", COMPILED))
-    return launches.filter(around.gather(launches).is_not_null())
+    return launches.filter(around[launches].is_not_null())
 
 
 @remembered
 def region_of_work(trace: Trace) -> pl.Series:
     """For each row of ``device_events`` the compiled region it was launched in (row of ``host_events``)."""
-    return region_around(trace).gather(trace.device_events["launch"])
+    return region_around(trace)[trace.device_events["launch"]]
 
 
 @remembered
@@ -121,12 +121,12 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
     calls = calls.with_columns(pl.col("name").cast(pl.String))
-    regions = region_around(trace).gather(calls["id"])
+    regions = region_around(trace)[calls["id"]]
     backward, forward = (
-        nearest(host, matching(host, "name", node)).gather(calls["id"])
+        nearest(host, matching(host, "name", node))[calls["id"]]
         for node in (COMPILED_BACKWARD, COMPILED_FORWARD)
     )
-    names = host["name"].gather(regions).cast(pl.String)
+    names = host["name"][regions].cast(pl.String)
     table = calls.select(
         "id",
         "start_ns",
@@ -139,7 +139,7 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
         .otherwise(pl.lit("inference"))
         .cast(DIRECTIONS),
         compile_id=names.str.extract(REGION),
-        sequence=host["sequence"].gather(pl.select(pl.coalesce(backward, forward)).to_series()),
+        sequence=host["sequence"][pl.select(pl.coalesce(backward, forward)).to_series()],
     )
     of_forward = (
         table.filter((pl.col("direction") == "forward") & pl.col("compile_id").is_not_null())
@@ -165,7 +165,7 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
     A CUDA-graph replay is launched from inside the call, so all its kernels are the graph's.
     """
-    called_by = call_around(trace).gather(caller(trace.device_events))
+    called_by = call_around(trace)[caller(trace.device_events)]
     graphs = graph_calls(trace).select("id", "graph")
     return called_by.to_frame("id").join(graphs, on="id", how="left", maintain_order="left")["graph"]
 

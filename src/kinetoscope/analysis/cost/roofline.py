@@ -54,7 +54,7 @@ def costed(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     work = trace.device_events.select("id", "duration_ns", "op", "launch").drop_nulls("op")
     # An op that was captured into a graph is called anew by each replay, whose one launch does all its work.
-    captured = matching(host, "category", "^captured_").gather(work["op"])
+    captured = matching(host, "category", "^captured_")[work["op"]]
     if captured.any():
         work = work.with_columns(replay=pl.when(captured).then("launch"))
     of_longest = pl.col("duration_ns").arg_max()
@@ -67,7 +67,7 @@ def costed(trace: Trace) -> pl.DataFrame:
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
     calls = calls.with_columns(
-        trace.device_events["name"].gather(calls["id"]).alias("kernel"), listed_elements(trace, calls)
+        trace.device_events["name"][calls["id"]].alias("kernel"), listed_elements(trace, calls)
     )
     # Calls are many and distinct ones few: rows are distinguished by a 64-bit hash.
     calls = calls.with_columns(hash=calls.select("name", *ARGUMENTS, *COUNTED, *LEFT_OPEN).hash_rows())

@@ -26,7 +26,7 @@ def passes(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     nodes = host.filter(matching(host, "name", AUTOGRAD_NODE))
-    outer = nearest(host, matching(host, "name", AUTOGRAD_NODE)).gather(nodes["parent"])
+    outer = nearest(host, matching(host, "name", AUTOGRAD_NODE))[nodes["parent"]]
     nodes = nodes.filter(outer.is_null()).sort("lane", "start_ns")
     so_far = pl.col("sequence").cum_max().over("lane")
     begins = (pl.col("sequence") > so_far.forward_fill().shift(1).over("lane")).fill_null(

@@ -101,15 +101,15 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     kept = ~left_out & ~matching(host, "category", "^(trace|python_function)$")
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
-    parent = _climb(above.gather(host["parent"]), end, end, above.gather(host["parent"]))
+    parent = _climb(above[host["parent"]], end, end, above[host["parent"]])
     table = host.select("id", "name", "category", "duration_ns", "external_id", "depth").with_columns(
         counted=kept, parent=parent
     )
     table = _place_overhead(table, host)
     merged = (
         table["counted"]
-        & _is_only(table.filter("counted")["parent"], len(table)).gather(table["parent"]).fill_null(False)
-        & (table["name"] == table["name"].gather(table["parent"])).fill_null(False)
+        & _is_only(table.filter("counted")["parent"], len(table))[table["parent"]].fill_null(False)
+        & (table["name"] == table["name"][table["parent"]]).fill_null(False)
     )
     outer = nearest(table, ~merged)
     return table.with_columns(
@@ -128,8 +128,8 @@ def _is_only(parents: pl.Series, rows: int) -> pl.Series:
 
 def _climb(rows: pl.Series, ends: pl.Series, end_of_row: pl.Series, parent: pl.Series) -> pl.Series:
     """From each row up to the first that does not end before ``ends``: at most as far as the tree is deep."""
-    while (early := (end_of_row.gather(rows) < ends).fill_null(False)).any():
-        rows = pl.select(pl.when(early).then(parent.gather(rows)).otherwise(rows)).to_series()
+    while (early := (end_of_row[rows] < ends).fill_null(False)).any():
+        rows = pl.select(pl.when(early).then(parent[rows]).otherwise(rows)).to_series()
     return rows
 
 
@@ -153,7 +153,7 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     )
     around = _climb(pairs["around"], pairs["end_ns"], reach["end_ns"], table["parent"])
     found = (
-        pairs.with_columns(around=around, began_ns=reach["start_ns"].gather(around))
+        pairs.with_columns(around=around, began_ns=reach["start_ns"][around])
         # What the overhead itself encloses did not get interrupted by it, even if it starts and ends with it.
         .filter(
             (pl.col("began_ns") < pl.col("start_ns")) | (reach["end_ns"].gather(around) > pl.col("end_ns"))
@@ -180,7 +180,7 @@ def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
     """(id, ns): device time of each host event itself: of the op around the launch, as everywhere else."""
     device = trace.device_events
     return (
-        pl.DataFrame({"id": tree["stands_for"].gather(device["op"]), "ns": device["duration_ns"]})
+        pl.DataFrame({"id": tree["stands_for"][device["op"]], "ns": device["duration_ns"]})
         .drop_nulls("id")
         .group_by("id")
         .agg(pl.col("ns").sum())
@@ -192,7 +192,7 @@ def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
     yield level
     while len(level):
         level = (
-            pl.DataFrame({"id": tree["parent"].gather(level["id"]), "ns": level["ns"]})
+            pl.DataFrame({"id": tree["parent"][level["id"]], "ns": level["ns"]})
             .drop_nulls("id")
             .group_by("id")
             .agg(pl.col("ns").sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from functools import lru_cache, reduce
 from itertools import compress
@@ -22,10 +23,10 @@ FEW = 4  # values: each is compared with all rows, which takes less than looking
 def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
     """Whether each text of a Categorical column contains the regular expression; false of null."""
     codes, texts, found = _known(table, column)
-    if pattern not in found:
-        fits = pl.Series([*texts], dtype=pl.String).str.contains(pattern)
+    if texts and pattern not in found:
+        fits = pl.Series([*texts], dtype=pl.String).str.contains(of_ascii(pattern))
         found[pattern] = [*compress(texts, fits.to_list())]
-    wanted = [texts[text] for text in found[pattern]]
+    wanted = [texts[text] for text in found.get(pattern, ())]
     if not wanted:
         return constant(False, len(codes), pl.Boolean)
     fits = (
@@ -34,6 +35,15 @@ def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
         else reduce(or_, (codes == code for code in wanted))
     )
     return fits.fill_null(False) if codes.null_count() else fits
+
+
+def of_ascii(pattern: str) -> str:
+    """The pattern with words and digits of ASCII: to compile all letters that there are takes longer than to
+    try the names of most traces."""
+    return re.sub(r"\\[wWdb]", lambda escape: _OF_ASCII[escape[0]], pattern)
+
+
+_OF_ASCII = {r"\w": "[0-9A-Za-z_]", r"\W": "[^0-9A-Za-z_]", r"\d": "[0-9]", r"\b": r"(?-u:\b)"}
 
 
 def rows(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:

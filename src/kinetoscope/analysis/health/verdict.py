@@ -351,7 +351,7 @@ def _ambiguous(trace: Trace) -> list[Note]:
 
 
 def _early(trace: Trace) -> list[Note]:
-    called = trace.host_events["start_ns"].gather(trace.device_events["launch"])
+    called = trace.host_events["start_ns"][trace.device_events["launch"]]
     rows = trace.device_events.filter(trace.device_events["start_ns"] < called)
     if rows.is_empty():
         return []
@@ -369,7 +369,7 @@ def _unseen_before(trace: Trace) -> list[Note]:
     """Streams whose first recorded work, long launched, did not start though the device seems idle."""
     host, device, within = trace.host_events, trace.device_events, window(trace)
     firsts = device.unique(["device", "stream"], keep="first", maintain_order=True)
-    returned = (host["start_ns"] + host["duration_ns"]).gather(firsts["launch"])
+    returned = (host["start_ns"] + host["duration_ns"])[firsts["launch"]]
     waits = firsts.select("device", "name", pl.Series("from_ns", returned), to_ns="start_ns").drop_nulls()
     bounds = waits.select("device", start_ns="from_ns", end_ns="to_ns")
     bounds = bounds.with_columns(pl.col("start_ns", "end_ns").clip(within.start_ns, within.end_ns))

@@ -39,9 +39,7 @@ def computing(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")
     times = host.select("id", "lane", "start_ns", "duration_ns", "self_ns")
-    launching = times[
-        nearest(host, is_op).fill_null(host["id"]).gather(launches(trace)["launch"]).unique().sort()
-    ]
+    launching = times[nearest(host, is_op).fill_null(host["id"])[launches(trace)["launch"]].unique().sort()]
     if launching.is_empty():
         return host.clear().select("lane", "start_ns", end_ns="duration_ns", host_event="id")
     calls = times.filter(matching(host, "category", CALL))
@@ -127,7 +125,7 @@ def host_causes(trace: Trace) -> pl.DataFrame:
     cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in here}, ["lane"])
     row = cut.select(pl.coalesce(here)).to_series()
     return cut.select("lane", "start_ns", "end_ns").with_columns(
-        found["cause"].replace("overhead", "host-op").gather(row).cast(CAUSE), found["host_event"].gather(row)
+        found["cause"].replace("overhead", "host-op")[row].cast(CAUSE), found["host_event"][row]
     )
 
 

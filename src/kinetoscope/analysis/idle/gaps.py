@@ -146,7 +146,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         pl.col("id").alias("next"),
         "start_ns",
         END,
-        launched=host["start_ns"].gather(device["launch"]),
+        launched=host["start_ns"][device["launch"]],
     ).with_columns(reached=within(pl.col("end_ns").cum_max(), keys))
     arrival = arrival_ns(trace)
     latest = pl.when(pl.col("end_ns") == pl.col("reached")).then("next").forward_fill()
@@ -161,8 +161,8 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     of_gap = device.select("op", "launch")[ended["next"]]
     ended = ended.with_columns(
         of_gap.select(op=pl.coalesce("op", "launch")).to_series(),
-        host["lane"].gather(of_gap["launch"]),
-        returned=(host["start_ns"] + host["duration_ns"]).gather(of_gap["launch"]),
+        host["lane"][of_gap["launch"]],
+        returned=(host["start_ns"] + host["duration_ns"])[of_gap["launch"]],
     )
     arrived = (
         pl.when(pl.col("launched").is_null())
@@ -199,7 +199,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
     )
     on_time = pl.when(pl.col("arrived") == LATE).then(pl.min_horizontal("end_ns", "due")).otherwise("end_ns")
     ended = ended.with_columns(end_ns=on_time)
-    elsewhere = host["lane"].gather(device["launch"]).alias("elsewhere")
+    elsewhere = host["lane"][device["launch"]].alias("elsewhere")
     launches = work.select("launched", elsewhere).drop_nulls().sort("launched")
     return (
         pl.concat([ended, stuck, tails], how="diagonal")
@@ -222,13 +222,13 @@ def _cut(pieces: pl.DataFrame, causes: pl.DataFrame) -> pl.DataFrame:
     cut = overlay({"piece": pieces.with_row_index("row"), "known": known}, ["device", "lane"])
     cut = cut.filter(pl.col("piece").is_not_null())
     return cut.select(
-        pieces["gap"].gather(cut["piece"]),
+        pieces["gap"][cut["piece"]],
         "device",
         "lane",
         "start_ns",
         "end_ns",
-        causes["cause"].gather(cut["known"]),
-        causes["host_event"].gather(cut["known"]),
+        causes["cause"][cut["known"]],
+        causes["host_event"][cut["known"]],
     )
 
 
@@ -286,8 +286,8 @@ def _explained(trace: Trace, pieces: pl.DataFrame) -> pl.DataFrame:
         "next",
         "host_event",
         "arrived",
-        name=host["name"].gather(pieces["host_event"]),
-        around=host["name"].gather(host["parent"].gather(pieces["host_event"])),
+        name=host["name"][pieces["host_event"]],
+        around=host["name"][host["parent"][pieces["host_event"]]],
     )
     keys = ["cause", "arrived", "name", "around"]
     texts = pieces.select(keys).unique()

@@ -57,9 +57,9 @@ def launches(trace: Trace) -> pl.DataFrame:
     )
     table = answered.with_columns(
         rank=pl.lit(trace.rank, pl.Int32),
-        lane=host["lane"].gather(answered["launch"]),
-        start_ns=host["start_ns"].gather(answered["launch"]),
-        host_ns=host["duration_ns"].gather(answered["launch"]),
+        lane=host["lane"][answered["launch"]],
+        start_ns=host["start_ns"][answered["launch"]],
+        host_ns=host["duration_ns"][answered["launch"]],
     ).sort("start_ns")
     table = table.with_columns(latency_ns=pl.col("first_start_ns") - pl.col("start_ns"))
     keys = apart(table, ["device"])

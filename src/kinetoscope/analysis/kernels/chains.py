@@ -65,7 +65,7 @@ def elementwise_chains(
     ends = pl.col("id").is_in(reduces.implode()) & follows & pl.col("fusible").shift(1)
     ends &= duration >= READS * duration.shift(1)
     ordered = ordered.with_columns(ends=ends.fill_null(False))
-    forgotten = pl.lit(False) if no_gradients is None else no_gradients.gather(ordered["op"]).fill_null(False)
+    forgotten = pl.lit(False) if no_gradients is None else no_gradients[ordered["op"]].fill_null(False)
     alone = pl.col("ends").shift(-1) & (duration.shift(-2) < AGAIN * duration.shift(-1)).fill_null(True)
     ordered = ordered.with_columns(
         chain=pl.any_horizontal(

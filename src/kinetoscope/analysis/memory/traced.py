@@ -191,7 +191,7 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     return (
         living.with_columns(
             **dict(zip(("op", "module"), _made_in(host, at), strict=True)),
-            line=host["name"].gather(nearest(host, is_own).gather(at)).cast(pl.String),
+            line=host["name"][nearest(host, is_own)[at]].cast(pl.String),
         )
         .group_by("device", "op", "module", "line")
         .agg(pl.col("bytes").sum(), allocations=pl.len())
@@ -203,7 +203,7 @@ def _made_in(host: pl.DataFrame, at: pl.Series) -> tuple[pl.Series, pl.Series]:
     """The op that computes around each row of ``host_events``, and the module (of backward work its forward
     op's)."""
     is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
-    op = host["name"].gather(nearest(host, is_op).gather(at))
+    op = host["name"][nearest(host, is_op)[at]]
     return op.cast(pl.String), origins(host, at)["module_name"].cast(pl.String)
 
 

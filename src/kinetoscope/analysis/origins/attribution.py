@@ -37,7 +37,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
     ``module_name`` (without ``nn.Module:``) and ``annotation_name`` are texts (Categorical).
     """
     host, device = trace.host_events, trace.device_events
-    captured = matching(host, "category", CAPTURED).gather(device["op"]).fill_null(False)
+    captured = matching(host, "category", CAPTURED)[device["op"]].fill_null(False)
     return origins(host, device["op"].zip_with(captured, caller(device)))
 
 
@@ -49,17 +49,17 @@ def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)
     is_backward = host["forward_thread"].fill_null(0) > 0
     forward_op = _forward_op(host, is_backward, called_by)
-    in_backward = nearest(host, is_backward | matching(host, "name", AUTOGRAD_NODE)).gather(called_by)
-    annotation = nearest(host, is_annotation).gather(called_by)
+    in_backward = nearest(host, is_backward | matching(host, "name", AUTOGRAD_NODE))[called_by]
+    annotation = nearest(host, is_annotation)[called_by]
     unannotated = called_by.set(annotation.is_not_null() | in_backward.is_null(), None)
     module = nearest(host, is_module)
     table = pl.DataFrame({"forward_op": forward_op}).with_columns(
-        module=pl.coalesce(module.gather(called_by), module.gather(forward_op)),
+        module=pl.coalesce(module[called_by], module[forward_op]),
         annotation=pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)),
     )
-    module_name = host["name"].gather(table["module"]).cast(pl.String).str.strip_prefix(MODULE)
+    module_name = host["name"][table["module"]].cast(pl.String).str.strip_prefix(MODULE)
     return table.with_columns(
-        annotation_name=host["name"].gather(table["annotation"]), module_name=module_name.cast(pl.Categorical)
+        annotation_name=host["name"][table["annotation"]], module_name=module_name.cast(pl.Categorical)
     )
 
 
@@ -74,7 +74,7 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
     pairs = backward.join_asof(forward, on="start_ns", by="sequence", check_sortedness=False).drop_nulls(
         "forward_op"
     )
-    around = pl.DataFrame({"around": nearest(host, is_backward).gather(launch)})
+    around = pl.DataFrame({"around": nearest(host, is_backward)[launch]})
     return around.join(pairs, on="around", how="left", maintain_order="left")["forward_op"]
 
 
@@ -83,7 +83,7 @@ def _open_elsewhere(host: pl.DataFrame, is_annotation: pl.Series, launch: pl.Ser
     marks = host.filter(is_annotation)
     if marks.is_empty() or launch.null_count() == len(launch):
         return constant(None, len(launch), pl.UInt32)
-    outer = nearest(host, is_annotation).gather(marks["parent"])
+    outer = nearest(host, is_annotation)[marks["parent"]]
     main = marks["lane"].mode().min()
     marks = marks.with_columns(parent=outer).filter(pl.col("lane") == main)
     calls = host.select("start_ns")[launch].with_columns(lane=pl.lit(main, marks.schema["lane"]))
@@ -185,8 +185,8 @@ def _belonging(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
     host, device, origin = trace.host_events, trace.device_events, attribution(trace)
     known_lines = lines_of_work(trace, lines)
     names = {
-        "op_name": host["name"].gather(device["op"]),
-        "step_name": trace.steps["name"].cast(pl.Categorical).gather(device["step"]),
+        "op_name": host["name"][device["op"]],
+        "step_name": trace.steps["name"].cast(pl.Categorical)[device["step"]],
         "phase": phase_of_work(trace),
         "graph": graph_of_work(trace),
         "annotation": origin["annotation_name"],

@@ -76,7 +76,7 @@ def lines_by_stack(trace: Trace) -> pl.Series:
     own &= ~matching(host, "name", LIBRARY_FRAME)
     if not own.any():
         return pl.Series([None], dtype=pl.String).new_from_index(0, len(host))
-    return texts_of_frames(host["name"].gather(nearest(host, own)))
+    return texts_of_frames(host["name"][nearest(host, own)])
 
 
 def texts_of_frames(names: pl.Series) -> pl.Series:

@@ -51,7 +51,7 @@ def launched(trace: Trace) -> pl.DataFrame:
     return (
         table.with_columns(
             _points(trace, table),
-            lane=host["lane"].gather(table["launch"]),
+            lane=host["lane"][table["launch"]],
             end_ns=end,
             row=pl.int_range(pl.len(), dtype=pl.UInt32),
         )
@@ -69,9 +69,7 @@ def _points(trace: Trace, work: pl.DataFrame) -> pl.Series:
     host = trace.host_events
     calls = host.select("start_ns", "duration_ns")[work["launch"]]
     usual = whole(calls["duration_ns"].median())
-    blocks = matching(host, "name", SYNCHRONIZATION).gather(work["launch"]) | matching(
-        work, "name", PAGEABLE_COPY
-    )
+    blocks = matching(host, "name", SYNCHRONIZATION)[work["launch"]] | matching(work, "name", PAGEABLE_COPY)
     delayed = (pl.col("duration_ns") > DELAYED * usual) & ~blocks
     late = pl.when(delayed).then(pl.col("duration_ns") - usual).otherwise(0)
     return calls.select(point_ns=pl.col("start_ns") + late).to_series()
@@ -181,10 +179,10 @@ def delays(trace: Trace) -> pl.DataFrame:
     """
     work = launched(trace)
     sources = dependencies(trace).drop_nulls("source")
-    ends = work["end_ns"].gather(sources["source"]).alias("source_ns")
+    ends = work["end_ns"][sources["source"]].alias("source_ns")
     latest = sources.select("row", ends).group_by("row").agg(pl.col("source_ns").max())
     arrival = shortest_arrival_ns(trace)
-    graph = matching(trace.host_events, "name", GRAPH_LAUNCH).gather(work["launch"]).fill_null(False)
+    graph = matching(trace.host_events, "name", GRAPH_LAUNCH)[work["launch"]].fill_null(False)
     table = (
         work.join(latest, on="row", how="left", maintain_order="left")
         .with_columns(

@@ -39,7 +39,7 @@ def logical_threads(trace: Trace) -> pl.DataFrame:
     """``lane`` and ``thread`` (dense, the one with most launches first) of the threads that launch work;
     where none does, of the one that runs most ops."""
     host = trace.host_events
-    lanes = host["lane"].gather(trace.device_events["launch"].drop_nulls())
+    lanes = host["lane"][trace.device_events["launch"].drop_nulls()]
     if lanes.is_empty():
         lanes = host["lane"].filter(is_op(trace)).mode().sort().head(1)
     by_launches = lanes.value_counts(sort=True).sort("count", "lane", descending=[True, False])["lane"]

@@ -29,7 +29,9 @@ def shares(host: pl.DataFrame) -> pl.DataFrame:
         ``at_ns`` (sorted) and the ``share`` from there on; of several at one instant the last counts, and
         before the first nothing goes away.
     """
-    found = [pl.DataFrame(schema={"at_ns": pl.Int64, "change": pl.Float64})]
+    if host.is_empty():
+        return pl.DataFrame(schema={"at_ns": pl.Int64, "share": pl.Float64})
+    found = list[pl.DataFrame]()
     smaller = 0.0
     # Each share adds what it is above the next smaller one, wherever a segment has it or more.
     for share in host["share"].unique().sort():
@@ -131,7 +133,7 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
     places = graph.places.get(rank, constant(None, 0, pl.UInt32))  # empty: none of its work is replayed
     known = device.filter(device["id"] < len(places))
     rows = places[known["id"]]
-    left = (1 - known["saved_ns"] / graph.work["duration_ns"].gather(rows)).clip(0, 1)
+    left = (1 - known["saved_ns"] / graph.work["duration_ns"][rows]).clip(0, 1)
     return _smallest(pl.DataFrame({"row": rows, "left": left.cast(pl.Float64)}).drop_nulls("row"))
 
 

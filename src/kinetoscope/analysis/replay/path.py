@@ -262,7 +262,7 @@ def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataF
     ).with_row_index("piece")
     rows = table.select("piece", "sort", "ns", row=pl.int_ranges("row", "after")).explode("row")
     rows = rows.hstack(work[rows["row"].cast(pl.UInt32)]).filter(pl.col("rank") == trace.rank)
-    name = _names(trace).gather(rows["id"])
+    name = _names(trace)[rows["id"]]
     rows = rows.with_columns(text=name)
     worked = rows.filter(pl.col("sort") == WORK)
     pauses = worked.group_by("piece").agg(pl.col("ns").first() - pl.col("work_ns").sum())
@@ -282,7 +282,7 @@ def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataF
 @remembered
 def _names(trace: Trace) -> pl.Series:
     """Names of device events in a path: the op's kernels, or the event's own name."""
-    op = trace.host_events["name"].gather(trace.device_events["op"]).alias("op")
+    op = trace.host_events["name"][trace.device_events["op"]].alias("op")
     named = trace.device_events.select("kind", op, "name")
     # Events are many, and what they are called few.
     own, kernels = pl.col("name").cast(pl.String), pl.col("op").cast(pl.String) + " kernels"
@@ -354,7 +354,7 @@ def _pauses(inside: pl.DataFrame, pieces: pl.DataFrame, ops: pl.DataFrame) -> pl
     last = inside.group_by("piece").agg(ended=ended.last())
     rest = pieces.join(last, on="piece", how="left", maintain_order="left").filter(pl.col("after") < len(ops))
     after = rest.select((pl.col("until") - pl.coalesce("ended", "start_ns")) * share)
-    after = after.to_series().alias("ns").to_frame().with_columns(ops["id"].gather(rest["after"]))
+    after = after.to_series().alias("ns").to_frame().with_columns(ops["id"][rest["after"]])
     return pl.concat([inside.select(ns=before * share, id="id"), after]).filter(pl.col("ns") > 0)
 
 
@@ -363,7 +363,7 @@ def _outermost(trace: Trace) -> dict[int, pl.DataFrame]:
     """The ops and calls of each thread that are inside no other."""
     host = trace.host_events
     counts = is_op(trace)
-    inner = counts.gather(host["parent"]).fill_null(False)  # most, and known before anything is sorted
+    inner = counts[host["parent"]].fill_null(False)  # most, and known before anything is sorted
     own = host.select("id", "lane", "name", "start_ns", "duration_ns").filter(counts & ~inner)
     own = own.join(logical_threads(trace), on="lane")
     own = own.select("id", "thread", "name", "start_ns", END)

@@ -50,7 +50,7 @@ COSTS = {
 def parted(trace: Trace) -> pl.DataFrame:
     """``steps.own`` with ``op_name`` and ``part``."""
     table = own(trace)
-    ops = trace.host_events["name"].gather(table["op"]).cast(pl.String).fill_null("")
+    ops = trace.host_events["name"][table["op"]].cast(pl.String).fill_null("")
     named = table.select(
         text=pl.col("category").cast(pl.String) + ": " + pl.col("name").cast(pl.String) + " " + ops
     ).to_series()

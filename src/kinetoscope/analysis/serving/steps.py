@@ -47,6 +47,7 @@ SAID: dict[str, type[pl.DataType]] = {
     ),
 }
 COUNTS = list(SAID)[2:]
+MARKED = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, **SAID}
 # A step that takes so many times the median of its like, before two others like it, is warming up.
 WARMING = 1.5
 
@@ -114,8 +115,9 @@ def marks(trace: Trace) -> Marks:
 def _annotated(trace: Trace) -> pl.DataFrame:
     """The steps that an engine marks; what its annotation leaves open is what others around it say."""
     host = trace.host_events
-    families = [_outermost(_of_family(host, family)) for family in FAMILIES]
-    found = next((family for family in families if len(family)), families[0])
+    marked = (family for family in FAMILIES if matching(host, "name", family).any())
+    families = [_outermost(_of_family(host, family)) for family in marked]
+    found = next((family for family in families if len(family)), pl.DataFrame(schema=MARKED))
     for other in families:
         if other is not found and len(other):
             around = found.select("start_ns").join_asof(
@@ -407,11 +409,11 @@ def own(trace: Trace) -> pl.DataFrame:
     """Work (``worked``) that was launched within a step, with its ``step``."""
     found = marks(trace).table
     table = worked(trace).filter(pl.col("launch").is_not_null()) if len(found) else work(trace).clear()
-    at = trace.host_events["start_ns"].gather(table["launch"])
+    at = trace.host_events["start_ns"][table["launch"]]
     row = found["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
     row = row.set(row < 0, None)
-    inside = (at < found["end_ns"].gather(row)).fill_null(False)
-    return table.with_columns(found["step"].gather(row).alias("step")).filter(inside)
+    inside = (at < found["end_ns"][row]).fill_null(False)
+    return table.with_columns(found["step"][row].alias("step")).filter(inside)
 
 
 @remembered
@@ -428,7 +430,7 @@ def steps(trace: Trace) -> pl.DataFrame:
     busy = intervals.length(intervals.union(table, ["step"]), ["step"]).rename({"length_ns": "busy_ns"})
     is_replay = matching(trace.host_events, "name", GRAPH_LAUNCH)
     worked = (
-        table.with_columns(is_replay.gather(table["launch"]).alias("replayed"))
+        table.with_columns(is_replay[table["launch"]].alias("replayed"))
         .group_by("step")
         .agg(
             pl.col("start_ns").min(),

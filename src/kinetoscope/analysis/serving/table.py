@@ -87,9 +87,9 @@ def replayed(trace: Trace) -> tuple[int, int, int]:
     """How many device events ran inside replayed graphs, of how many of them the captured op is known, and
     how many launches their captures hold."""
     host, device = trace.host_events, trace.device_events
-    inside = matching(host, "name", GRAPH_LAUNCH).gather(device["launch"]).fill_null(False)
-    known = matching(host, "category", "^captured_").gather(device["op"]).fill_null(False)
-    joined = device.select("launch", capture=host["lane"].gather(device["op"])).filter(inside & known)
+    inside = matching(host, "name", GRAPH_LAUNCH)[device["launch"]].fill_null(False)
+    known = matching(host, "category", "^captured_")[device["op"]].fill_null(False)
+    joined = device.select("launch", capture=host["lane"][device["op"]]).filter(inside & known)
     each = joined.group_by("capture").agg(launches=pl.len() / pl.col("launch").n_unique())
     return int(inside.sum()), len(joined), round(each["launches"].sum())
 

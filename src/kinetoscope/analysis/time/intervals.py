@@ -154,7 +154,7 @@ def _touching(table: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     """The rows that share an instant with one of the others, whatever their keys."""
     cover = union(others)
     following = cover["end_ns"].search_sorted(table["start_ns"], side="right")
-    starts = cover["start_ns"].gather(following.set(following == len(cover), None))
+    starts = cover["start_ns"][following.set(following == len(cover), None)]
     return table.filter(starts < table["end_ns"])
 
 

@@ -202,7 +202,7 @@ def _in_parts(trace: Trace) -> pl.DataFrame:
     """Device work that was launched within a part, with the number of the ``part``."""
     columns = pl.col("name", "end_ns", "duration_ns", "launch")
     table = work(trace).select(columns, worked_ns="start_ns").drop_nulls("launch")
-    table = table.with_columns(start_ns=trace.host_events["start_ns"].gather(table["launch"])).drop("launch")
+    table = table.with_columns(start_ns=trace.host_events["start_ns"][table["launch"]]).drop("launch")
     found = intervals.beginning_in(table, _marked(trace).select("part", "start_ns", "end_ns"))
     return found.with_columns(start_ns="worked_ns")
 
@@ -211,7 +211,7 @@ def _in_parts(trace: Trace) -> pl.DataFrame:
 def phase_of_work(trace: Trace) -> pl.Series:
     """The part of a request that each device event was launched in, or the phase of its step, or null."""
     events = trace.device_events
-    launched = trace.host_events["start_ns"].gather(events["launch"])
+    launched = trace.host_events["start_ns"][events["launch"]]
     bounds = _marked(trace).select(part="phase", begin_ns="start_ns", left_ns="end_ns")
     within = (
         events.select("step")

@@ -85,7 +85,7 @@ def _launched(trace: Trace) -> pl.DataFrame:
     inside = table.filter(pl.col("step").is_not_null())
     most = inside.group_by("device").agg(pl.col("duration_ns").sum()).sort("duration_ns", "device").tail(1)
     table = table.join(most.select("device"), on="device", how="semi")
-    launched = trace.host_events["start_ns"].gather(table["launch"])
+    launched = trace.host_events["start_ns"][table["launch"]]
     return table.with_columns(launched_ns=pl.coalesce(launched, "start_ns"))
 
 
@@ -127,7 +127,7 @@ def _end(
     if len(after) and (following := whole(after["start_ns"].min())) > start:
         return following, 0
     # A wait after its last launch is the recorder's own.
-    waits = trace.host_events["start_ns"].gather(rows(trace.host_events, "name", SYNCHRONIZATION))
+    waits = trace.host_events["start_ns"][rows(trace.host_events, "name", SYNCHRONIZATION)]
     wait = whole(waits.filter(waits.is_between(mark, left)).max())
     left = wait if wait >= whole(launched["launched_ns"].max()) else left
     end = max(worked_ns, left + lag)

@@ -77,7 +77,7 @@ def _outermost(view: RankView) -> pl.DataFrame:
     """The calls, without those that the driver makes inside a call of the runtime: they are the same ones."""
     host = view.trace.host_events
     is_call = matching(host, "name", ALLOCATION)
-    inside = nearest(host, is_call).gather(host["parent"]).is_not_null()
+    inside = nearest(host, is_call)[host["parent"]].is_not_null()
     return host.filter(is_call & ~inside)
 
 
@@ -87,7 +87,7 @@ def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
         marks = view.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
         within = calls.sort("start_ns").join_asof(marks, on="start_ns")
         return within.filter(pl.col("start_ns") < pl.col("ends")).drop("ends")
-    half = view.trace.host_events["start_ns"].gather(view.trace.device_events["launch"].drop_nulls()).median()
+    half = view.trace.host_events["start_ns"][view.trace.device_events["launch"].drop_nulls()].median()
     return calls.filter(pl.col("start_ns") > half) if half is not None else calls.clear()
 
 

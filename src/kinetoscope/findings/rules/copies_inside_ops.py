@@ -48,7 +48,7 @@ def find(view: RankView) -> Findings:
         maker = str(group["maker"][0])
         us = view.us_of(group)
         longest = group.sort("duration_ns", descending=True)
-        forward = attribution(view.trace)["forward_op"].gather(longest["id"])
+        forward = attribution(view.trace)["forward_op"][longest["id"]]
         yield Finding(
             subject=maker,
             title=f"{view.per_step(len(group)):,.0f} copies, casts and layout changes per {view.unit} inside "
@@ -75,7 +75,7 @@ def inside_ops(view: RankView) -> pl.DataFrame:
         & ~matching(view.work, "category", "^(optimizer|communication)$")
         & ~pl.col("id").is_in(pl.concat(of_others).implode())
     )
-    names = host["name"].gather(makes.gather(moved["op"]))
+    names = host["name"][makes[moved["op"]]]
     return moved.with_columns(names.cast(pl.String).alias("maker")).drop_nulls("maker")
 
 

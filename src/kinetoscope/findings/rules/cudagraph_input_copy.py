@@ -34,7 +34,7 @@ def find(view: RankView) -> Findings:
         return
     # CUDA graph trees: copies and launch are children of one "## Call CompiledFxGraph" or of its wrapper.
     copying = view.host(COPIES).filter(pl.col("parent").is_in(graphs["parent"].drop_nulls().implode()))
-    around = view.trace.host_events["name"].gather(copying["parent"]).cast(pl.String)
+    around = view.trace.host_events["name"][copying["parent"]].cast(pl.String)
     copying = copying.filter(around.str.contains("CompiledFxGraph|Torch-Compiled|CompiledFunction"))
     # The first call of a graph records it, from copies of its own.
     copies = view.work.filter(pl.col("op").is_in(copying["id"].implode()))

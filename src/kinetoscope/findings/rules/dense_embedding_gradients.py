@@ -41,7 +41,7 @@ OP = r"^aten::(?:_foreach_)?(\w+?)_?$"
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
     around = nearest(host, matching(host, "name", BACKWARD))
-    work = view.work.with_columns(table=around.gather(view.work["launch"])).drop_nulls("table")
+    work = view.work.with_columns(table=around[view.work["launch"]]).drop_nulls("table")
     work = work.with_columns(fill=matching(work, "name", "FillFunctor"))
     rows = (
         pl.col("duration_ns").filter(~pl.col("fill"), pl.col("category").cast(pl.String) == "embedding").max()

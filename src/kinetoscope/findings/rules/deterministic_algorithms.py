@@ -39,7 +39,7 @@ PASSES = 2  # of a single kernel: forward and backward
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    new = matching(host, "name", NEW).gather(host["parent"]).fill_null(False)
+    new = matching(host, "name", NEW)[host["parent"]].fill_null(False)
     fills = view.inside(host.filter(matching(host, "name", "^aten::fill_$") & new))
     parts = _in_parts(view)
     if fills.is_empty() and parts.is_empty():

@@ -38,12 +38,12 @@ def find(view: RankView) -> Findings:
     if copies.is_empty():
         return
     host = view.trace.host_events
-    parents = host.select("name")[host["parent"].gather(copies["op"])]
+    parents = host.select("name")[host["parent"][copies["op"]]]
     casts = copies.filter(
         (matching(parents, "name", "^aten::(_to_copy|to)$") | matching(copies, "name", CASTS))
         & ~matching(copies, "category", "^optimizer$")
     )
-    calls = _calls(host).gather(casts["op"]).drop_nulls().unique().sort()
+    calls = _calls(host)[casts["op"]].drop_nulls().unique().sort()
     autocast = _autocast(view, calls)
     half = autocast and matching(view.work, "category", "^optimizer$").any()
     saved, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
@@ -72,7 +72,7 @@ def _autocast(view: RankView, calls: pl.Series) -> bool:
     """Whether some casts are made inside the ops that need them: the program itself does not request
     those."""
     host = view.trace.host_events
-    return matching(host.select("name")[host["parent"].gather(calls).drop_nulls()], "name", "^aten::").any()
+    return matching(host.select("name")[host["parent"][calls].drop_nulls()], "name", "^aten::").any()
 
 
 def _calls(host: pl.DataFrame) -> pl.Series:

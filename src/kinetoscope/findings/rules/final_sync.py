@@ -28,7 +28,7 @@ FLUSH = r"^(cuda|hip)DeviceSynchronize$"
 
 def find(view: RankView) -> Findings:
     flushes = view.host(FLUSH).sort("start_ns")
-    launches = view.trace.host_events["start_ns"].gather(view.trace.device_events["launch"].drop_nulls())
+    launches = view.trace.host_events["start_ns"][view.trace.device_events["launch"].drop_nulls()]
     if flushes.is_empty() or launches.is_empty():
         return
     last = flushes.tail(1)

@@ -39,7 +39,7 @@ def find(view: RankView) -> Findings:
     host = view.trace.host_events
     ops = computing(view.trace)["host_event"]
     idle = view.idle("host-op").filter(pl.col("host_event").is_in(ops.implode()))
-    idle = idle.with_columns(host["name"].gather(idle["host_event"]).cast(pl.String).alias("op"))
+    idle = idle.with_columns(host["name"][idle["host_event"]].cast(pl.String).alias("op"))
     if idle.is_empty():
         return
     # What one function of the program calls is fixed at once; without lines, all of it.
@@ -86,7 +86,7 @@ def _are_sent(view: RankView, ops: pl.DataFrame) -> bool:
         view.launched["launch"]
     ]
     found = (
-        converting.select(host["lane"].gather(converting["host_event"]), "end_ns", "idle_ns")
+        converting.select(host["lane"][converting["host_event"]], "end_ns", "idle_ns")
         .sort("end_ns")
         .join_asof(
             following.sort("next_ns"),

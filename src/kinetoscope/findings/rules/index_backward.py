@@ -56,7 +56,7 @@ def _selected(view: RankView) -> Findings:
     calls = view.trace.host_events[wasted["node"].unique().sort()]
     loop = in_a_row(calls, APART_NS)
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
-    forward = attribution(view.trace)["forward_op"].gather(longest["id"])
+    forward = attribution(view.trace)["forward_op"][longest["id"]]
     yield Finding(
         title=f"Indexing in a loop ({view.per_step(nodes):,.0f} selections per {view.unit}) makes "
         f"autograd fill and add {view.per_step(len(wasted)):,.0f} full-size tensors "
@@ -75,9 +75,9 @@ def _selected(view: RankView) -> Findings:
 
 def _written(view: RankView) -> Findings:
     host = view.trace.host_events
-    above = host["parent"].gather(view.work["op"])
+    above = host["parent"][view.work["op"]]
     copies = view.work.with_columns(node=above).filter(
-        matching(host, "name", WRITES).gather(above).fill_null(False), matching(view.work, "op_name", COPY)
+        matching(host, "name", WRITES)[above].fill_null(False), matching(view.work, "op_name", COPY)
     )
     copies = copies.sort("start_ns").unique("node", keep="first", maintain_order=True)
     if len(copies) < CALLS * view.steps:
@@ -102,9 +102,9 @@ def _written(view: RankView) -> Findings:
 def whole_tensors(view: RankView) -> pl.DataFrame:
     """The work that fills and adds tensors of the whole's size, with the autograd ``node`` that it is of."""
     host = view.trace.host_events
-    node = nearest(host, matching(host, "name", NODES)).gather(caller(view.work))
+    node = nearest(host, matching(host, "name", NODES))[caller(view.work)]
     of_nodes = view.work.with_columns(node.alias("node")).drop_nulls("node")
-    above = host["name"].gather(host["parent"].gather(of_nodes["op"])).alias("above")
+    above = host["name"][host["parent"][of_nodes["op"]]].alias("above")
     table = of_nodes.with_columns(above)
     return table.filter(
         matching(table, "op_name", WHOLE) | matching(table, "above", r"^aten::(zeros|new_zeros)$")

@@ -51,7 +51,7 @@ def find(view: RankView) -> Findings:
     if saving.share < MEDIUM:
         return
     longest = late.sort("idle_ns", descending=True).head(4)
-    launches = view.trace.device_events["launch"].gather(late["next"]).drop_nulls().unique()
+    launches = view.trace.device_events["launch"][late["next"]].drop_nulls().unique()
     begin, line = that_launch(view, launches) or ("", None)
     yield Finding(
         title=f"{times:,.0f} times per {view.unit} the device is idle because the host has not launched the "

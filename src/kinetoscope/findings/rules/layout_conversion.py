@@ -89,7 +89,7 @@ def conversions(view: RankView) -> pl.DataFrame:
         return found
     served = _served(view, found)
     grouped = convolutions(view.trace).filter("is_grouped")["op"]
-    without = served.is_in(grouped.implode()) | _of_one_dimension(view.trace).gather(served)
+    without = served.is_in(grouped.implode()) | _of_one_dimension(view.trace)[served]
     return found.filter(~without.fill_null(False))
 
 

@@ -98,5 +98,5 @@ def waits_of_copies(view: RankView, launches: pl.Series) -> pl.Series:
     """The synchronising calls (rows of ``host_events``) directly in the ops that make these launches."""
     host = view.trace.host_events
     calls = host["id"].filter(matching(host, "name", SYNCHRONIZATION))
-    within = host["parent"].gather(launches.drop_nulls()).drop_nulls()
-    return calls.filter(host["parent"].gather(calls).is_in(within.implode()))
+    within = host["parent"][launches.drop_nulls()].drop_nulls()
+    return calls.filter(host["parent"][calls].is_in(within.implode()))

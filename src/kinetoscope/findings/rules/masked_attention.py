@@ -42,7 +42,7 @@ def find(view: RankView) -> Findings:
     host = view.trace.host_events
     call = nearest(host, matching(host, "name", CALL))
     work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
-    work = work.with_columns(call=call.gather(work["launch"]), mask=matching(work, "op_name", MASK))
+    work = work.with_columns(call=call[work["launch"]], mask=matching(work, "op_name", MASK))
     masks = blocks(work.filter("mask", pl.col("call").is_not_null()))
     masked = masks.filter(pl.col("blocks") * OF_A_BLOCK >= PAIRS)["call"].unique()
     if masked.is_empty():

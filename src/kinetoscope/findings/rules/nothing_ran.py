@@ -35,7 +35,7 @@ def find(view: RankView) -> Findings:
     # Regions nest: what an inner one launches, the outer one launches too; and the outer
     # region of a broken graph may hold nothing itself.
     working = region_of_work(view.trace).drop_nulls().unique()
-    names = view.trace.host_events["name"].gather(working).unique()
+    names = view.trace.host_events["name"][working].unique()
     nested = entered.filter(pl.col("parent").is_in(entered["id"].implode()))["parent"]
     empty = entered.filter(~pl.col("name").is_in(names.implode()) & ~pl.col("id").is_in(nested.implode()))
     alone = view.trace.device_events.is_empty()

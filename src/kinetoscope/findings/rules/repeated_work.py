@@ -109,7 +109,7 @@ def _frozen(view: RankView) -> Findings:
     work = view.work.drop_nulls("launch")
     alone = without_gradients(view.trace) & ~in_optimizer
     is_product = matching(work, "category", PRODUCTS)
-    mine = alone.gather(work["launch"])
+    mine = alone[work["launch"]]
     products = work.filter(mine & is_product)
     ops = products["op"].n_unique()
     if ops < MANY * view.steps or (matching(host, "name", AVERAGES) & alone).any():

@@ -238,7 +238,7 @@ def _passes(view: RankView) -> pl.DataFrame:
     updates = view.host(OPTIMIZER).select(over_ns=pl.col("start_ns") + pl.col("duration_ns")).sort("over_ns")
     adds = nearest(host, matching(host, "name", GRADIENT)).is_not_null()
     work = _launched(view)
-    work = work.with_columns(adds=adds.gather(work["launch"]))
+    work = work.with_columns(adds=adds[work["launch"]])
     work = work.filter(~matching(work, "category", OTHERS))
     each = each.with_row_index("pass")
     work = work.join_asof(

@@ -143,7 +143,7 @@ def _unexplained(view: RankView) -> pl.DataFrame:
     ended = device.select("op", "launch")[gaps["next"]]
     return gaps.with_columns(
         ended.select(pl.coalesce("op", "launch").alias("op")).to_series(),
-        host["start_ns"].gather(ended["launch"]).alias("launched_ns"),
+        host["start_ns"][ended["launch"]].alias("launched_ns"),
     ).drop_nulls("launched_ns")
 
 

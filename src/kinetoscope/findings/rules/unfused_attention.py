@@ -69,8 +69,8 @@ def find(view: RankView) -> Findings:
     found = softmax.filter(
         (pl.col("at") - pl.col("before") <= NEAR)
         & (pl.col("after") - pl.col("at") <= NEAR)
-        & kernels["product"].gather(softmax["before"]).fill_null(False)
-        & kernels["product"].gather(softmax["after"]).fill_null(False)
+        & kernels["product"][softmax["before"]].fill_null(False)
+        & kernels["product"][softmax["after"]].fill_null(False)
     )
     if found.is_empty():
         return

@@ -36,7 +36,7 @@ GENERATED = "^triton_"  # a compiler fused what it could
 
 def find(view: RankView) -> Findings:
     work = own(view.trace)
-    replayed = matching(view.trace.host_events, "name", GRAPH_LAUNCH).gather(work["launch"]).fill_null(False)
+    replayed = matching(view.trace.host_events, "name", GRAPH_LAUNCH)[work["launch"]].fill_null(False)
     fusible = (
         matching(work, "category", FUSIBLE) & (work["kind"] == "kernel") & ~matching(work, "name", GENERATED)
     )
