@@ -32,6 +32,8 @@ def section(report: Report, most: int, *, everything: bool = False) -> Iterable[
     if not shown:
         return
     yield Heading("Findings", "what to change, in this order")
+    if words := little(report):
+        yield Prose(words)
     yield Labelled(tuple((_severity(row), tuple(_entry(report, row, everything))) for row in shown))
     if all_of_it := together(report):
         yield Prose(all_of_it)
@@ -241,6 +243,23 @@ def of_its_own(row: FindingRow) -> str:
     """The rank whose step ``saving_alone_us`` is of, where another rank sets the pace."""
     whose = f"rank {row.ranks[0]}'s own step" if len(row.ranks) == 1 else "these ranks' own steps"
     return f"of {whose}: rank {row.paced_by} sets the pace of all"
+
+
+def little(report: Report) -> str:
+    """A sentence where no finding saves more than runs differ by; empty where one does, or may."""
+    rows = worth_doing(report)
+    most = max(rows, key=lambda row: row.saving_us, default=None)
+    if most is None or most.saving_us <= 0:
+        return ""
+    for row in rows:
+        may_save = row.saving_us <= 0 and (row.saving_high_us or 0.0) > most.saving_us
+        if row.severity in ("high", "medium") or row.saving_bytes or row.paced_by is not None or may_save:
+            return ""
+    what = "step" if report.steps else "recording"
+    return (
+        f"There is little to gain here: none of these saves more than {numbers.percent(most.share_of_step)} "
+        f"of the {what}, and runs of one program differ by as much."
+    )
 
 
 def together(report: Report) -> str:

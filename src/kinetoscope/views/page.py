@@ -106,7 +106,7 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
         compilation=together(headline.compilation(report) or ""),
         window=together(headline.recorded_window(report)),
         savings=[[_together(part) for part in findings.saving_parts(report, row)] for row in report.findings],
-        together=together(findings.together(report)),
+        together=together(" ".join(filter(None, (findings.little(report), findings.together(report))))),
         measured=[findings.measured(row) for row in report.findings],
         graph_labels=graph_names.graph_labels(report),
         devices=overview.device_bars(report),

@@ -154,6 +154,28 @@ def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():
     assert findings.together(report(findings=[row, row])) == ""
 
 
+def test_where_no_finding_saves_what_matters_that_is_said_before_them():
+    (row,) = report().findings
+    low = msgspec.structs.replace(
+        row, severity="low", saving_us=500.0, saving_high_us=900.0, share_of_step=0.008
+    )
+    said = (
+        "There is little to gain here: none of these saves more than 0.8 % of the step, and runs of one "
+        "program differ by as much."
+    )
+    assert findings.little(report(findings=[low])) == said
+    assert Prose(said) in list(findings.section(report(findings=[low]), 3))
+    for larger in (
+        row,
+        msgspec.structs.replace(low, severity="medium"),
+        msgspec.structs.replace(low, saving_us=0.0, saving_high_us=9_000.0),  # not predicted, at most so much
+        msgspec.structs.replace(low, saving_us=0.0, paced_by=1),
+        msgspec.structs.replace(low, saving_us=0.0, saving_bytes=1 << 30),
+    ):
+        assert findings.little(report(findings=[low, larger])) == ""
+    assert findings.little(report(findings=[])) == ""
+
+
 def test_what_a_rank_that_waits_would_save_is_of_its_own_step():
     (row,) = report().findings
     paced = msgspec.structs.replace(
