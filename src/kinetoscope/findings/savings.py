@@ -164,7 +164,7 @@ def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
 def fused(view: RankView, chains: pl.DataFrame, basis: str) -> Saving:
     """The saving if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
     freed = device(view, chains, basis)
-    launched = merge_launches(view.trace, chains.select("id", group="chain"))
+    launched = ReplayChange(host=merge_launches(view.trace, chains.select("id", group="chain")).host)
     return freed if freed.change.is_empty else both(view, freed, of(view, launched, "their launches"))
 
 

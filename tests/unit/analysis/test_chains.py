@@ -41,6 +41,8 @@ def test_a_chain_shrinks_to_its_longest_kernel() -> None:
     chains = elementwise_chains(table, table)
     assert chains["chain"].n_unique() == 1
     assert chains["saved_ns"].sum() == pytest.approx(20_000)
+    table = table.with_columns(pl.Series("duration_ns", [5_000, 30_000, 8_000]))
+    assert elementwise_chains(table, table)["saved_ns"].to_list() == [5_000, 0, 8_000]
 
 
 def test_other_work_between_breaks_a_chain() -> None:

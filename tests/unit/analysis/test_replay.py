@@ -215,7 +215,7 @@ def test_merged_kernels_keep_the_longest_and_spare_the_others_ops() -> None:
         ]
     trace = traces.trace(*events)
     merged = merge_launches(trace, pl.DataFrame({"id": [0, 1, 2], "group": [0, 0, 0]}).cast(pl.UInt32))
-    assert dict(merged.device.iter_rows()) == {1: 20_000, 2: 5_000}
+    assert dict(merged.device.iter_rows()) == {0: 10_000, 2: 5_000}
     assert merged.host.select("start_ns", "end_ns").rows() == [(21_000, 39_000), (41_000, 59_000)]
 
 

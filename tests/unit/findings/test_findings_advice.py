@@ -38,6 +38,7 @@ from kinetoscope.findings.rules import (
     small_grid,
     sync_in_step,
     unfused_attention,
+    unfused_elementwise,
 )
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -737,6 +738,16 @@ def test_a_fused_chain_spares_its_launches_where_the_host_sets_the_pace() -> Non
     )
     assert savings.device(slow, chain, "shorter").us == 0
     assert savings.fused(slow, chain, "one").us > 50
+
+
+def test_a_fused_chain_takes_as_long_as_its_longest_kernel_wherever_that_is() -> None:
+    program = Eager()
+    for _ in range(3):
+        for us in (100, 400, 200):
+            program.run("aten::mul", us=us)
+        program.step()
+    (finding,) = unfused_elementwise.find(program.view())
+    assert finding.saving.us == pytest.approx(100 + 200, rel=0.05)
 
 
 @pytest.mark.parametrize(("took_us", "named"), [(2, False), (50, True)])

@@ -32,7 +32,7 @@ def elementwise_chains(
     work: pl.DataFrame, eager: pl.DataFrame, no_gradients: pl.Series | None = None
 ) -> pl.DataFrame:
     """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
-    such that a chain shrinks to the time of its longest kernel.
+    such that the longest kernel of a chain stays, and the others go.
 
     A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
     calls of ``a * b + c`` are three chains). A reduction ends it. What only the reduction reads is not
@@ -79,9 +79,14 @@ def elementwise_chains(
     ordered = _split_repeats(ordered.filter(long.over("chain")))
     return (
         ordered.filter(long.over("chain"))
-        .with_columns(saved=(1 - pl.col("needs").max() / duration.sum()).over("chain"))
-        .with_columns(saved_ns=duration * pl.col("saved"))
-        .drop("saved", "needs", "ends", "fusible")
+        .with_columns(
+            saved_ns=pl.when(pl.int_range(pl.len()) == duration.arg_max())
+            .then(duration - pl.col("needs").max())
+            .otherwise(duration)
+            .cast(pl.Float64)
+            .over("chain")
+        )
+        .drop("needs", "ends", "fusible")
     )
 
 

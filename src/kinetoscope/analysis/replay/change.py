@@ -124,19 +124,18 @@ def faster_loader(batch_share: float) -> ReplayChange:
 
 
 def merge_launches(trace: Trace, groups: pl.DataFrame) -> ReplayChange:
-    """Device events that become one: each group's first stays, with the time of its longest.
+    """Device events that become one, which takes as long as each group's longest.
 
     Args:
-        groups: ``id`` (row of ``device_events``) and ``group``. The ops that launched the others (their
-            launching calls, where no op is known) cost the host nothing any more.
+        groups: ``id`` (row of ``device_events``) and ``group``. The ops that launched all but the first
+            (their launching calls, where no op is known) cost the host nothing any more.
     """
     events = groups.join(
         trace.device_events.select("id", "duration_ns", "start_ns", "launch", "op"), on="id"
     ).sort("group", "start_ns")
-    first = pl.int_range(pl.len()).over("group") == 0
-    saved = pl.col("duration_ns") - pl.when(first).then(pl.col("duration_ns").max().over("group")).otherwise(
-        0
-    )
-    events = events.with_columns(saved_ns=saved.clip(lower_bound=0).cast(pl.Float64), first=first)
+    place = pl.int_range(pl.len()).over("group")
+    longest = pl.col("duration_ns").arg_max().over("group")
+    saved = pl.when(place == longest).then(0).otherwise("duration_ns")
+    events = events.with_columns(saved_ns=saved.cast(pl.Float64), first=place == 0)
     others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
     return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])
