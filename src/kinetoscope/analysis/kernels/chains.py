@@ -28,21 +28,19 @@ AGAIN = 0.5  # of a reduction's time: a kernel after it that takes less does not
 MEAN_NS = 5_000
 
 
-def elementwise_chains(
-    work: pl.DataFrame, eager: pl.DataFrame, no_gradients: pl.Series | None = None
-) -> pl.DataFrame:
+def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
     """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
     such that the longest kernel of a chain stays, and the others go.
 
     A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
     calls of ``a * b + c`` are three chains). A reduction ends it. What only the reduction reads is not
-    written any more: without gradients, and where the next kernel is too short to read it as well, the kernel
-    before the reduction takes less by the time that reading takes.
+    written any more: where the next kernel is too short to read it as well, the kernel before the reduction
+    takes less by the time that reading takes. A backward that needs it computes it anew, as compilers do
+    with what is elementwise.
 
     Args:
         work: all device work, with ``op_name``.
         eager: the rows of it that may be in a chain.
-        no_gradients: for each ``op`` whether none is asked for of what it computes.
     """
     launched = (eager["kind"] == "kernel") & matching(eager, "op_name", "^aten::")
     fusible = eager["id"].filter(
@@ -65,7 +63,6 @@ def elementwise_chains(
     ends = pl.col("id").is_in(reduces.implode()) & follows & pl.col("fusible").shift(1)
     ends &= duration >= READS * duration.shift(1)
     ordered = ordered.with_columns(ends=ends.fill_null(False))
-    forgotten = pl.lit(False) if no_gradients is None else no_gradients[ordered["op"]].fill_null(False)
     alone = pl.col("ends").shift(-1) & (duration.shift(-2) < AGAIN * duration.shift(-1)).fill_null(True)
     ordered = ordered.with_columns(
         chain=pl.any_horizontal(
@@ -73,7 +70,7 @@ def elementwise_chains(
             ~follows,
             pl.col("ends").shift(1, fill_value=False),
         ).cum_sum(),
-        needs=pl.when(alone & forgotten).then((duration - duration.shift(-1)).clip(0)).otherwise(duration),
+        needs=pl.when(alone).then((duration - duration.shift(-1)).clip(0)).otherwise(duration),
     ).filter(pl.col("fusible") | pl.col("ends"))
     long = (pl.len() >= LENGTH - pl.col("ends").any()) & (duration.mean() >= MEAN_NS)
     ordered = _split_repeats(ordered.filter(long.over("chain")))

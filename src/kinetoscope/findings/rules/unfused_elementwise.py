@@ -13,8 +13,8 @@ How it decides
     that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
     average. A reduction that takes a fifth of the kernel before it or more may read its result, and ends the
     chain. A fused kernel is taken to need as long as the chain's longest. What only the reduction reads is
-    not written any more: without gradients, and where the next kernel takes less than half as long, the time
-    of reading it is saved twice.
+    not written any more: where the next kernel takes less than half as long, the time of reading it is saved
+    twice. With gradients, too: a backward computes anew what is elementwise.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
@@ -25,7 +25,6 @@ Source
 """
 
 from kinetoscope.analysis.compiled.regions import regions
-from kinetoscope.analysis.events.backward import without_gradients
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.findings.rule import *
 
@@ -33,7 +32,7 @@ from kinetoscope.findings.rule import *
 def find(view: RankView) -> Findings:
     if len(regions(view.trace)) or blocked(view):
         return
-    chains = elementwise_chains(view.work, view.work, without_gradients(view.trace))
+    chains = elementwise_chains(view.work, view.work)
     if chains.is_empty():
         return
     per_chain = chains.group_by("chain", maintain_order=True).agg(
