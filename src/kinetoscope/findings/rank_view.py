@@ -117,9 +117,13 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def rare_us(self) -> float:
-        """The time that rare long steps add to a step of the program at the mean, µs."""
+        """The time that rare long steps, or what comes after every so many, add to a step of the program at
+        the mean, µs."""
         own = self.as_it_runs
-        return max(0.0, own.timed.mean_us - own.step_us) if own is not None and own.timed.rare else 0.0
+        if own is None or not (own.timed.rare or own.timed.round):
+            return 0.0
+        mean_us = own.timed.round.per_step_us if own.timed.round else own.timed.mean_us
+        return max(0.0, mean_us - own.step_us)
 
     @property
     def own_busy_us(self) -> float:

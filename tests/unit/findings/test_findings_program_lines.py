@@ -236,7 +236,10 @@ def with_rounds(between_s: float, path: str | None = None) -> RankView:
 
 
 def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -> None:
-    (found,) = rare_long_steps.find(with_rounds(0.1, EVALUATING))
+    view = with_rounds(0.1, EVALUATING)
+    (found,) = rare_long_steps.find(view)
+    assert view.rare_us == pytest.approx(10_000)  # of each step of 20 ms at the mean
+    assert found.saving.share == pytest.approx(1 / 4)
     assert found.title == (
         "After every 10 steps evaluate (train.py:60) takes 100 ms: 50.0 % of the time, 10.0 ms for each "
         "step, and is in no recorded step"
