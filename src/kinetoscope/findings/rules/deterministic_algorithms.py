@@ -69,20 +69,20 @@ def find(view: RankView) -> Findings:
 
 def _in_parts(view: RankView) -> pl.DataFrame:
     """The host's time in each interpolation in parts (``lane``, ``start_ns``, ``duration_ns``, ``end_ns``),
-    with its number of ``gathers``: 2 ** n in n dimensions, after n aranges of indices, before 2 ** n - 1
+    with its number of ``gathers``: 2 ** n in n dimensions, after n calls that make indices, before 2 ** n - 1
     sums."""
     calls = view.called.with_columns(
         gathers=matching(view.called, "name", GATHER),
-        aranges=matching(view.called, "name", "^aten::arange$"),
+        indices=matching(view.called, "name", "^aten::arange$"),
         sums=matching(view.called, "name", "^aten::add$"),
     )
-    numbered = calls.with_columns(pl.col("aranges", "sums").cum_sum().cast(pl.Int64).over("lane"))
-    parts = numbered.filter("gathers").group_by("lane", "aranges", "sums", maintain_order=True)
+    numbered = calls.with_columns(pl.col("indices", "sums").cum_sum().cast(pl.Int64).over("lane"))
+    parts = numbered.filter("gathers").group_by("lane", "indices", "sums", maintain_order=True)
     parts = parts.agg(pl.min("start_ns"), pl.max("end_ns"), gathers=pl.len().cast(pl.Int64))
     parts = parts.filter(pl.col("gathers") > 1)
-    first = pl.col("aranges") - pl.col("gathers").log(2).round().cast(pl.Int64) + 1
+    first = pl.col("indices") - pl.col("gathers").log(2).round().cast(pl.Int64) + 1
     last = pl.col("sums") + pl.col("gathers") - 1
-    begins = numbered.filter(calls["aranges"]).select("lane", first="aranges", begins="start_ns")
+    begins = numbered.filter(calls["indices"]).select("lane", first="indices", begins="start_ns")
     ends = numbered.filter(calls["sums"]).select("lane", last="sums", ends="end_ns")
     return (
         parts.with_columns(first=first, last=last)

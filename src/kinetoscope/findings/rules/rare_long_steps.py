@@ -75,7 +75,7 @@ CAUSES = {
         "Thread(target=torch.save, args=(state, path)).start()  # state: a copy on the host",
     ),
 }
-SAVES = r"(?i)sav(e|ing)|checkpoint|dump"
+SAVES = r"(?i)save|saving|checkpoint|dump"
 LESS_OFTEN = "less often, on the device, or in another thread, from a copy of what it reads."
 NO_WORKERS = (
     "The loader has no workers: the step waits whenever a batch takes long to make, and for the order of an "
