@@ -61,7 +61,6 @@ UNREAD = {
     "Ev Idx",
     "Record function id",
     "queued",
-    "Fwd thread id",
     "kernel_hash",
     "kernel_backend",
     "num_warps",
