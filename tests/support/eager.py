@@ -47,6 +47,11 @@ class Eager:
         self.free = start + us
         self.at += 20
 
+    def note(self, op: str, us: float = 1.0) -> None:
+        """An op that launches nothing, such as a view."""
+        self.events.append(traces.host(op, self.at, us))
+        self.at += us + 1
+
     @contextmanager
     def around(self, *ops: str, tid: int = 1) -> Iterator[None]:
         """Ops, outermost first, that launch more than once."""

@@ -11,7 +11,7 @@ import pytest
 import traces
 from eager import Eager
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import cudagraph_anew, repeated_work, sparse_transpose
+from kinetoscope.findings.rules import cudagraph_anew, normalized_weights, repeated_work, sparse_transpose
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.sources.run import LoadedRun
 
@@ -197,6 +197,32 @@ def test_a_matrix_that_is_factored_again_may_be_factored_once() -> None:
 )
 def test_factorizations_that_are_another_each_time_are_no_repeated_work(program: Eager) -> None:
     assert not list(repeated_work.find(program.view()))
+
+
+def vocoding(trained: bool = False) -> Eager:
+    """Steps that normalize the weights of four layers, in 18 µs of the host each."""
+    program = Eager()
+    for _ in range(STEPS):
+        for _ in range(4):
+            program.run("aten::_weight_norm", "aten::_weight_norm_interface", kernel="weight_norm_fwd", us=3)
+            program.run("aten::cudnn_convolution", kernel=GEMM, us=3)
+        if trained:
+            program.optimizer()
+        program.step()
+    return program
+
+
+def test_weights_that_nothing_trains_are_normalized_once() -> None:
+    (finding,) = normalized_weights.find(vocoding().view())
+    assert (
+        finding.title == "Weights are normalized 4 times per step (weight_norm), though nothing trains them"
+    )
+    assert finding.saving.us == pytest.approx(4 * 18, rel=0.1)
+    assert not finding.saving.condition
+
+
+def test_weights_that_are_trained_are_others_in_each_step() -> None:
+    assert not list(normalized_weights.find(vocoding(trained=True).view()))
 
 
 def compiled(prepared_in: int = STEPS) -> Eager:

@@ -14,7 +14,8 @@ Why it is slow
 How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
     where it ends with one made in time. A silence after reading results is ``results-on-host``'s, unless it
-    ends with 64 KiB or more copied to the device. What
+    ends with 64 KiB or more copied to the device; most of it in which lists become tensors is
+    ``tensors-of-lists``'s. What
     silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
     Where most of it ends with copies from pageable memory, one thing makes what is copied: what page-locked
     memory saves of these copies (``pageable-copy``) counts here as well.
@@ -33,6 +34,7 @@ Source
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.program_lines import never_waits, that_computes, waits_at
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules import tensors_of_lists
 from kinetoscope.findings.rules.pageable_copy import batches, pinned
 from kinetoscope.findings.rules.results_on_host import PREPARED, on_the_main_thread, silences
 
@@ -54,8 +56,13 @@ def find(view: RankView) -> Findings:
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
     reading = silences(view).filter(pl.col("sends") < PREPARED)
-    after_reading = intervals.covered(intervals.union(spans(reading)), silent)
-    silent = silent.filter(2 * after_reading < silent["idle_ns"])
+    after_reading, of_lists = (
+        2 * intervals.covered(intervals.union(spans(others)), silent) >= silent["idle_ns"]
+        for others in (reading, tensors_of_lists.reading(view))
+    )
+    if 2 * int(silent["idle_ns"].filter(of_lists).sum()) > int(silent["idle_ns"].sum()):
+        after_reading |= of_lists
+    silent = silent.filter(~after_reading)
     if view.us_of(silent, "idle_ns") >= HIGH * view.step_us:
         yield _silence(view, silent)
     if (us := view.us_of(delayed, "idle_ns")) >= HIGH * view.step_us:

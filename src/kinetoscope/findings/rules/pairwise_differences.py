@@ -1,0 +1,97 @@
+"""Differences or products of all pairs are written out, and summed up.
+
+What it finds
+    Distances and similarities of all pairs by broadcasting: ``((x[:, None] - y[None]) ** 2).sum(-1)``, its
+    norm, ``(x[:, None] * y[None]).sum(-1)``, ``cosine_similarity(x[:, None], y[None], dim=-1)``.
+
+Why it is slow
+    Of n and m vectors of d numbers, n x m x d numbers are written, read, squared, written and read again, and
+    as many in the backward pass. A matrix product keeps them on the chip and writes n x m.
+
+How it decides
+    By the order of ops in a thread: two ``unsqueeze`` (which is what indexing with ``None`` calls), then a
+    difference and its square or norm, or a product, and a sum or mean; or ``cosine_similarity`` or
+    ``pairwise_distance``. Its kernel has to be the one for operands of different shapes. Any such sum is a
+    matrix product, and with it what depends on one operand alone. Gone are these ops' kernels, and those of
+    their gradients, but for half of the first kernel's time: the product writes one number for each pair, and
+    a few kernels add to it what the vectors' own squares are. ``unfused-elementwise`` counts the same
+    kernels, and advises to compile them.
+
+What to do
+    ``torch.cdist(x, y)`` for distances, ``x @ y.T`` for products (of normalized vectors for cosines),
+    ``x2[:, None] + y2 - 2 * x @ y.T`` for squares: for small distances between large vectors in float32,
+    without TF32. If few of the pairs matter, choose these first.
+
+Source
+    PyTorch documentation of ``torch.cdist``, ``compute_mode``; cornellius-gp/gpytorch #706.
+"""
+
+import re
+
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.findings.rule import *
+
+# The ops of a thread that no other one is around, a letter each.
+LETTERS = {
+    "u": "unsqueeze",
+    "v": "slice|select|view|expand|permute|transpose|t",
+    "-": "sub",
+    "*": "mul",
+    "p": "pow|square",
+    "+": "sum|mean",
+    "n": "linalg_vector_norm|linalg_norm|norm|frobenius_norm",
+    "d": "cosine_similarity|pairwise_distance",
+}
+LETTER = {f"aten::{op}": letter for letter, ops in LETTERS.items() for op in ops.split("|")}
+PAIRS = re.compile(r"u[uv]*u[uv]*(?P<ops>-[p*]\+|-n|\*\+|d)")
+BROADCAST = r"(^|[ :])elementwise_kernel<"  # of one shape alone: vectorized_, unrolled_elementwise_kernel
+KEPT = 0.5  # of the first kernel's time
+
+
+def find(view: RankView) -> Findings:
+    ops = _pairs(view)
+    if ops.is_empty():
+        return
+    host = view.trace.host_events
+    within = nearest(host, host["id"].is_in(ops["id"].implode()))
+    forward = attribution(view.trace)["forward_op"].gather(view.work["id"])
+    work = view.work.with_columns(
+        within.gather(pl.select(pl.coalesce(forward, view.work["launch"])).to_series()).alias("id_of_op"),
+        first=forward.is_null() & matching(view.work, "name", BROADCAST),
+    )
+    work = work.join(ops, left_on="id_of_op", right_on="id").sort("start_ns")
+    work = work.with_columns(first=pl.col("first") & pl.col("first").cum_sum().over("pair").eq(1))
+    work = work.filter(pl.col("first").any().over("pair"))
+    if work.is_empty():
+        return
+    saved = pl.col("duration_ns") * pl.when("first").then(1 - KEPT).otherwise(1.0)
+    written = work.filter("first")
+    names = host["name"].gather(written["id_of_op"]).cast(pl.String).str.strip_prefix("aten::")
+    yield Finding(
+        title=f"{view.counted(len(written), 'difference or product')} of all pairs per {view.unit} "
+        f"{'is' if len(written) == view.steps else 'are'} written out and summed up: "
+        f"{numbers.time(view.us_of(work))} with their gradients",
+        affected_us=view.us_of(work),
+        saving=savings.device(
+            view, work, "their kernels, but for half of the time in which the pairs are written", saved
+        ),
+        evidence=[evidence.of(view, f"of all pairs: {names.mode()[0]}", written)],
+        advice="Use torch.cdist for distances, a matrix product for products and cosines: it keeps what "
+        "belongs to a pair on the chip, and writes the sum alone.",
+        snippet="distances = torch.cdist(x, y)  # of squares: x2[:, None] + y2 - 2 * x @ y.T",
+        source=evidence.source(view, written["op"]),
+    )
+
+
+def _pairs(view: RankView) -> pl.DataFrame:
+    """The ops that compute with all pairs, and the number of their ``pair``."""
+    letters = view.called["name"].cast(pl.String).replace_strict(LETTER, default=".")
+    called = view.called.select("id", "lane", letter=letters)
+    found: list[tuple[int, int]] = []
+    for (_,), ops in called.group_by("lane", maintain_order=True):
+        ids = ops["id"]
+        for match in PAIRS.finditer("".join(ops["letter"])):
+            first = ids[match.start("ops")]
+            found += [(ids[row], first) for row in range(*match.span("ops"))]
+    return pl.DataFrame(found, {"id": pl.UInt32, "pair": pl.UInt32}, orient="row")

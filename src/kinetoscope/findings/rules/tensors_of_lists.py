@@ -1,0 +1,60 @@
+"""A tensor is made of a list, number by number.
+
+What it finds
+    ``torch.tensor(frames)``, ``torch.FloatTensor(rows)`` and ``torch.as_tensor(batch)`` of lists: of NumPy
+    arrays, of states of an environment, of rows of numbers; lists as an index (``mask[places] = 0``).
+
+Why it is slow
+    Each number is taken out of its list or array as an object of Python's, looked at, and written: tens to
+    hundreds of nanoseconds a number. NumPy and ``torch.stack`` copy arrays as blocks of memory, a hundred
+    times as fast. PyTorch warns of lists of arrays once ("extremely slow").
+
+How it decides
+    By the order of ops in a thread that launches: memory that is taken (``aten::empty``), then nothing, then
+    ``aten::to`` and ``aten::lift_fresh``, which PyTorch calls so for lists alone. The time in which it
+    records nothing is that of reading the list. All of it goes.
+
+What to do
+    Join arrays first (``np.stack``, ``np.asarray``) and take the tensor from that (``torch.from_numpy``);
+    tensors by ``torch.stack``. Keep what is gathered number by number in an array of its final size.
+
+Source
+    pytorch/pytorch #13918; PyTorch's warning in torch/csrc/utils/tensor_new.cpp.
+"""
+
+from kinetoscope.findings.rule import *
+
+
+def find(view: RankView) -> Findings:
+    lists = reading(view)
+    if lists.is_empty() or view.work.is_empty():
+        return
+    saving = savings.host(view, lists, "the time in which lists are read, number by number")
+    longest = lists.sort("duration_ns", descending=True)
+    shown = view.trace.host_events[longest["id"].head(3)]
+    yield Finding(
+        title=f"{view.counted(len(lists), 'tensor')} per {view.unit} "
+        f"{'is' if len(lists) == view.steps else 'are'} made of lists, number by number: "
+        f"{numbers.time(view.us_of(lists))}",
+        affected_us=view.us_of(lists),
+        saving=saving,
+        evidence=[evidence.of(view, "what follows the longest lists", shown)],
+        advice="Join arrays with np.stack before they become a tensor, tensors with torch.stack; keep "
+        "numbers, and indices, in an array or a tensor from the start.",
+        snippet="batch = torch.from_numpy(np.stack(frames)).to(device)",
+        source=evidence.source(view, longest["id"]),
+    )
+
+
+def reading(view: RankView) -> pl.DataFrame:
+    """The times in which lists become tensors: ``lane``, ``start_ns``, ``duration_ns``, and the op that
+    follows (``id``)."""
+    ops = view.called.select("id", "lane", "start_ns", "end_ns", pl.col("name").cast(pl.String))
+    ops = ops.with_columns(
+        pl.col(column).shift(1).over("lane").name.prefix("last_") for column in ("name", "end_ns")
+    )
+    fresh = pl.col("name").shift(-1).over("lane") == "aten::lift_fresh"
+    made = ops.filter((pl.col("last_name") == "aten::empty") & (pl.col("name") == "aten::to") & fresh)
+    return made.select(
+        "id", "lane", duration_ns=pl.col("start_ns") - pl.col("last_end_ns"), start_ns="last_end_ns"
+    ).filter(pl.col("duration_ns") > 0)

@@ -1,0 +1,41 @@
+"""Lists that become tensors, number by number."""
+
+from __future__ import annotations
+
+import pytest
+
+from eager import Eager
+from kinetoscope.findings.rules import tensors_of_lists, unexplained_idle
+
+STEPS, READ_US = 3, 5_000.0
+
+
+def steps(*ops: str) -> Eager:
+    """Steps that make a tensor on the CPU, send it, and work on it; its list is read after the first op."""
+    program = Eager()
+    for _ in range(STEPS):
+        for number, op in enumerate(ops):
+            program.note(op)
+            program.at += 0 if number else READ_US
+        program.run("aten::to", "aten::copy_", kernel="Memcpy HtoD (Pageable -> Device)", bytes=1 << 20)
+        program.run("aten::mm", kernel="gemm", us=1_000)
+        program.step()
+    return program
+
+
+OF_A_LIST = ["aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_"]
+
+
+def test_the_time_between_its_memory_and_its_type_is_its_list() -> None:
+    view = steps(*OF_A_LIST).view()
+    (finding,) = tensors_of_lists.find(view)
+    assert finding.title == "1 tensor per step is made of lists, number by number: 5.00 ms"
+    assert finding.saving.us == pytest.approx(READ_US, rel=0.1)
+    assert not list(unexplained_idle.find(view))
+
+
+def test_what_prepares_an_array_is_not_known() -> None:
+    """``torch.tensor`` of an array takes its memory as it is."""
+    view = steps("aten::detach_", "aten::lift_fresh", "aten::to").view()
+    assert not list(tensors_of_lists.find(view))
+    assert list(unexplained_idle.find(view))
