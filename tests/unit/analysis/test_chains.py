@@ -66,6 +66,41 @@ def test_a_reduction_ends_a_chain_and_reads_what_is_not_written_any_more() -> No
     assert elementwise_chains(again, again).head(2)["saved_ns"].sum() == pytest.approx(12_000)
 
 
+def test_a_chain_before_a_reduction_costs_what_it_reads_from_outside() -> None:
+    # A tensor passes in 10 µs: x[:, None] + y, a product times 2, their difference, its minimum. From outside
+    # only the product is as large.
+    table = work("elementwise", "elementwise", "elementwise", "reduction")
+    tensors = {"written": [1, 1, 1, 0], "read": [0, 1, 2, 1]}
+    took = [10_000 * sum(each) for each in zip(*tensors.values(), strict=True)]
+    table = table.with_columns(pl.Series("duration_ns", took))
+    assert elementwise_chains(table, table)["saved_ns"].sum() == pytest.approx(sum(took) - 10_000)
+    # So it is where two reductions read it: each computes it anew.
+    twice = pl.concat([table, table.tail(1).with_columns(pl.col("id", "event", "op") + 1)])
+    assert elementwise_chains(twice, twice)["saved_ns"].sum() == pytest.approx(sum(took) - 10_000)
+    # Where two more tensors are read from outside, they are.
+    more = table.with_columns(pl.Series("duration_ns", [30_000, 20_000, 30_000, 10_000]))
+    assert elementwise_chains(more, more)["saved_ns"].sum() == pytest.approx(90_000 - 30_000)
+
+
+def test_a_softmax_ends_a_chain_and_filling_does_not_break_it() -> None:
+    table = work("elementwise", "elementwise", "elementwise", "softmax").with_columns(
+        pl.Series("name", ["k0", "FillFunctor", "k2", "k3"], pl.Categorical),
+        pl.Series("duration_ns", [10_000, 5_000, 10_000, 30_000]),
+        pl.Series("op_name", ["aten::mul", "aten::fill_", "aten::where", "aten::_softmax"], pl.Categorical),
+    )
+    chains = elementwise_chains(table, table)
+    assert chains.select("id", "saved_ns").rows() == [(0, 10_000), (2, 10_000), (3, 0)]
+
+
+def test_of_what_a_chain_gathers_the_reading_remains() -> None:
+    table = work("embedding", "elementwise", "elementwise", "elementwise")
+    ops = ["aten::gather", "aten::mul", "aten::add", "aten::neg"]
+    table = table.with_columns(pl.Series("op_name", ops, pl.Categorical))
+    assert elementwise_chains(table, table)["saved_ns"].to_list() == [5_000, 0, 10_000, 10_000]
+    # Lookups alone are no chain.
+    assert elementwise_chains(table.head(3), table.head(3)).is_empty()
+
+
 def test_a_reduction_too_short_to_have_read_it_is_none_of_a_chain() -> None:
     table = work("elementwise", "reduction").with_columns(pl.Series("duration_ns", [40_000, 7_000]))
     assert elementwise_chains(table, table).is_empty()

@@ -20,7 +20,9 @@ COLUMNS = [
     "step",
 ]
 FUSIBLE = r"^(elementwise|copy|random)$"
-REDUCTION = "^reduction$"
+# Compilers load by an index in the kernel that computes with it.
+GATHERS = r"^aten::(index|index_select|gather|embedding|take_along_dim|upsample_nearest[123]d)$"
+REDUCTION, SOFTMAX = "^reduction$", "^aten::_(log_)?softmax$"
 LENGTH = 3  # of two, a compiler saves less than the noise, …
 READS = 0.2  # … unless the second is a reduction that takes this part of the first, and may have read it
 AGAIN = 0.5  # of a reduction's time: a kernel after it that takes less does not read the same
@@ -32,58 +34,66 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
     """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
     such that the longest kernel of a chain stays, and the others go.
 
-    A chain is broken by any other work of its stream, by a new step, and where its ops begin again (three
-    calls of ``a * b + c`` are three chains). A reduction ends it. What only the reduction reads is not
-    written any more: where the next kernel is too short to read it as well, the kernel before the reduction
-    takes less by the time that reading takes. A backward that needs it computes it anew, as compilers do
-    with what is elementwise.
+    A chain is broken by any other work of its stream but filling, by a new step, and where its ops begin
+    again (three calls of ``a * b + c`` are three chains). A reduction ends it, as does a softmax. Of what is
+    gathered on its way the reading remains, half of the time.
+
+    What reductions alone read is not written any more: where the next kernel is too short to read it as
+    well, or reduces it, too. In the time of a reduction one tensor of the chain is read, or written, and each
+    of them was written once and read once: what their passing took is gone, down to the reduction's own
+    time. A backward that needs a tensor computes it anew, as compilers do with what is elementwise.
 
     Args:
         work: all device work, with ``op_name``.
         eager: the rows of it that may be in a chain.
     """
-    launched = (eager["kind"] == "kernel") & matching(eager, "op_name", "^aten::")
-    fusible = eager["id"].filter(
-        launched
-        & matching(eager, "category", FUSIBLE)
-        & ~matching(eager, "name", "FillFunctor")  # reads nothing: nothing to fuse it with
-    )
-    reduces = eager["id"].filter(launched & matching(eager, "category", REDUCTION))
-    if fusible.is_empty():
+    own = work["id"].is_in(eager["id"].implode()) & (work["kind"] == "kernel")
+    own &= matching(work, "op_name", "^aten::")
+    gathers = own & matching(work, "op_name", GATHERS)
+    fusible = own & matching(work, "category", FUSIBLE) | gathers
+    if not fusible.any():
         return work.select(COLUMNS).clear().with_columns(chain=pl.lit(0), saved_ns=pl.lit(0.0))
     key = ["device", "stream"]
     duration = pl.col("duration_ns")
     ordered = (
-        work.select(COLUMNS)
-        .filter(pl.col("kind") != "memset")
+        work.select(
+            *COLUMNS,
+            fusible=fusible,
+            gathers=gathers,
+            reduces=own & matching(work, "category", REDUCTION),
+            normalizes=own & matching(work, "op_name", SOFTMAX),
+        )
+        # Filling reads nothing: there is nothing to fuse it with.
+        .filter((pl.col("kind") != "memset") & ~matching(work, "name", "FillFunctor"))
         .sort(*key, "start_ns")
-        .with_columns(fusible=pl.col("id").is_in(fusible.implode()))
     )
     follows = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in (*key, "step"))
-    ends = pl.col("id").is_in(reduces.implode()) & follows & pl.col("fusible").shift(1)
+    ends = (pl.col("reduces") | pl.col("normalizes")) & follows & pl.col("fusible").shift(1)
     ends &= duration >= READS * duration.shift(1)
+    read_again = (duration.shift(-1) >= AGAIN * duration) & ~pl.col("reduces").shift(-1)
     ordered = ordered.with_columns(ends=ends.fill_null(False))
-    alone = pl.col("ends").shift(-1) & (duration.shift(-2) < AGAIN * duration.shift(-1)).fill_null(True)
     ordered = ordered.with_columns(
         chain=pl.any_horizontal(
             pl.col("fusible").ne_missing(pl.col("fusible").shift(1)) & ~pl.col("ends"),
             ~follows,
             pl.col("ends").shift(1, fill_value=False),
         ).cum_sum(),
-        needs=pl.when(alone).then((duration - duration.shift(-1)).clip(0)).otherwise(duration),
+        unwritten=pl.col("ends") & pl.col("reduces") & ~read_again.fill_null(False),
     ).filter(pl.col("fusible") | pl.col("ends"))
-    long = (pl.len() >= LENGTH - pl.col("ends").any()) & (duration.mean() >= MEAN_NS)
+    long = ((~pl.col("gathers")).sum() >= LENGTH - pl.col("ends").any()) & (duration.mean() >= MEAN_NS)
     ordered = _split_repeats(ordered.filter(long.over("chain")))
+    gathered = pl.when("gathers").then(duration / 2).otherwise(0)
+    computing = duration - 2 * gathered
+    reading = duration.last()
+    passed = 2 * (pl.min_horizontal(duration, reading).sum() - reading)
+    left = pl.max_horizontal(reading, duration.sum() - passed) - gathered.sum()
+    left = pl.when(pl.col("unwritten").any()).then(left.clip(0, computing.max())).otherwise(computing.max())
+    longest = pl.int_range(pl.len()) == computing.arg_max()
+    saved = pl.when(longest).then(duration - left).otherwise(duration - gathered)
     return (
         ordered.filter(long.over("chain"))
-        .with_columns(
-            saved_ns=pl.when(pl.int_range(pl.len()) == duration.arg_max())
-            .then(duration - pl.col("needs").max())
-            .otherwise(duration)
-            .cast(pl.Float64)
-            .over("chain")
-        )
-        .drop("needs", "ends", "fusible")
+        .with_columns(saved_ns=saved.cast(pl.Float64).over("chain"))
+        .select(*COLUMNS, "chain", "saved_ns")
     )
 
 

@@ -11,10 +11,12 @@ Why it is slow
 How it decides
     Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
     that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
-    average. A reduction that takes a fifth of the kernel before it or more may read its result, and ends the
-    chain. A fused kernel is taken to need as long as the chain's longest. What only the reduction reads is
-    not written any more: where the next kernel takes less than half as long, the time of reading it is saved
-    twice. With gradients, too: a backward computes anew what is elementwise.
+    average. Lookups (``index``, ``gather`` …) may be among them: half of their time stays. A softmax, or a
+    reduction that takes a fifth of the kernel before it or more, may read the result, and ends the chain. A
+    fused kernel is taken to need as long as the chain's longest. What only reductions read is not written any
+    more, with gradients, too: a backward computes anew what is elementwise. A reduction's time is then that
+    of reading one tensor; for each kernel before it one is no longer written, nor read again, and the fused
+    kernel needs what is left, but no less than the reduction.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
