@@ -12,6 +12,7 @@ plain PyTorch program with `build(device) -> step` and, where the defaults do no
     ranks 1             2: one process a GPU, NCCL
     measure "steps"     steady state without the profiler; "recorded": the recorded steps' wall time; "none"
     updates             [class, parameters with gradients] of each optimizer's step in a step
+    padding             tokens of a batch, those that are padding, those beyond its longest text
     memory              the allocator's history of the recorded steps, and their peak without the profiler
     drop_device_events  the middle third of the device's events is taken out of the file
 
@@ -55,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "drop_device_events": False,
     "memory": False,
     "updates": [],
+    "padding": None,
 }
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 UNREAD = {

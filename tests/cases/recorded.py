@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from cases.record import options
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.registry import find
-from kinetoscope.recording.manifest import Manifest, OptimizerStep, RankRecord, StepTimings
+from kinetoscope.recording.manifest import BatchPadding, Manifest, OptimizerStep, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun, MemoryFiles, load
 
 HERE = Path(__file__).resolve().parent
@@ -50,6 +50,7 @@ def recorded(case: str, side: str) -> LoadedRun | None:
             steps=StepTimings(
                 unprofiled_s=tuple(us / 1e6 for us in ran.unprofiled_us),
                 updates=tuple(OptimizerStep(*update) for update in options(case, side)["updates"]),
+                padding=BatchPadding(*padding) if (padding := options(case, side)["padding"]) else None,
             ),
             peak_memory_bytes=(ran.peak or {}).get("allocated"),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
+from kinetoscope.recording.manifest import BatchPadding
 
 
 class FakeSession:
@@ -94,6 +95,7 @@ class FakeLedgers:
     def __init__(self) -> None:
         self.installed = False
         self.prefetch = Prefetch()
+        self.padding: BatchPadding | None = None
         self.collects_at: str | None = None
         self.waited = Waited(0, 0, 0)
 

@@ -135,6 +135,20 @@ class OptimizerStep(msgspec.Struct, frozen=True):
     gradients: int
 
 
+class BatchPadding(msgspec.Struct, frozen=True):
+    """Tokens of the first batches that a data loader gave with a mask of their padding.
+
+    Attributes:
+        tokens: all of them.
+        padding: those that are padding.
+        beyond: those of ``padding`` that lie beyond the longest row of their batch.
+    """
+
+    tokens: int
+    padding: int
+    beyond: int
+
+
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How steps were found and what they cost without and with the profiler.
 
@@ -168,6 +182,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     loader_batches: int | None = None  # that they hold ready at most
+    padding: BatchPadding | None = None  # None: no mask of it was seen
     collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
     candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first

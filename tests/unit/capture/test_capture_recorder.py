@@ -22,17 +22,20 @@ from kinetoscope.capture.recorder.phases import (
 )
 from kinetoscope.capture.steps.ledgers import Prefetch
 from kinetoscope.capture.steps.timing import PATIENCE, QUEUE_PATIENCE, TIMED_ON
+from kinetoscope.recording.manifest import BatchPadding
 from kinetoscope.statistics.rounds import rounds
 
 
 def test_a_steady_loop_is_timed_recorded_and_timed_again():
     program = Program()
+    program.ledgers.padding = BatchPadding(tokens=64, padding=16, beyond=0)
     program.steps(30, 0.1)
     assert program.ledgers.installed
     program.steps(140, 0.1)
     timings = program.recorder.timings()
     assert timings.found_by == "optimizer"
     assert timings.step_name == "AdamW"
+    assert timings.padding == program.ledgers.padding
     assert timings.unprofiled_s == pytest.approx([0.1] * 20)
     assert timings.profiled_s == pytest.approx((0.1, 0.1, 0.1))
     assert timings.before is not None

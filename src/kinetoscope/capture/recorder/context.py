@@ -20,7 +20,13 @@ from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
 from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, TimingOn, by_host, near
 from kinetoscope.recording.folder import RANKS
-from kinetoscope.recording.manifest import OptimizerStep, StepCandidate, StepLevel, StepTimings
+from kinetoscope.recording.manifest import (
+    BatchPadding,
+    OptimizerStep,
+    StepCandidate,
+    StepLevel,
+    StepTimings,
+)
 
 PATIENCE_S = 5.0  # other ranks may wait for this one in a collective, so that it waits no longer
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
@@ -84,6 +90,7 @@ class MeasuredSteps:
         recorded: the steps that the full pass recorded.
         released: nothing of the profiler is left in the process where the last steps are timed.
         prefetch: how far the loader works ahead that the steps timed before waited for.
+        padding: how much of the loader's batches is padding.
         collects_at: the line of the program that requests collections of garbage.
         updates: the optimizers' steps that a step has.
         slowed: something of the profiler is in the process where the first steps are timed.
@@ -111,6 +118,7 @@ class MeasuredSteps:
     settled: bool = True
     timed: int = TIMED
     prefetch: Prefetch = field(default_factory=Prefetch)
+    padding: BatchPadding | None = None
     collects_at: str | None = None
     recorded: list[StepTime] = field(default_factory=list[StepTime])
     notes: list[str] = field(default_factory=list[str])
@@ -180,6 +188,7 @@ class MeasuredSteps:
             paused_s=self.paused_s,
             loader_workers=self.prefetch.workers if loads else None,
             loader_batches=self.prefetch.batches if loads else None,
+            padding=self.padding,
             collects_at=self.collects_at,
             levels=self.levels,
             updates=self.updates,

@@ -341,6 +341,7 @@ class TimeBefore(Time):
 
     def following(self, step: StepTime) -> Phase:
         self.context.measured.prefetch = self.context.ledgers.prefetch
+        self.context.measured.padding = self.context.ledgers.padding
         self.context.measured.collects_at = self.context.ledgers.collects_at
         if step.compiled and self._may_wait():
             return Settle(self.context)

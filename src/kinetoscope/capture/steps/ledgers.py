@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import MethodStandIn
 from kinetoscope.capture.hooks.imports import ImportWatch
+from kinetoscope.capture.steps.padding import Never, PaddingSeen
+from kinetoscope.recording.manifest import BatchPadding
 
 # The generation of a collection of all objects, and the lines that are distinguished at which such came.
 FULL, MOST_LINES = 2, 64
@@ -61,6 +63,11 @@ class NoLedgers:
     def prefetch(self) -> Prefetch:
         """How far the loader works ahead that was waited for last."""
         return Prefetch()
+
+    @property
+    def padding(self) -> BatchPadding | None:
+        """How much of the loaders' first batches is padding; None: not known."""
+        return None
 
     @property
     def collects_at(self) -> str | None:
@@ -126,9 +133,9 @@ class TimedLoader(TimedMethod):
     workers, batches = 0, 0
     knows_ready = True
 
-    def __init__(self, owner: Any, name: str, ledger: Ledger, ready: Ledger) -> None:
+    def __init__(self, owner: Any, name: str, ledger: Ledger, ready: Ledger, padding: PaddingSeen) -> None:
         super().__init__(owner, name, ledger)
-        self.ready = ready
+        self.ready, self.padding = ready, padding
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
@@ -138,7 +145,7 @@ class TimedLoader(TimedMethod):
         is_ready = torch_private.batch_is_ready(instance) if self.workers else False
         self.knows_ready = is_ready is not None
         ledger = self.ready if is_ready else self
-        call = ledger.call(self.method.__get__(instance, owner))
+        call = ledger.call(*self.padding.watched(self.method.__get__(instance, owner)))
         ledger.sums[0] += self.clock()
         return call
 
@@ -175,6 +182,7 @@ class Ledgers(NoLedgers):
 
     def __init__(self, imports: ImportWatch | None = None) -> None:
         self.data, self.ready, self.sync = Ledger(), Ledger(), Ledger()
+        self.batches = PaddingSeen()
         self.collected_ns, self.collecting = 0, 0
         self.full_collections = Counter[tuple[str, int]]()  # by the line at which they came
         self.watches: list[TimedMethod | TimedFunction] = []
@@ -182,12 +190,17 @@ class Ledgers(NoLedgers):
         self.compiling = self.measuring = False
         self.stop_hearing: Callable[[], None] | None = None  # when Dynamo compiles
         torch_private.hide_from_dynamo(TimedMethod.__get__, TimedLoader.__get__, torch_private.batch_is_ready)
+        torch_private.hide_from_dynamo(Never.__eq__, PaddingSeen.watched, PaddingSeen.look, callees=True)
         if imports is not None:
             imports.when_imported(torch_private.COMPILE_CALLBACKS, self._hear_of_compilations)
 
     @property
     def prefetch(self) -> Prefetch:
         return max((Prefetch(loader.workers, loader.batches) for loader in self.loaders), default=Prefetch())
+
+    @property
+    def padding(self) -> BatchPadding | None:
+        return self.batches.found
 
     @property
     def collects_at(self) -> str | None:
@@ -256,7 +269,7 @@ class Ledgers(NoLedgers):
     def _loaders(self) -> Iterable[TimedMethod]:
         for owner, name in torch_private.calls_that_load_data():
             if name == torch_private.NEXT_BATCH:
-                yield TimedLoader(owner, name, self.data, self.ready)
+                yield TimedLoader(owner, name, self.data, self.ready, self.batches)
             else:
                 yield TimedMethod(owner, name, self.data)
 

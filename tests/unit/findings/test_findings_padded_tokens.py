@@ -1,0 +1,47 @@
+"""Tokens of padding, as the recorder saw them in the loader's batches."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from eager import Eager
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import padded_tokens
+from kinetoscope.recording.manifest import BatchPadding, Manifest, RankRecord, StepTimings
+
+STEPS, US, KERNELS = 3, 1_003.0, 4
+
+
+def training(padding: BatchPadding | None) -> RankView:
+    program = Eager()
+    for _ in range(STEPS):
+        for _ in range(KERNELS):
+            program.run("aten::mm", kernel="gemm", us=US)
+        program.optimizer()
+        program.step()
+    view = program.view()
+    record = RankRecord(rank=0, steps=StepTimings(found_by="optimizer", padding=padding))
+    return RankView(replace(view.run, manifest=Manifest(ranks=(record,))), view.trace)
+
+
+def test_what_lies_beyond_the_longest_text_goes_first() -> None:
+    (finding,) = padded_tokens.find(training(BatchPadding(tokens=1000, padding=600, beyond=400)))
+    assert finding.title == (
+        "60.0 % of the tokens that the loader gives are padding, "
+        "40.0 % beyond the longest text of their batch"
+    )
+    assert finding.saving.us == pytest.approx(KERNELS * 0.4 * (US - 3), rel=0.01)
+    assert "20.0 % more" in finding.advice
+
+
+def test_padding_within_the_longest_is_for_texts_of_like_length() -> None:
+    (finding,) = padded_tokens.find(training(BatchPadding(tokens=1000, padding=500, beyond=100)))
+    assert finding.title == "50.0 % of the tokens that the loader gives are padding"
+    assert finding.saving.us == pytest.approx(KERNELS * 0.5 * (US - 3), rel=0.01)
+    assert "like length" in finding.advice
+
+
+@pytest.mark.parametrize("padding", [None, BatchPadding(tokens=1000, padding=90, beyond=0)])
+def test_little_padding_is_no_finding(padding: BatchPadding | None) -> None:
+    assert not list(padded_tokens.find(training(padding)))
