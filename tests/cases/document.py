@@ -53,7 +53,7 @@ shows where the host turns out to be quicker than it seemed. Where a fix may as 
 nothing is promised: the finding says that it is not predicted, and `saving_high_us` what it is at most.
 Where a fix saves a known time if something holds that no trace shows (a frozen net's inputs come again),
 `saving_condition` says what, and `saving_alone_us` what it saves if so: it claims nothing of
-`saving_us`, and stands where half of it would.
+`saving_us`, and stands where half of it would, or half of what it is at most, where that is more.
 Severity is the share of the step that remains to be saved: 10 % is high, 3 % medium, 0.5 % low. A rule
 that is less sure of its saving says no more than medium or low, and what a fix frees of memory, or of
 device time that the step does not wait for, is judged by the rule. What the profiler itself did, and

@@ -339,7 +339,10 @@ def _rids_of(finding: Finding, other: Finding) -> bool:
 
 def _may_save(finding: Finding) -> float:
     saving = finding.saving
-    return saving.us if saving.condition else saving.most_us
+    if not saving.condition:
+        return saving.most_us
+    # Of device time that hides behind the host a condition says nothing.
+    return saving.us if saving.freed_share else max(saving.us, saving.most_us)
 
 
 def _hurries_a_loader(finding: Finding) -> bool:

@@ -192,6 +192,12 @@ def test_what_saves_under_a_condition_claims_nothing_and_counts_half() -> None:
     assert unsure.saving.basis == "a basis"
     little = finding("little", savings.idle(view, view.gaps[:7], ""))
     assert [one.rule for one in settle(run, [little, maybe])] == ["maybe", "little"]
+    # What is promised may be half of what it may come to already: that is not halved again.
+    part = savings.idle(view, view.gaps[:8], "")
+    maybe = finding("maybe", replace(savings.if_so(part, "half of it is enough"), most_us=2 * part.us))
+    assert [one.rule for one in settle(run, [little, maybe])] == ["maybe", "little"]
+    most = replace(maybe, saving=replace(maybe.saving, most_us=0.0))
+    assert [one.rule for one in settle(run, [little, most])] == ["little", "maybe"]
 
 
 def test_work_that_need_not_run_stands_above_what_makes_it_faster() -> None:

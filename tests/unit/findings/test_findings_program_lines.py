@@ -245,6 +245,7 @@ def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -
         "step, and is in no recorded step"
     )
     assert found.saving.us == pytest.approx(1e6 * 0.1 / 10 / 2)
+    assert found.saving.most_us == pytest.approx(1e6 * 0.1 / 10)
     assert found.saving.condition == "half of it is enough"
     assert "fewer batches. If it evaluates the model: without gradients. To see" in found.advice
 

@@ -204,6 +204,7 @@ def _every_so_often(view: RankView, found: StepRound, phase: RunPhase | None) ->
     each_us = found.between_us / found.steps
     what, where = ("something else", "") if phase is None else (phase.title, ", and is in no recorded step")
     half = savings.rare(view, each_us / 2, "half of the time that it takes, spread over all steps")
+    saving = savings.if_so(replace(half, most_us=each_us), "half of it is enough")
     ways = ["without gradients"]
     ways += ["under the autocast of the steps"] if matching(view.work, "name", SIXTEEN_BITS).any() else []
     ways += ["with their compiled model"] if compiles(view) else []
@@ -215,7 +216,7 @@ def _every_so_often(view: RankView, found: StepRound, phase: RunPhase | None) ->
         title=f"After every {found.steps} steps {what} takes {numbers.time(found.between_us)}: "
         f"{numbers.percent(found.between_us / found.round_us)} of the time, {numbers.time(each_us)} for each "
         f"step{where}",
-        saving=savings.if_so(half, "half of it is enough"),
+        saving=saving,
         evidence=[
             evidence.of(
                 view,
