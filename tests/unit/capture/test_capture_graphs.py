@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.hooks.calls import CallWatch
+from kinetoscope.capture.hooks.calls import EveryCallWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder import graphs as graph_captures
@@ -138,7 +138,7 @@ def test_replays_that_are_noted_are_still_seen_by_who_finds_the_steps(device: De
     recorded, graph, ticks = made(device, tmp_path), Graph(), list[Any]()
     recorded.begin(graph)
     recorded.end(graph)
-    steps = CallWatch(Graph, "replay", ticks.append)
+    steps = EveryCallWatch(Graph, "replay", ticks.append)
     steps.install()
     device.captures.watch_replays()
     graph.replay()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import sys
 import threading
@@ -19,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
+from kinetoscope.capture.hooks.calls import CallWatch, EveryCallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
@@ -266,7 +267,10 @@ def test_what_the_program_puts_in_a_method_s_place_stays_there() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("below", [False, True])
-def test_several_watches_of_one_method_all_see_its_calls(order: tuple[int, ...], below: bool) -> None:
+@pytest.mark.parametrize("kind", [CallWatch, EveryCallWatch])
+def test_several_watches_of_one_method_all_see_its_calls(
+    kind: type[CallWatch], order: tuple[int, ...], below: bool
+) -> None:
     class Owner:
         def call(self) -> str:
             return "called"
@@ -275,7 +279,7 @@ def test_several_watches_of_one_method_all_see_its_calls(order: tuple[int, ...],
 
     watched, seen = Below if below else Owner, list[int]()
     original = Owner.call
-    watches = [CallWatch(watched, "call", lambda _, number=n: seen.append(number)) for n in range(3)]
+    watches = [kind(watched, "call", lambda _, number=n: seen.append(number)) for n in range(3)]
     for watch in (*watches, watches[0]):
         watch.install()
     there = {0, 1, 2}
@@ -292,7 +296,37 @@ def test_several_watches_of_one_method_all_see_its_calls(order: tuple[int, ...],
     assert vars(Owner)["call"] is original
 
 
-@pytest.mark.parametrize("kind", [CallWatch, ReturnWatch])
+def test_each_call_of_a_method_that_a_program_keeps_is_seen_while_it_is_watched() -> None:
+    frames, seen = list[str](), list[Any]()
+
+    class Inner(Owner):
+        def call(self) -> str:
+            frame = inspect.currentframe()
+            frames.append(frame.f_back.f_code.co_name if frame and frame.f_back else "")
+            return super().call()
+
+    owner = Inner()
+    watch, over = EveryCallWatch(Inner, "call", seen.append), EveryCallWatch(Inner, "call", seen.append)
+    watch.install()
+    kept = owner.call
+    assert [kept(), kept(), owner.call()] == ["as it was"] * 3
+    assert seen == [owner] * 3
+    over.install()  # later than what the program keeps was looked up
+    kept()
+    assert len(seen) == 5
+    over.remove()
+    watch.remove()
+    assert kept() == "as it was"
+    assert len(seen) == 5
+    watch.install()
+    kept()
+    watch.remove()
+    assert len(seen) == 6
+    # No frame of ours is on the stack while it runs.
+    assert set(frames) == {"test_each_call_of_a_method_that_a_program_keeps_is_seen_while_it_is_watched"}
+
+
+@pytest.mark.parametrize("kind", [CallWatch, EveryCallWatch, ReturnWatch])
 def test_a_failure_of_ours_is_none_of_the_method_s(kind: type[CallWatch]) -> None:
     def fail(owner: object) -> None:
         raise ValueError("ours")

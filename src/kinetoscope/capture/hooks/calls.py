@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,9 +30,9 @@ class MethodStandIn:
         self.inherited = self.name not in vars(self.owner)
         self.method: Any = there if isinstance(there, MethodStandIn) else getattr(self.owner, self.name)
 
-    def _standing(self) -> list[MethodStandIn]:
+    def standing(self) -> list[Any]:
         """All that stand in for the method, the last one first."""
-        there, standing = vars(self.owner).get(self.name), list[MethodStandIn]()
+        there, standing = vars(self.owner).get(self.name), list[Any]()
         while isinstance(there, MethodStandIn):
             standing.append(there)
             there = there.method
@@ -39,7 +40,7 @@ class MethodStandIn:
 
     @property
     def installed(self) -> bool:
-        return self in self._standing()
+        return self in self.standing()
 
     @property
     def original(self) -> Any:
@@ -52,7 +53,7 @@ class MethodStandIn:
             setattr(self.owner, self.name, self)
 
     def remove(self) -> None:
-        standing = self._standing()
+        standing = self.standing()
         if self not in standing:
             return
         if place := standing.index(self):
@@ -92,6 +93,45 @@ class CallWatch(MethodStandIn):
         if self.inherited:
             return getattr(super(self.owner, instance), self.name)
         return self.method.__get__(instance, type(instance))
+
+
+class EveryCallWatch(CallWatch):
+    """Calls ``seen(instance)`` at each call, also of what the program has looked up once and keeps
+    (``step = graph.replay``). All that stand in for one method have to be of this class.
+
+    What is looked up takes no arguments.
+    """
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.original
+        return functools.partial(_CALLED_NOW, _Called(self, instance))
+
+
+# Python looks the method up within C code, so that no frame of ours is on the stack while it runs.
+_CALLED_NOW = operator.methodcaller("method")
+
+
+class _Called:
+    """A method that is being called."""
+
+    __slots__ = ("instance", "watch")
+
+    def __init__(self, watch: EveryCallWatch, instance: Any) -> None:
+        self.watch, self.instance = watch, instance
+
+    def now(self) -> Any:
+        """The method as the program has it; all that stand in for it now see the call."""
+        bound = None
+        for watch in self.watch.standing():
+            bound = CallWatch.__get__(watch, self.instance)
+        return bound or self.watch.bound(self.instance)
+
+    method = property(now)
+
+
+# What a program's own calls run of ours.
+CALLED_BY_PROGRAMS = (CallWatch.__get__, EveryCallWatch.__get__, _Called.now)
 
 
 class ReturnWatch(CallWatch):

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
+from kinetoscope.capture.hooks.calls import CallWatch, EveryCallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import with_variables
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder import cupti
@@ -97,7 +97,7 @@ class Captures:
         self.replays = []
         if self.numbers and not self.replay_watches:
             self.replay_watches = [
-                CallWatch(graph, "replay", self._replayed) for graph in torch_private.graph_classes()
+                EveryCallWatch(graph, "replay", self._replayed) for graph in torch_private.graph_classes()
             ]
             for watch in self.replay_watches:
                 watch.install()

@@ -32,7 +32,7 @@ from types import FrameType
 from typing import Any, cast
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.hooks.calls import CallWatch, ReturnWatch
+from kinetoscope.capture.hooks.calls import CALLED_BY_PROGRAMS, CallWatch, EveryCallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.steps.call_sites import OURS
 from kinetoscope.capture.steps.detector import Kind, Signal, Source
@@ -157,7 +157,7 @@ class Sources:
         """Watch every source, or all but compiled functions; with a ``range_name``, that range alone."""
         import torch
 
-        torch_private.hide_from_dynamo(CallWatch.__get__)
+        torch_private.hide_from_dynamo(*CALLED_BY_PROGRAMS)
         self.imports.when_imported(torch_private.COMPILE_CALLBACKS, self._watch_compilations)
         enter = torch.profiler.record_function
         if range_name is not None:
@@ -169,7 +169,9 @@ class Sources:
         self.calling = torch_private.module_call_codes() | torch_private.batch_codes()
         self.within_step = self.calling | torch_private.optimizer_codes()
         for graph in torch_private.graph_classes():
-            self._bound(f"graph of {graph.__name__}", graph, "replay", self._graph_replayed)
+            self._bound(
+                f"graph of {graph.__name__}", graph, "replay", self._graph_replayed, of=EveryCallWatch
+            )
         self.switch = torch_private.dynamo_switch()
         torch_private.hide_from_dynamo(type(self)._waits)
         self.widen()
@@ -327,8 +329,15 @@ class Sources:
 
         return torch.nn.Module
 
-    def _bound(self, kind: str, owner: type, name: str, seen: Callable[[Any], None]) -> None:
-        self.watches[kind] = CallWatch(owner, name, seen)
+    def _bound(
+        self,
+        kind: str,
+        owner: type,
+        name: str,
+        seen: Callable[[Any], None],
+        of: type[CallWatch] = CallWatch,
+    ) -> None:
+        self.watches[kind] = of(owner, name, seen)
         if not self.compiling:
             self.watches[kind].install()
 
