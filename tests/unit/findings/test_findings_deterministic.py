@@ -51,6 +51,18 @@ def test_an_interpolation_in_parts_may_be_one_kernel(dimensions: int) -> None:
     assert finding.saving.us == pytest.approx(all_of_it - 2 * GATHER_US, rel=0.05)
 
 
+def test_what_sorts_the_gradients_of_corners_is_known_by_its_node() -> None:
+    """Without shapes torch writes down no thread of the forward op, which would name it."""
+    program = segmentation()
+    for event in program.events:
+        event.get("args", {}).pop("Fwd thread id", None)
+    (finding,) = deterministic_algorithms.find(program.view())
+    corners = 4
+    known = corners * (GATHER_US + SCATTER_US) + 2 * (corners - 1) * PASS_US + 2
+    assert finding.affected_us == pytest.approx(known + FILL_US)
+    assert finding.saving.us == pytest.approx(known - 2 * GATHER_US, rel=0.05)
+
+
 def test_fills_alone_are_shown_where_they_take_time() -> None:
     (finding,) = deterministic_algorithms.find(segmentation(interpolates=False).view())
     assert finding.title == "Deterministic algorithms are on: 1 fill of new memory per step"

@@ -44,9 +44,11 @@ def find(view: RankView) -> Findings:
     parts = _in_parts(view)
     if fills.is_empty() and parts.is_empty():
         return
-    filled = view.launched_during(fills).select(view.work.columns).with_columns(saved_ns="duration_ns")
-    work = pl.concat([_work(view, parts), filled], how="vertical_relaxed").unique("id", maintain_order=True)
+    # What backward nodes launch is known to be theirs without the forward op, too, which few traces name.
     nodes = view.inside(view.host(NODE))
+    gone = pl.concat([view.launched_during(calls).select(view.work.columns) for calls in (nodes, fills)])
+    work = pl.concat([_work(view, parts), gone.with_columns(saved_ns="duration_ns")], how="vertical_relaxed")
+    work = work.unique("id", keep="first", maintain_order=True)
     calls = pl.concat([one.select("lane", "start_ns", "duration_ns") for one in (parts, nodes, fills)])
     freed = savings.device(view, work, "fills, and all but two gathers of each interpolation")
     what = [
