@@ -61,9 +61,14 @@ class Classifier:
     def drawn(self):
         return self.encoder(draw(self.names))
 
-    def looped(self):
-        for name in self.names:
+    def looped(self, names):
+        for name in names:
             self.encoder([name])
+
+    def paired(self, batch):
+        for encoder, name, word in zip([self.encoder, self.encoder], self.names, batch):
+            x = encoder(name)
+            x = self.counter(word)
 
     @property
     def newest(self):
@@ -72,11 +77,19 @@ class Classifier:
     def of_newest(self):
         return self.encoder(self.newest)
 
+    def nested(self, batch):
+        for layer in [self.encoder, self.encoder]:
+            x = picked(layer(self.names)), picked(layer(self.latest))
+
     def given(self, x, scale=1):
         return self.encoder(x)
 
     def __call__(self, batch):
         return self.given(batch), self.given(x=self.names)
+
+
+def picked(x):
+    return x
 
 
 def predict(classifier, batch, names):
@@ -176,6 +189,9 @@ def calls(body: str, folder: Path) -> list[str]:
         ("x = features.of(prompts)", "x = features.of(prompts)"),
         ("classifier.given(prompts)", "return self.encoder(x)"),
         ("classifier.given(photo)", "return self.encoder(x)"),  # the same for several batches
+        ("classifier.looped(prompts)", "self.encoder([name])"),  # each the same as in the step before
+        ("classifier.nested(batch)", "x = picked(layer(self.names)), picked(layer(self.latest))"),
+        ("classifier.paired(2 * batch)", "x = encoder(name)"),
     ],
 )
 def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(
@@ -196,7 +212,8 @@ def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(
         "classifier.written(batch)",
         "classifier.filled(batch)",
         "classifier.drawn()",
-        "classifier.looped()",
+        "classifier.looped(2 * batch)",
+        "encoder(picked(batch))",
         "classifier.of_newest()",
         "classifier.counted()",  # keeps what it saw
         "x = twice.of(prompts)",  # in a loop of the library, which may pass what it likes

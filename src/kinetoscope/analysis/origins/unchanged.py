@@ -1,7 +1,8 @@
 """Calls of modules that get in each step what they got in the one before, by the program's own source.
 
 A name or an attribute is the same in the next step where no line of the step binds it, writes into it or
-hands it to a call for its effect, and an argument of a function where its callers pass what is the same. What
+hands it to a call for its effect, and an argument of a function where its callers pass what is the same; what
+a loop within the step goes through is the same pass by pass where its list is. What
 other expressions give may be new each time. What another thread writes, or a library, is not seen.
 """
 
@@ -155,12 +156,13 @@ class _LinedStep:
         """The next line, which may be the first of a function that the line before calls."""
         _, statement, function = self._located(place)
         _, last, calling = self._located(self.at)
+        goes_on = statement is last  # after a call
         enters = function is not None and statement is _first(function) and function not in self.within
-        if statement is not last and (enters or function is calling):
+        if not goes_on and (enters or function is calling):
             self.begun[statement] += 1
         if function in self.within:
             keeps = self.within.index(function) + 1
-        elif function is not None and enters:
+        elif function is not None and enters and not goes_on:
             self.callers[function].add(self.at)
             keeps = len(self.within)
         else:  # back in one that called these before the step
@@ -173,14 +175,22 @@ class _LinedStep:
 
     def repeats(self, place: FileLine, modules: Sequence[_ModuleCall]) -> bool:
         """Whether the modules that a line calls get the same as in the step before: what it calls by name, it
-        calls with arguments that are the same; each class is called once, so in no loop of a library; and no
-        line inside of these calls writes an attribute."""
+        calls with arguments that are the same; each class is called once, or no more modules than there are
+        such calls, so none in a loop of a library; and no line inside of these calls writes an attribute."""
         source, statement, function = self._located(place)
-        times = Counter(call.module for call in modules)
-        if source is None or statement is None or set(times.values()) != {self.begun[statement]}:
+        if source is None or statement is None:
             return False
-        calls = [call for call in _calls(source, statement) if not CONVERTS.fullmatch(_last(call.func))]
+        # Functions that the step enters are no modules: what they call, lines of theirs call.
+        calls = [
+            call
+            for call in _calls(source, statement)
+            if (name := _last(call.func)) not in self._entered and not CONVERTS.fullmatch(name)
+        ]
         parts = [part for call in calls for part in (call.func, *call.args, *call.keywords)]
+        begun = self.begun[statement]
+        once = set(Counter(call.module for call in modules).values()) == {begun}
+        if not once and (not begun or len(modules) % begun or len(modules) > begun * len(calls)):
+            return False
         if not calls or not all(call.args or call.keywords for call in calls):
             return False
         self.following.clear()
@@ -228,11 +238,30 @@ class _LinedStep:
             written |= source.shared if source else set()
             for target in self._written(place):
                 if isinstance(target, ast.Name) and not isinstance(target.ctx, ast.Load):
-                    whole = isinstance(statement, ast.Assign) and statement.targets == [target]
-                    bound[function][target.id].append(getattr(statement, "value", None) if whole else None)
+                    bound[function][target.id].append(self._value(target, statement, function))
                 else:
                     written.add(_last(target))
         return bound, written
+
+    def _value(
+        self, target: ast.Name, statement: ast.stmt | None, function: Function | None
+    ) -> ast.expr | None:
+        """What a statement binds to a name: in a loop that the step enters anew, what that goes through, of
+        which each pass has the same part in each step."""
+        if isinstance(statement, ast.Assign):
+            return statement.value if statement.targets == [target] else None
+        if not isinstance(statement, ast.For) or function not in self.callers:
+            return None
+        if self.begun[statement.body[0]] < 2:  # it may be the loop whose passes are the steps
+            return None
+        through, names = statement.iter, statement.target
+        if isinstance(through, ast.Call) and isinstance(names, ast.Tuple) and target in names.elts:
+            place, of = names.elts.index(target), through.args
+            if _last(through.func) == "zip" and len(of) == len(names.elts):
+                return of[place]
+            if _last(through.func) == "enumerate":
+                return of[0] if of else None
+        return through
 
     def _same(self, node: ast.AST, source: _Source, function: Function | None, depth: int = 0) -> bool:
         """Whether an expression gives the same in the next step."""
