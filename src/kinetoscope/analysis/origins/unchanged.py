@@ -1,9 +1,9 @@
 """Calls of modules that get in each step what they got in the one before, by the program's own source.
 
 A name or an attribute is the same in the next step where no line of the step binds it, writes into it or
-hands it to a call for its effect, and an argument of a function where its callers pass what is the same; what
-a loop within the step goes through is the same pass by pass where its list is. What
-other expressions give may be new each time. What another thread writes, or a library, is not seen.
+hands it to a call for its effect, an argument of a function where its callers pass what is the same, and an
+item of a loop within the step where what that goes through is. What other expressions give may be new each
+time. What another thread writes, or a library, is not seen.
 """
 
 from __future__ import annotations
@@ -246,8 +246,8 @@ class _LinedStep:
     def _value(
         self, target: ast.Name, statement: ast.stmt | None, function: Function | None
     ) -> ast.expr | None:
-        """What a statement binds to a name: in a loop that the step enters anew, what that goes through, of
-        which each pass has the same part in each step."""
+        """The expression that a statement binds to a name; of a loop that the step enters anew what it goes
+        through, of which each pass has the same part in each step."""
         if isinstance(statement, ast.Assign):
             return statement.value if statement.targets == [target] else None
         if not isinstance(statement, ast.For) or function not in self.callers:
