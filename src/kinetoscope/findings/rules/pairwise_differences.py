@@ -11,8 +11,10 @@ Why it is slow
 How it decides
     By the order of ops in a thread: two ``unsqueeze`` (which is what indexing with ``None`` calls), then a
     difference and its square or norm, or a product, and a sum or mean; or ``cosine_similarity`` or
-    ``pairwise_distance``. Its kernel has to be the one for operands of different shapes. Any such sum is a
-    matrix product, and with it what depends on one operand alone. Gone are these ops' kernels, and those of
+    ``pairwise_distance``. Its kernel has to be the one for operands of different shapes, and each operand has
+    to have a new dimension, by the shapes where they were recorded, else by the program's source: what is
+    weighted or centred has one, and is no pair. Any such sum is a matrix product, and what depends on one
+    operand alone. Gone are these ops' kernels, and those of
     their gradients, but for half of the first kernel's time: the product writes one number for each pair, and
     a few kernels add to it what the vectors' own squares are. ``unfused-elementwise`` counts the same
     kernels, and advises to compile them.
@@ -26,7 +28,10 @@ Source
     PyTorch documentation of ``torch.cdist``, ``compute_mode``; cornellius-gp/gpytorch #706.
 """
 
+import ast
+import json
 import re
+from functools import cache
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.origins.attribution import attribution
@@ -93,5 +98,38 @@ def _pairs(view: RankView) -> pl.DataFrame:
         ids = ops["id"]
         for match in PAIRS.finditer("".join(ops["letter"])):
             first = ids[match.start("ops")]
-            found += [(ids[row], first) for row in range(*match.span("ops"))]
+            if _of_both(view, first):
+                found += [(ids[row], first) for row in range(*match.span("ops"))]
     return pl.DataFrame(found, {"id": pl.UInt32, "pair": pl.UInt32}, orient="row")
+
+
+def _of_both(view: RankView, op: int) -> bool:
+    """Whether each operand has a new dimension that the other one fills."""
+    if dims := view.trace.host_events["input_dims"][op]:
+        left, right = json.loads(dims)[:2]
+        sizes = list(zip(reversed(left), reversed(right), strict=False))
+        return any(a == 1 < b for a, b in sizes) and any(b == 1 < a for a, b in sizes)
+    file, _, number = (evidence.source(view, pl.Series([op])) or "").rpartition(":")
+    texts = (text for path, text in view.run.program.items() if file and f"/{path}".endswith(f"/{file}"))
+    return any(int(number) in _lines(text) for text in texts)
+
+
+@cache
+def _lines(text: str) -> frozenset[int]:
+    """The lines of a file that compute with two operands, each indexed with None or unsqueezed."""
+    found = set[int]()
+    try:
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.BinOp | ast.Call)]
+    except SyntaxError:  # a cell with magics
+        return frozenset()
+    for node in nodes:
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else node.args[:2]
+        if len(operands) == 2 and all(any(map(_widens, ast.walk(operand))) for operand in operands):
+            found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return frozenset(found)
+
+
+def _widens(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return any(isinstance(part, ast.Constant) and part.value is None for part in ast.walk(node.slice))
+    return isinstance(node, ast.Attribute) and node.attr == "unsqueeze"
