@@ -284,6 +284,41 @@ def test_kernels_of_one_graph_that_fill_the_device_take_as_long_in_one_pass() ->
     assert 0 < full.us <= few.us
 
 
+def losses(count: int, *, between: int = 1, updates: bool = False) -> Program:
+    """Steps that go backward through one graph of three ops for each of several losses."""
+    program = Program()
+    for number in range(2):
+        sequences = [program.forward("aten::mm", f"gemm_{i}") for i in range(3)]
+        for _ in range(count):
+            for _ in range(between):
+                program.launch("aten::fill_", "fill")
+            for i in reversed(range(3)):
+                program.backward("MmBackward0", f"gradient_{i}", sequences[i])
+                program.backward("torch::autograd::AccumulateGrad", "add", None)
+            if updates:
+                program.optimizer()
+        program.optimizer()
+        program.step(number)
+    return program
+
+
+def test_losses_of_one_graph_are_added_up_before_they_go_backward() -> None:
+    found = only(split_batches.find(losses(4).view()))
+    assert found.title == ("4 losses of one graph each go backward through it: 9 nodes per step run again")
+    assert found.saving.condition == ""
+    # Three of four passes: three nodes and three additions of 20 µs.
+    assert found.saving.change.device["saved_ns"].sum() == pytest.approx(2 * 3 * 6 * 20_000)
+
+
+def test_losses_whose_own_gradients_may_be_read_are_added_up_where_they_are_not() -> None:
+    found = only(split_batches.find(losses(4, between=9).view()))
+    assert found.saving.condition == "no loss's own gradients are read"
+
+
+def test_losses_between_which_an_optimizer_steps_are_not_added_up() -> None:
+    assert not [one for one in split_batches.find(losses(4, updates=True).view()) if one.subject == "losses"]
+
+
 def test_a_penalty_and_a_loss_of_one_graph_are_no_rows_of_it() -> None:
     assert not list(split_batches.find(jacobian(2).view()))
     assert not list(split_batches.find(jacobian(3).view()))

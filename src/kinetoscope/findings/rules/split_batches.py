@@ -3,7 +3,8 @@
 What it finds
     Gradients that are accumulated over several batches which would fit into memory as one; calls of one
     module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; a
-    graph that gradients are taken of again and again, such as for each row of a Jacobian; and inputs that
+    graph that gradients are taken of again and again, for each of several losses
+    (``loss.backward(retain_graph=True)``) or each row of a Jacobian; and inputs that
     are evaluated one at a time, each of a size of its own, such as documents.
 
 Why it is slow
@@ -24,7 +25,8 @@ How it decides
     to gradients, the host's time and waits are saved in all passes but the first. Gradients of one graph:
     nodes of autograd, known by the number of their forward op, that run five times or more in a step. Of
     these the same holds, but for the last time, which may be the loss's own; what is computed between them,
-    and the gradients of these gradients, is left out.
+    and the gradients of these gradients, is left out. Where they add to gradients of the net each time, and
+    no optimizer steps in between, they are of several losses, whose sum needs the last pass alone.
     Inputs one at a time:
     steps that are calls of a module in a program that does not train, that keep the device busy for less
     than half of their time, copy inputs of different sizes to the device, and read back at most four bytes,
@@ -57,6 +59,9 @@ FEW = 0.05  # of a call's kernels: a library may choose another kernel for anoth
 LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the last call of a row
 OF_ONE_GRAPH = 0.5  # of all nodes: with more that run again, no batches of their own are accumulated
 AGAIN = 5  # passes over one graph: a penalty of gradients, or several losses, take fewer
+BETWEEN = (
+    4  # kernels between two losses' backward passes: a loss's own, and the gradient 1 that it begins with
+)
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
 OF_WEIGHTS = 0.5  # of a backward pass's products
 PRODUCTS = ["matmul", "convolution"]
@@ -71,7 +76,9 @@ def find(view: RankView) -> Findings:
     if view.device is None or len(view.kernels(PIPELINE)):
         return
     nodes = _nodes(view)
-    yield from _one_graph(view, nodes.filter(pl.col("passes") >= AGAIN))
+    again = nodes.filter(pl.col("passes") > 1)
+    losses = list(_losses(view, again))
+    yield from losses or _one_graph(view, again.filter(pl.col("passes") >= AGAIN))
     if trains(view):
         own = (nodes["passes"] > 1).sum() <= OF_ONE_GRAPH * len(nodes)
         yield from _accumulated(view) if own and len(passes(view.trace)) > view.steps else ()
@@ -153,6 +160,55 @@ def _nodes(view: RankView) -> pl.DataFrame:
     nodes = nodes.with_columns(joint=pl.struct("step", "name", "sequence", "forward_thread").rank("dense"))
     place = pl.int_range(pl.len()).over("joint").alias("pass")
     return nodes.with_columns(place, passes=pl.len().over("joint"))
+
+
+def _several(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
+    """From the first node of each step that runs again to the first of the last time that such nodes do:
+    ``began_ns``, ``last_ns`` by step, sorted."""
+    ends = nodes.filter(pl.col("pass") == pl.col("passes") - 1).group_by("step")
+    begins = nodes.group_by("step").agg(began_ns=pl.min("start_ns"))
+    return begins.join(ends.agg(last_ns=pl.min("start_ns")), on="step").sort("began_ns")
+
+
+def _within(events: pl.DataFrame, bounds: pl.DataFrame, at: str = "start_ns") -> pl.DataFrame:
+    events = events.sort(at).join_asof(bounds, left_on=at, right_on="began_ns", check_sortedness=False)
+    return events.filter(pl.col(at) < pl.col("last_ns"))
+
+
+def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
+    """The finding on ``nodes`` that run again for each of several losses, which add to the same gradients."""
+    bounds = _several(view, nodes)
+    adds = _within(view.inside(view.host(AUTOGRAD_NODE + ".*AccumulateGrad$")), bounds)
+    updates = _within(view.inside(view.host(OPTIMIZER)), bounds)
+    if len(updates) or adds["step"].n_unique() < view.steps:
+        return
+    times = whole(nodes["passes"].median())
+    gone = nodes.filter(pl.col("pass") < pl.col("passes") - 1)
+    called = pl.concat([one.select("id", "lane", "start_ns", "duration_ns") for one in (gone, adds)])
+    host = view.trace.host_events
+    launched = _launched(view)
+    of_node = nearest(host, host["id"].is_in(called["id"].implode()))
+    work = launched.filter(of_node.gather(launched["launch"]).is_not_null())
+    freed = savings.device(view, work, "all but the last of these passes", "duration_ns")
+    saving = savings.both(view, freed, savings.host(view, called, "their launches"))
+    if saving.share < MEDIUM:
+        return
+    # Who reads the gradients of one loss, to weigh or project them, does so for each parameter.
+    in_nodes = nearest(host, matching(host, "name", AUTOGRAD_NODE)).is_not_null()
+    between = _within(launched.filter(~in_nodes.gather(launched["launch"])), bounds, "at_ns")
+    if len(between) > BETWEEN * (times - 1) * view.steps:
+        saving = savings.if_so(saving, "no loss's own gradients are read")
+    yield Finding(
+        subject="losses",
+        title=f"{times} losses of one graph each go backward through it: "
+        f"{view.per_step(len(gone)):,.0f} nodes per {view.unit} run again",
+        affected_us=view.us_of(work),
+        saving=saving,
+        evidence=[evidence.of(view, f"{len(work)} kernels of nodes that run again", work)],
+        advice="Add the losses up and go backward once: the gradients are the same.",
+        snippet="sum(losses).backward()  # in place of loss.backward(retain_graph=True) for each",
+        source=evidence.source(view, gone["id"]),
+    )
 
 
 def _one_graph(view: RankView, nodes: pl.DataFrame) -> Findings:
