@@ -74,7 +74,7 @@ def trace(*events: Event, rank: int = 0) -> Trace:
 
 def nothing() -> Trace:
     """What stands for the trace of an input that has none, such as a compile log."""
-    tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    tables = {name: schema.empty(columns) for name, columns in schema.HELD.items()}
     return Trace(Source("nothing", 0, 0, 0), **tables)
 
 

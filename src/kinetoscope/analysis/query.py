@@ -8,10 +8,11 @@ import polars as pl
 
 from kinetoscope.analysis import bounded
 from kinetoscope.analysis.collectives import instances
-from kinetoscope.analysis.kernels.work import work_of_all
+from kinetoscope.analysis.kernels.work import work
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace import schema
+from kinetoscope.trace.model import with_arguments
 from kinetoscope.trace.schema import Schema, TableColumn
 
 RANK: Schema = {"rank": TableColumn(pl.Int32, "the trace's rank; row numbers count within one rank")}
@@ -58,7 +59,8 @@ def tables(run: LoadedRun) -> dict[str, pl.LazyFrame]:
         )
         for name in schema.TABLES
     }
-    frames["device_events"] = _resolved(work_of_all(run).lazy(), frames)
+    every = [with_arguments(work(trace), trace.device_arguments).lazy() for trace in run.traces]
+    frames["device_events"] = _resolved(pl.concat(every), frames)
     columns = {name: column.dtype for name, column in TABLES["collectives"].items()}
     frames["collectives"] = pl.defer(lambda: instances.of_run(run), schema=columns)
     return {

@@ -27,7 +27,7 @@ from kinetoscope.analysis.time.phases import leading_of
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.statistics.distribution import median
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 from kinetoscope.trace.schema import typed
 
 WHOLE = 0  # the step of all work where none were recorded
@@ -40,6 +40,7 @@ def host_ops(trace: Trace, steps: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     name = pl.col("name").cast(pl.String)
     found = _inside(trace, steps, host.filter(matching(host, "category", "^cpu_op$")))
+    found = with_arguments(found, trace.host_arguments, "input_dims")
     return found.sort("step", "start_ns", "id").select(
         "id", "step", pl.col("start_ns").alias("at_ns"), name.alias("name"), pl.col("id").alias("op"),
         name.alias("op_name"), pl.lit("host").alias("category"), pl.lit("no module").alias("module"),
@@ -212,7 +213,7 @@ def _pieces(run: LoadedRun, trace: Trace, steps: pl.Series, device: int | None) 
     table = table.sort("start_ns", "id")
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns").min())
     launched = host["start_ns"].gather(table["launch"])
-    table = table.with_columns(dims=host["input_dims"].gather(table["op"])).with_columns(
+    table = table.with_columns(dims=trace.argument("input_dims", table["op"])).with_columns(
         own_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", reached)).clip(0),
         at_ns=pl.coalesce(launched, "start_ns"),
         shape=pl.concat_str(

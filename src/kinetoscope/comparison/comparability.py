@@ -80,10 +80,8 @@ def surroundings(base: LoadedRun, new: LoadedRun) -> Surroundings:
 @remembered
 def has_stacks(trace: Trace) -> bool:
     """Whether the recording has lines of Python."""
-    host = trace.host_events
-    return host["call_stack"].null_count() < len(host) or bool(
-        matching(host, "category", "^python_function$").any()
-    )
+    is_function = matching(trace.host_events, "category", "^python_function$")
+    return bool(trace.host_arguments["call_stack"].count() or is_function.any())
 
 
 def _devices(run: LoadedRun) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import ANNOTATION, DEVICE, HOST, named, nested
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 from kinetoscope.trace.schema import whole
 
 KINDS = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
@@ -98,7 +98,8 @@ def _host(trace: Trace) -> pl.DataFrame:
         pl.col("input_types").cast(pl.String).alias("types"),
         pl.col("call_stack").cast(pl.String).alias("Call stack"),
     )
-    return trace.host_events.select(pl.col("category").cast(pl.String).alias("cat"), arguments.alias("args"))
+    host = with_arguments(trace.host_events, trace.host_arguments, "input_dims", "input_types", "call_stack")
+    return host.select(pl.col("category").cast(pl.String).alias("cat"), arguments.alias("args"))
 
 
 def _device(trace: Trace) -> pl.DataFrame:
@@ -116,7 +117,7 @@ def _device(trace: Trace) -> pl.DataFrame:
         pl.col("op_name").alias("op"),
     )
     return (
-        work(trace)
+        with_arguments(work(trace), trace.device_arguments, "occupancy_percent")
         .with_columns(trace.host_events["name"].cast(pl.String).gather(work(trace)["op"]).alias("op_name"))
         .select(pl.col("kind").cast(pl.String).replace(KINDS).alias("cat"), arguments.alias("args"))
     )

@@ -15,7 +15,7 @@ from kinetoscope.analysis.kernels.work import work
 from kinetoscope.export.memory_counters import counts
 from kinetoscope.export.nesting import DEVICE, HOST, changes, named, nested
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 
 
 def varint(number: int) -> bytes:
@@ -152,7 +152,9 @@ def _arrows(trace: Trace, first: int) -> tuple[dict[int, bytes], list[bytes]]:
 
 def _arguments(trace: Trace) -> list[bytes]:
     """How each piece of device work was launched; equal ones are encoded once."""
-    rows = work(trace).select(pl.col("category", "grid", "block").cast(pl.String), *ARGUMENTS[3:])
+    rows = with_arguments(work(trace), trace.device_arguments).select(
+        pl.col("category", "grid", "block").cast(pl.String), *ARGUMENTS[3:]
+    )
     written = {row: _annotated(row) for row in rows.unique().iter_rows()}
     return [written[row] for row in rows.iter_rows()]
 

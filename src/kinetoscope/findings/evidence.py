@@ -47,10 +47,10 @@ def source(view: RankView, ops: pl.Series) -> str | None:
     """``file.py:12`` of the user's line around the first of these rows of ``host_events`` where it is
     known."""
     host = view.trace.host_events
-    for row in ops.drop_nulls().head(4).to_list():
+    for row in map(int, ops.drop_nulls().head(4)):
         if view.lines is not None and (line := view.lines.line(row)):
             return line
-        stack = host["call_stack"][row]
+        stack = view.trace.argument("call_stack", row)
         for frame in stack.split(";") if stack else _frames(host, row):
             if line := user_line(frame):
                 return line

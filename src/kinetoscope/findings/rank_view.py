@@ -33,9 +33,13 @@ from kinetoscope.trace.schema import whole
 
 # Columns of ``work`` that no rule uses.
 UNUSED = [
-    "rank", "context", "lane", "external_id", "graph", "graph_node",
-    "blocks_per_sm", "warps_per_sm", "occupancy_percent",
-]  # fmt: skip
+    "rank",
+    "lane",
+    "external_id",
+    "graph",
+    "graph_node",
+    "arguments",
+]
 # Columns of ``host_events`` that rules ask for of the calls of threads: these are many.
 CALLED = ["id", "event", "category", "name", "lane", "start_ns", "duration_ns"]
 FAILED = "out of memory"

@@ -555,5 +555,5 @@ def _no_events(
             where=", ".join(map(str, inputs)),
             hint="name a trace, or a folder that holds traces itself",
         )
-    tables = {name: schema.empty(columns) for name, columns in schema.TABLES.items()}
+    tables = {name: schema.empty(columns) for name, columns in schema.HELD.items()}
     return Trace(source, devices=(), metadata={}, **tables)

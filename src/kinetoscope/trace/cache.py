@@ -45,10 +45,13 @@ _DEFAULT_SIZE, _ANSWERS_SIZE = 2 << 30, 64 << 20
 _EDGE = 64 << 10
 _SAMPLES, _SAMPLE = 16, 4 << 10
 _REFERENCES = {  # columns that hold numbers of rows, and of which table's
-    "host_events": {"lane": "lanes", "parent": "host_events"},
-    "device_events": {"lane": "lanes", "launch": "host_events", "op": "host_events", "step": "steps"},
+    "host_events": {"lane": "lanes", "parent": "host_events", "arguments": "host_arguments"},
+    "device_events": {
+        "lane": "lanes", "launch": "host_events", "op": "host_events", "step": "steps",
+        "arguments": "device_arguments",
+    },
     "steps": {"host_event": "host_events"},
-}
+}  # fmt: skip
 _FACTS = "facts.json"
 
 
@@ -75,7 +78,7 @@ def recall(path: Path, part: int | None = None, *, flows: bool = True) -> Trace 
             name: _table(folder, name, declared, facts.files[name])
             if flows or name != "flows"
             else schema.empty(declared)
-            for name, declared in schema.TABLES.items()
+            for name, declared in schema.HELD.items()
         }
         _check_references(tables)
         os.utime(folder)
@@ -108,8 +111,8 @@ def _write(folder: Path, trace: Trace) -> None:
     from kinetoscope.trace import schema
 
     try:
-        for name in schema.TABLES:
-            table = trace.table(name)
+        for name in schema.HELD:
+            table = getattr(trace, name)
             # Read again, a column without a value would take its full length in memory, and of a table in
             # several groups of rows whoever adds a column would copy all others.
             known = [one.name for one in table if not len(table) or one.null_count() < len(table)]
@@ -123,7 +126,7 @@ def _write(folder: Path, trace: Trace) -> None:
     except pl.exceptions.PolarsError as error:
         raise OSError(str(error)) from error
     files = {
-        name: (len(trace.table(name)), (folder / f"{name}.parquet").stat().st_size) for name in schema.TABLES
+        name: (len(getattr(trace, name)), (folder / f"{name}.parquet").stat().st_size) for name in schema.HELD
     }
     facts = _Facts(trace.source, trace.devices, dict(trace.metadata), files)
     (folder / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))

@@ -271,7 +271,7 @@ def _kind(kind: str, name: str) -> str:
 
 def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
     """The trace with the captured events behind its own, and the ops of replayed work."""
-    hosts, lanes = [trace.host_events], [trace.lanes]
+    hosts, lanes, arguments = [trace.host_events], [trace.lanes], [trace.host_arguments]
     op_of: dict[int, int | None] = {}
     for capture in {id(capture.calls): capture for _, capture in joined}.values():
         events, row_of = _events(capture, sum(map(len, hosts)), sum(map(len, lanes)))
@@ -281,13 +281,15 @@ def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
                 op_of |= dict(zip(replay.events, ops, strict=False))
         lane = capture.trace.lanes[capture.lane : capture.lane + 1]
         lanes.append(lane.with_columns(pl.lit(events["lane"][0], pl.UInt32).alias("id")))
-        hosts.append(events)
+        hosts.append(events.with_columns(pl.col("arguments") + sum(map(len, arguments))))
+        arguments.append(capture.trace.host_arguments)
     device = trace.device_events
     op = pl.Series([op_of.get(row) for row in range(len(device))], dtype=pl.UInt32)
     return replace(
         trace,
-        host_events=schema.conform(pl.concat(hosts), schema.HOST_EVENTS),
+        host_events=schema.conform(pl.concat(hosts), schema.HELD["host_events"]),
         lanes=schema.conform(pl.concat(lanes), schema.LANES),
+        host_arguments=pl.concat(arguments),
         device_events=device.with_columns(op=pl.coalesce(op, "op")),
     )
 

@@ -66,7 +66,9 @@ def _whole_file(table: str, name: str, typecode: str, size: int, alphabet: Alpha
         return pl.lit(alphabet.texts).gather(column).alias(name)
     if name in ("start", "duration"):
         return nanoseconds(column, _TYPES[typecode][0]).alias(f"{name}_ns")
-    return pl.when(column != ABSENT).then(column) if typecode == "q" else column
+    if typecode == "q":
+        return pl.when(column != ABSENT).then(column)
+    return column.fill_nan(None) if typecode == "d" else column
 
 
 def nanoseconds(column: pl.Expr, dtype: DType) -> pl.Expr:
@@ -134,7 +136,7 @@ class CodeTables(NamedTuple):
             return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias(name)
         if name in _TEXTS:
             return self.texts.gather(column).alias(name)
-        return column.fill_nan(None) if column.dtype == pl.Float64 else column
+        return column
 
 
 def split(joined: list[str]) -> list[pl.Series]:

@@ -124,7 +124,8 @@ def with_export(trace: Trace, export: Trace, found: Alignment) -> Trace:
         replace(
             trace,
             host_events=host,
-            device_events=schema.conform(device, schema.DEVICE_EVENTS),
+            host_arguments=pl.concat([trace.host_arguments, export.host_arguments]),
+            device_events=schema.conform(device, schema.HELD["device_events"]),
             metadata=MappingProxyType({**trace.metadata, JOINED: account}),
         )
     )
@@ -211,13 +212,13 @@ def _with_ranges(trace: Trace, export: Trace, found: Alignment) -> tuple[pl.Data
     added = added.with_columns(
         pl.int_range(place, place + len(added), dtype=pl.UInt32).alias("event"),
         pl.col("name").cast(schema.NAME),
+        pl.col("arguments") + len(trace.host_arguments),
     )
-    both = pl.concat([host, schema.conform(added.drop("correlation"), schema.HOST_EVENTS)])
+    both = pl.concat([host, schema.conform(added.drop("correlation"), schema.HELD["host_events"])])
     tree = nested(sorted_by_lane(both))
     rest = both.drop(*(name for name in tree.columns if name != "row" and name in both.columns))[tree["row"]]
-    return schema.conform(pl.concat([tree.drop("row"), rest], how="horizontal"), schema.HOST_EVENTS), len(
-        added
-    )
+    joined = pl.concat([tree.drop("row"), rest], how="horizontal")
+    return schema.conform(joined, schema.HELD["host_events"]), len(added)
 
 
 def _moved(ranges: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:

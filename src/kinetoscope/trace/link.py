@@ -41,7 +41,7 @@ def link(trace: Trace, recurring: Collection[str] = ()) -> Trace:
     device = device.with_columns(_step_of(device, host, steps))
     return replace(
         trace,
-        device_events=schema.conform(device, schema.DEVICE_EVENTS),
+        device_events=schema.conform(device, schema.HELD["device_events"]),
         steps=schema.conform(steps, schema.STEPS),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from msgspec import Struct, field
 
@@ -90,6 +90,8 @@ class Trace(Struct, frozen=True, eq=False, weakref=True):
 
     ``host_events`` holds what ran on host threads, ``device_events`` only work of devices (kernels, copies,
     memsets); annotations that the profiler draws on device lanes are never work: ``device_annotations``.
+    Of both tables some arguments (``schema.ARGUMENTS``) are apart, once for all events that say the same:
+    ``arguments`` is the row of ``host_arguments`` and ``device_arguments``.
     """
 
     source: Source
@@ -100,6 +102,8 @@ class Trace(Struct, frozen=True, eq=False, weakref=True):
     device_annotations: pl.DataFrame
     flows: pl.DataFrame
     memory: pl.DataFrame
+    host_arguments: pl.DataFrame
+    device_arguments: pl.DataFrame
     devices: tuple[DeviceProperties, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -108,5 +112,29 @@ class Trace(Struct, frozen=True, eq=False, weakref=True):
         return self.source.rank
 
     def table(self, name: str) -> pl.DataFrame:
-        """The table of that name (a key of ``schema.TABLES``)."""
-        return getattr(self, name)
+        """The table of that name (a key of ``schema.TABLES``) as it is shown."""
+        from kinetoscope.trace import schema  # loads Polars
+
+        table: pl.DataFrame = getattr(self, name)
+        if name not in schema.ARGUMENTS:
+            return table
+        return with_arguments(table, getattr(self, name.replace("events", "arguments"))).select(
+            *schema.TABLES[name]
+        )
+
+    @overload
+    def argument(self, name: str, rows: pl.Series | None = None) -> pl.Series: ...
+    @overload
+    def argument(self, name: str, rows: int) -> Any: ...
+    def argument(self, name: str, rows: pl.Series | int | None = None) -> Any:
+        """An argument of all host events, of those rows, or of one."""
+        row = self.host_events["arguments"]
+        if isinstance(rows, int):
+            return None if row[rows] is None else self.host_arguments[name][row[rows]]
+        return self.host_arguments[name].gather(row if rows is None else row.gather(rows))
+
+
+def with_arguments(events: pl.DataFrame, arguments: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """The events with those of their arguments; with all of them where none is named."""
+    row = events["arguments"]
+    return events.with_columns(arguments[name].gather(row).alias(name) for name in names or arguments.columns)

@@ -170,7 +170,7 @@ def _with_collectives(trace: Trace) -> Trace:
     """With the collectives of those kernels that were launched right inside a range that describes one."""
     host, device = trace.host_events, trace.device_events
     around = host["parent"].gather(device["launch"])
-    said = host["collective"].gather(around)
+    said = trace.argument("collective", around)
     return replace(trace, device_events=device.with_columns(said.alias("collective")))
 
 

@@ -152,6 +152,27 @@ MEMORY: Schema = {
     "total_reserved": TableColumn(pl.Int64, ""),
 }
 
+# Arguments that few events have, or most share: they are kept once for all events that say the same.
+ARGUMENTS = {
+    "host_events": [
+        "forward_thread", "input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack",
+        "kernel_file", "kernel_flops", "kernel_gigabytes", "collective",
+    ],
+    "device_events": ["context", "blocks_per_sm", "warps_per_sm", "occupancy_percent"],
+}  # fmt: skip
+_ROW = TableColumn(pl.UInt32, "row of the table of arguments; null where there are none")
+
+
+def _without_arguments(name: str) -> Schema:
+    kept = {column: it for column, it in TABLES[name].items() if column not in ARGUMENTS[name]}
+    return kept | {"arguments": _ROW}
+
+
+def _arguments(name: str) -> Schema:
+    return {column: TABLES[name][column] for column in ARGUMENTS[name]}
+
+
+# The tables as they are shown.
 TABLES: dict[str, Schema] = {
     "lanes": LANES,
     "host_events": HOST_EVENTS,
@@ -160,6 +181,14 @@ TABLES: dict[str, Schema] = {
     "device_annotations": DEVICE_ANNOTATIONS,
     "flows": FLOWS,
     "memory": MEMORY,
+}
+# The tables as a trace holds them.
+HELD: dict[str, Schema] = {
+    **TABLES,
+    "host_events": _without_arguments("host_events"),
+    "host_arguments": _arguments("host_events"),
+    "device_events": _without_arguments("device_events"),
+    "device_arguments": _arguments("device_events"),
 }
 
 

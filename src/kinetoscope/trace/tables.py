@@ -21,6 +21,11 @@ _DAY_NS, _FAR = 86_400_000_000_000, 100
 _LASTING = ("ops", "calls", "python", "device")
 _TIMED = ("ops", "calls", "python", "device", "notes", "flows", "instants")
 _END = (1 << 63) - 1
+# The packed tables whose arguments are kept apart, with their columns that hold these.
+_ARGUMENTS = {
+    "ops": {"ops_json", *schema.ARGUMENTS["host_events"]},
+    "device": {*schema.ARGUMENTS["device_events"]},
+}
 NAME, STACK = 4 << 10, 64 << 10  # characters that are kept of a name, and of other texts: stacks are longest
 
 
@@ -33,6 +38,8 @@ class Tables(NamedTuple):
     device_annotations: pl.DataFrame
     flows: pl.DataFrame
     memory: pl.DataFrame
+    host_arguments: pl.DataFrame
+    device_arguments: pl.DataFrame
 
 
 class Assembly:
@@ -48,7 +55,7 @@ class Assembly:
         self._texts, self._joined = Codes({"": 0}), Codes({"": 0})  # absent
         self._threads = ThreadPoolExecutor(pl.thread_pool_size())
         self._order: list[bytes] = []
-        self._unpacked: list[Future[dict[str, pl.DataFrame]]] = []
+        self._unpacked: list[Future[dict[str, tuple[pl.DataFrame, pl.DataFrame | None]]]] = []
 
     @property
     def holds_a_trace(self) -> bool:
@@ -75,8 +82,12 @@ class Assembly:
     def tables(self) -> Tables:
         """All tables; events without a believable time are left out and counted in ``damages``."""
         parts: dict[str, list[pl.DataFrame]] = {}
+        said: dict[str, list[pl.DataFrame]] = {name: [] for name in _ARGUMENTS}
         for unpacked_batch in self._unpacked:
-            for name, frame in unpacked_batch.result().items():
+            for name, (frame, own) in unpacked_batch.result().items():
+                if own is not None:
+                    frame = frame.with_columns(pl.col("arguments") + sum(map(len, said[name])))
+                    said[name].append(own)
                 parts.setdefault(name, []).append(frame)
         self._unpacked.clear()
         order = b"".join(self._order)
@@ -89,6 +100,13 @@ class Assembly:
                 for name in list(parts)
             }
         )
+        arguments: dict[str, pl.DataFrame | None] = dict.fromkeys(_ARGUMENTS)
+        for name, each in said.items():
+            if len(each) == 1:
+                arguments[name] = each[0]
+            elif each:
+                arguments[name], rows = _distinct(pl.concat(each, how="diagonal_relaxed"))
+                frames[name] = frames[name].with_columns(rows.gather(frames[name]["arguments"]))
         self._count_damage(UNREADABLE_BYTES, sum(gap.bytes for gap in self._gaps))
         self.lost_ns = spanned_ns(self._gaps, frames)
         meaning = CodeTables(
@@ -110,10 +128,12 @@ class Assembly:
         return Tables(
             _lanes(meaning, labels, device),
             host.result(),
-            schema.conform(device, schema.DEVICE_EVENTS),
+            schema.conform(device, schema.HELD["device_events"]),
             schema.conform(notes, schema.DEVICE_ANNOTATIONS),
             flows,
             memory,
+            schema.conform(meaning.table(arguments["ops"]), schema.HELD["host_arguments"]),
+            schema.conform(meaning.table(arguments["device"]), schema.HELD["device_arguments"]),
         )
 
     def _memory(self, instants: pl.DataFrame) -> pl.DataFrame:
@@ -163,9 +183,29 @@ class Assembly:
         return frames
 
 
-def _frames(tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet) -> dict[str, pl.DataFrame]:
-    """A batch's tables, unpacked."""
-    return {name: unpacked(name, packed, alphabet) for name, packed in tables.items()}
+def _frames(
+    tables: dict[str, dict[str, tuple[str, bytes]]], alphabet: Alphabet
+) -> dict[str, tuple[pl.DataFrame, pl.DataFrame | None]]:
+    """A batch's tables, unpacked, and apart from each the arguments that are kept so."""
+    found: dict[str, tuple[pl.DataFrame, pl.DataFrame | None]] = {}
+    for name, packed in tables.items():
+        frame = unpacked(name, packed, alphabet)
+        columns = [column for column in frame.columns if column in _ARGUMENTS.get(name, ())]
+        if columns:
+            arguments, rows = _distinct(frame.select(columns))
+            found[name] = frame.drop(columns).with_columns(rows), arguments
+        else:
+            found[name] = frame, None
+    return found
+
+
+def _distinct(arguments: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """The distinct rows, and which of them each row is: ``arguments``."""
+    distinct = arguments.unique(maintain_order=True).with_row_index("arguments")
+    rows = arguments.join(
+        distinct, on=arguments.columns, how="left", nulls_equal=True, maintain_order="left"
+    )["arguments"]
+    return distinct.drop("arguments"), rows
 
 
 def _reach(timed: list[pl.DataFrame]) -> tuple[int | None, int | None, int]:
@@ -205,7 +245,7 @@ def _codes(values: list[int]) -> pl.Series:
 def _host(parts: list[pl.DataFrame], meaning: CodeTables) -> pl.DataFrame:
     """Host events in order, with their tree; wide columns come last and one at a time, for memory's sake."""
     if not parts:
-        return schema.empty(schema.HOST_EVENTS)
+        return schema.empty(schema.HELD["host_events"])
     packed = pl.concat(parts, how="diagonal_relaxed")
     parts.clear()
     tree = nested(sorted_by_lane(packed))
@@ -216,7 +256,7 @@ def _host(parts: list[pl.DataFrame], meaning: CodeTables) -> pl.DataFrame:
         pl.DataFrame(
             [*tree.drop("row"), *meaning.of([c for c in rest if c.name not in tree.columns], order)]
         ),
-        schema.HOST_EVENTS,
+        schema.HELD["host_events"],
     )
 
 

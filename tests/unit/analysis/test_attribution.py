@@ -135,7 +135,7 @@ def test_forward_ops_are_where_the_files_own_arrows_start(shared_data: Path, nam
     start, parent, forward_thread = (
         host["start_ns"].to_list(),
         host["parent"].to_list(),
-        host["forward_thread"].to_list(),
+        trace.argument("forward_thread").to_list(),
     )
     checked = 0
     for launch, forward in zip(trace.device_events["launch"], attribution(trace)["forward_op"], strict=True):

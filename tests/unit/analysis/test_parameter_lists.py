@@ -92,9 +92,11 @@ def test_the_allocator_says_the_same_of_a_real_step(shared_data: Path) -> None:
     sqrt = found.host_events.filter(pl.col("name").cast(pl.String) == "aten::_foreach_sqrt")
     assert len(sqrt) == 2
     counted = listed_elements(found, sqrt.select("name", op="id")).to_list()
-    gradients = found.host_events.filter(pl.col("name").cast(pl.String) == "torch::autograd::AccumulateGrad")[
-        "input_dims"
-    ].cast(pl.String)
+    gradients = (
+        found.table("host_events")
+        .filter(pl.col("name").cast(pl.String) == "torch::autograd::AccumulateGrad")["input_dims"]
+        .cast(pl.String)
+    )
     assert sum(prod(json.loads(text)[0]) for text in gradients) == sum(counted)
     for elements_of, op in zip(counted, sqrt.iter_rows(named=True), strict=True):
         inside = pl.col("start_ns").is_between(op["start_ns"], op["start_ns"] + op["duration_ns"])

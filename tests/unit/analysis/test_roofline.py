@@ -268,7 +268,7 @@ def test_flops_of_a_llama_step_are_those_torch_printed(shared_data: Path) -> Non
     """llama_train_eager was recorded with_flops; its table has what torch counted for all aten::mm."""
     table = (shared_data / "h200/llama_train_eager.table.txt").read_text()
     (row,) = [line.split() for line in table.splitlines() if line.strip().startswith("aten::mm ")]
-    host = read(shared_data / "h200/llama_train_eager.json.gz").host_events
+    host = read(shared_data / "h200/llama_train_eager.json.gz").table("host_events")
     counted = 0
     columns = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
     for arguments in host.filter(pl.col("name").cast(pl.String) == "aten::mm").select(columns).iter_rows():
@@ -288,7 +288,7 @@ def test_shares_on_a_real_recording_are_plausible(shared_data: Path) -> None:
 def test_bytes_of_generated_kernels_are_those_inductor_counted(shared_data: Path) -> None:
     """Inductor wrote its own count beside each of its kernels; it differs only where a tensor is read and
     written."""
-    host = read(shared_data / "h200/mixnet_l_backward_module.json.gz").host_events
+    host = read(shared_data / "h200/mixnet_l_backward_module.json.gz").table("host_events")
     columns = ["name", "input_dims", "input_types", "input_strides", "concrete_inputs", "kernel_gigabytes"]
     counted = host.filter(pl.col("kernel_gigabytes") > 0).unique("name", keep="first").select(columns)
     ratios = []

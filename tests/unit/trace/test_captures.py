@@ -52,12 +52,11 @@ def test_the_i_th_launch_of_a_capture_is_the_i_th_event_of_each_replay() -> None
     run = trace(*replay(0, "gemm", "relu"), *replay(1, "gemm", "relu"))
     joined = with_captures(run, [trace(*capture_of("aten::mm", "aten::relu"))])
     assert ops_of(joined) == ["aten::mm", "aten::relu"] * 2
-    host_events, device = joined.host_events, joined.device_events
-    assert set(host_events["input_dims"].gather(device["op"])) == {"[[4, 8]]"}
+    assert set(joined.argument("input_dims", joined.device_events["op"])) == {"[[4, 8]]"}
     assert set(attribution(joined)["module_name"]) == {"Block_0"}
     assert lines_of_work(joined, None)["line"].to_list() == ["layers.py:3 forward", "layers.py:4 forward"] * 2
-    assert host_events["id"].to_list() == list(range(len(host_events)))
-    assert device["launch"].equals(run.device_events["launch"])
+    assert joined.host_events["id"].to_list() == list(range(len(joined.host_events)))
+    assert joined.device_events["launch"].equals(run.device_events["launch"])
 
 
 def test_a_capture_of_another_number_or_kind_of_launches_says_nothing() -> None:

@@ -134,7 +134,7 @@ def test_ranges_of_emit_nvtx_are_ops(tmp_path: Path) -> None:
         ("user_annotation", "layer 0"),
         ("nvtx", "ncclAllReduce"),
     ]
-    add = trace.host_events.row(0, named=True)
+    add = trace.table("host_events").row(0, named=True)
     assert (add["sequence"], add["external_id"], add["input_dims"]) == (12, 4, "[[2, 3], []]")
     assert host(trace)[trace.device_events["op"][0]] == ("cpu_op", "aten::add")
 

@@ -241,14 +241,23 @@ def test_recorded_arguments_are_kept(trace_of: TraceOf) -> None:
             3, 1, grid=[1, 2, 3], **{"registers per thread": 32, "blocks per SM": 0.5, "shared memory": 9}
         ),
     )
-    op, comms = trace.host_events.to_dicts()
+    op, comms = trace.table("host_events").to_dicts()
     assert json.loads(op["input_dims"]) == [[2, 3], []]
     assert op["call_stack"] == "a;b"
     assert op["collective"] is None
     assert json.loads(comms["collective"]) == {"Collective name": "allreduce", "In msg nelems": 8}
-    row = trace.device_events.to_dicts()[0]
+    row = trace.table("device_events").to_dicts()[0]
     assert (row["registers"], row["blocks_per_sm"], row["shared_memory_bytes"]) == (32, 0.5, 9)
     assert json.loads(row["grid"]) == [1, 2, 3]
+
+
+def test_arguments_that_events_share_are_kept_once(trace_of: TraceOf) -> None:
+    said = [[[2]], [[3]], [[2]]]
+    ops = [span("cpu_op", "aten::add", 10 * at, 5, **{"Input Dims": dims}) for at, dims in enumerate(said)]
+    trace = trace_of(*ops, span("cpu_op", "aten::empty", 40, 5))
+    assert len(trace.host_arguments.drop_nulls("input_dims")) == 2
+    assert trace.table("host_events")["input_dims"].to_list() == [*map(json.dumps, said), None]
+    assert trace.argument("input_dims", 1) == "[[3]]"
 
 
 def test_rank_and_devices_come_from_the_file(trace_of: TraceOf, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 from kinetoscope.trace.schema import typed
 
 # When ranks may leave a collective.
@@ -142,7 +142,9 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     calls before its launch have. One row per call, all of a kernel with its ``batch``."""
     host = trace.host_events
     table = table.with_row_index("batch")
-    calls = host.filter(matching(host, "collective", SENT)).select("lane", "start_ns", call="collective")
+    arguments = trace.host_arguments.with_columns(sends=matching(trace.host_arguments, "collective", SENT))
+    calls = with_arguments(host.select("lane", "start_ns", "arguments"), arguments, "sends", "collective")
+    calls = calls.filter("sends").select("lane", "start_ns", call="collective")
     if calls.is_empty():
         return table
     launches = (

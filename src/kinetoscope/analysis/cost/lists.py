@@ -185,7 +185,7 @@ def _elements_of_blocks(gradients: dict[tuple[int, ...], int], blocks: int) -> i
 def _gradients(trace: Trace) -> dict[tuple[int, ...], int]:
     """The shapes of the gradients that were accumulated while the trace was recorded, with how often."""
     host = trace.host_events
-    recorded = host.filter(matching(host, "name", GRADIENT))["input_dims"].drop_nulls()
+    recorded = trace.argument("input_dims", matching(host, "name", GRADIENT).arg_true()).drop_nulls()
     gradients: dict[tuple[int, ...], int] = {}
     for text, count in recorded.cast(pl.String).value_counts().iter_rows():
         match msgspec.json.decode(text):

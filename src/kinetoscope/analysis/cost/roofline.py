@@ -14,7 +14,7 @@ from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.hardware import DeviceSpec, find
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 from kinetoscope.trace.schema import typed
 
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
@@ -63,15 +63,18 @@ def costed(trace: Trace) -> pl.DataFrame:
         .agg(pl.col("id").get(of_longest), time_ns=pl.col("duration_ns").sum())
         .filter(pl.col("time_ns") > 0)
     )
-    calls = calls.hstack(host.select("name", *ARGUMENTS, *COUNTED)[calls["op"]]).drop_nulls("input_dims")
+    arguments = trace.host_arguments
+    calls = calls.hstack(host.select("name", "arguments")[calls["op"]])
+    calls = calls.filter(arguments["input_dims"].is_not_null().gather(calls["arguments"]))
     if calls.is_empty():
         return pl.DataFrame(schema=COSTED)
     calls = calls.with_columns(
         trace.device_events["name"][calls["id"]].alias("kernel"), listed_elements(trace, calls)
     )
     # Calls are many and distinct ones few: rows are distinguished by a 64-bit hash.
-    calls = calls.with_columns(hash=calls.select("name", *ARGUMENTS, *COUNTED, *LEFT_OPEN).hash_rows())
-    known = _known_costs(calls.unique("hash", maintain_order=True))
+    said = arguments.select(*ARGUMENTS, *COUNTED).hash_rows().gather(calls["arguments"])
+    calls = calls.with_columns(hash=calls.select("name", *LEFT_OPEN).with_columns(said=said).hash_rows())
+    known = _known_costs(with_arguments(calls.unique("hash", maintain_order=True), arguments))
     longest = (
         calls.select("id", "time_ns", "hash")
         .join(known.select("hash").with_row_index("known"), on="hash")

@@ -54,7 +54,7 @@ def unused(trace: Trace) -> pl.Series:
     makes use."""
     host = trace.host_events
     numbered = host["sequence"].is_not_null()
-    backward = in_backward(trace) | (host["forward_thread"] > 0).fill_null(False)
+    backward = in_backward(trace) | (trace.argument("forward_thread") > 0).fill_null(False)
     used = host["sequence"].filter(numbered & backward).unique()
     return numbered & ~backward & ~host["sequence"].is_in(used.implode())
 
@@ -86,7 +86,7 @@ def recomputed(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
-    forward = (host["sequence"].is_not_null() & (host["forward_thread"].fill_null(0) == 0)) & ~node
+    forward = (host["sequence"].is_not_null() & (trace.argument("forward_thread").fill_null(0) == 0)) & ~node
     if not matching(host, "name", CHECKPOINT).any() or not forward.any():
         return host.select("lane", "start_ns", "duration_ns").clear()
     inner = host.filter(forward & node.gather(host["parent"]).fill_null(False))

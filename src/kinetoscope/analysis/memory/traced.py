@@ -190,7 +190,7 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     is_own = matching(host, "category", "^python_function$") & ~matching(host, "name", LIBRARY_FRAME)
     return (
         living.with_columns(
-            **dict(zip(("op", "module"), _made_in(host, at), strict=True)),
+            **dict(zip(("op", "module"), _made_in(trace, at), strict=True)),
             line=host["name"][nearest(host, is_own)[at]].cast(pl.String),
         )
         .group_by("device", "op", "module", "line")
@@ -199,12 +199,13 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _made_in(host: pl.DataFrame, at: pl.Series) -> tuple[pl.Series, pl.Series]:
+def _made_in(trace: Trace, at: pl.Series) -> tuple[pl.Series, pl.Series]:
     """The op that computes around each row of ``host_events``, and the module (of backward work its forward
     op's)."""
+    host = trace.host_events
     is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
     op = host["name"][nearest(host, is_op)[at]]
-    return op.cast(pl.String), origins(host, at)["module_name"].cast(pl.String)
+    return op.cast(pl.String), origins(trace, at)["module_name"].cast(pl.String)
 
 
 APART = 1_000_000  # ns that the two clocks may differ by
@@ -239,7 +240,7 @@ def ops(trace: Trace, known: pl.DataFrame) -> pl.DataFrame:
     found = found.filter(pl.col("lane").is_not_null())
     host = trace.host_events
     at = running(host, found)
-    return found.select("allocation", **dict(zip(("op", "ran_module"), _made_in(host, at), strict=True)))
+    return found.select("allocation", **dict(zip(("op", "ran_module"), _made_in(trace, at), strict=True)))
 
 
 BUFFER = re.compile(r"^\s*(?P<name>\w+) = (?:empty_strided\w*|torch\.empty\w*|\w*\.empty_strided\w*)\(")

@@ -38,16 +38,17 @@ def attribution(trace: Trace) -> pl.DataFrame:
     """
     host, device = trace.host_events, trace.device_events
     captured = matching(host, "category", CAPTURED)[device["op"]].fill_null(False)
-    return origins(host, device["op"].zip_with(captured, caller(device)))
+    return origins(trace, device["op"].zip_with(captured, caller(device)))
 
 
-def origins(host: pl.DataFrame, called_by: pl.Series) -> pl.DataFrame:
+def origins(trace: Trace, called_by: pl.Series) -> pl.DataFrame:
     """``attribution`` of any rows of ``host_events``."""
+    host = trace.host_events
     is_module = matching(host, "category", f"^python_function$|{CAPTURED}")
     is_module &= matching(host, "name", f"^{MODULE}")
     is_annotation = matching(host, "category", "^user_annotation$")
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)
-    is_backward = host["forward_thread"].fill_null(0) > 0
+    is_backward = trace.argument("forward_thread").fill_null(0) > 0
     forward_op = _forward_op(host, is_backward, called_by)
     in_backward = nearest(host, is_backward | matching(host, "name", AUTOGRAD_NODE))[called_by]
     annotation = nearest(host, is_annotation)[called_by]
@@ -67,8 +68,8 @@ def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -
     """For each launch inside a backward op, the forward op of the same sequence number."""
     if not is_backward.any():
         return constant(None, len(launch), pl.UInt32)
-    numbered = host.select("id", "start_ns", "sequence", "forward_thread").filter(pl.col("sequence") >= 0)
-    is_forward = pl.col("forward_thread").fill_null(0) == 0
+    numbered = host.select("id", "start_ns", "sequence", is_backward).filter(pl.col("sequence") >= 0)
+    is_forward = ~pl.col(is_backward.name)
     forward = numbered.filter(is_forward).sort("start_ns").select("sequence", "start_ns", forward_op="id")
     backward = numbered.filter(~is_forward).sort("start_ns").select("sequence", "start_ns", around="id")
     pairs = backward.join_asof(forward, on="start_ns", by="sequence", check_sortedness=False).drop_nulls(
@@ -141,7 +142,7 @@ def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
 def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
     """The same of each row of ``host_events``."""
     host = trace.host_events
-    return _first_known(lines, origins(host, host["id"])["forward_op"], host["id"])
+    return _first_known(lines, origins(trace, host["id"])["forward_op"], host["id"])
 
 
 def calling_lines(run: LoadedRun) -> dict[str, str]:

@@ -10,11 +10,12 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 
 # Kernels for one channel a group, or few: what the libraries have for them is another code.
 GROUPED = r"(?i)_c1_k1_|grouped_direct|depthwise|dwconv"
-ARGUMENTS = ["name", "input_dims", "input_strides"]
+ARGUMENTS = ["input_dims", "input_strides"]
+SAID = ["name", *ARGUMENTS]
 
 
 @remembered
@@ -24,14 +25,15 @@ def convolutions(trace: Trace) -> pl.DataFrame:
     done = work(trace).drop_nulls("op")
     done = done.filter(matching(done, "category", "^convolution$"))
     by_name = done.select("op", named=matching(done, "name", GROUPED)).group_by("op").agg(pl.any("named"))
-    calls = by_name.hstack(trace.host_events.select(ARGUMENTS)[by_name["op"]])
-    distinct = calls.select(ARGUMENTS).unique()
+    calls = by_name.hstack(trace.host_events.select("name", "arguments")[by_name["op"]])
+    calls = with_arguments(calls, trace.host_arguments, *ARGUMENTS)
+    distinct = calls.select(SAID).unique()
     known = [_read(*row) for row in distinct.cast(pl.String).iter_rows()]
     distinct = distinct.with_columns(
         pl.Series("by_shape", [grouped for grouped, _ in known], pl.Boolean),
         pl.Series("is_channels_last", [last for _, last in known], pl.Boolean),
     )
-    return calls.join(distinct, on=ARGUMENTS, how="left", nulls_equal=True).select(
+    return calls.join(distinct, on=SAID, how="left", nulls_equal=True).select(
         "op", "is_channels_last", is_grouped=pl.col("named") | pl.col("by_shape")
     )
 

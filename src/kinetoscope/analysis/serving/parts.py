@@ -94,7 +94,7 @@ def costs(trace: Trace) -> pl.DataFrame:
 def _attention(trace: Trace) -> pl.DataFrame:
     """The ``costs`` of attention by its engine's sums: all keys and values are read once a layer, and each
     query is multiplied with its keys, and the result with its values."""
-    host, table = trace.host_events, parted(trace)
+    table = parted(trace)
     sums = marks(trace).table.select("step", "query_tokens", "kv_tokens", "attention_pairs").drop_nulls()
     width = _width_of_cache(trace, table)
     spec = device_spec(trace, table["device"][0]) if len(table) else None
@@ -109,7 +109,7 @@ def _attention(trace: Trace) -> pl.DataFrame:
     for op, row, time_ns, queries, keys, pairs in calls.select(
         "op", "id", "time_ns", "query_tokens", "kv_tokens", "attention_pairs"
     ).iter_rows():
-        query = _tensor(host, op, 0)
+        query = _tensor(trace, op, 0)
         if query is None or len(query[0]) < 2:
             continue
         shape, size, dtype = query
@@ -126,17 +126,16 @@ def _attention(trace: Trace) -> pl.DataFrame:
 
 def _width_of_cache(trace: Trace, table: pl.DataFrame) -> int | None:
     """Bytes of one token's key and value in one layer, as they are written into the cache, or None."""
-    host = trace.host_events
     for op in table.filter(pl.col("part") == KV_WRITES)["op"].drop_nulls().head(1):
-        written = [_tensor(host, op, at) for at in range(2)]
+        written = [_tensor(trace, op, at) for at in range(2)]
         if all(one is not None and len(one[0]) >= 2 for one in written):
             return sum(prod(one[0][1:]) * one[1] for one in written if one is not None)
     return None
 
 
-def _tensor(host: pl.DataFrame, op: int, at: int) -> tuple[list[int], int, str] | None:
+def _tensor(trace: Trace, op: int, at: int) -> tuple[list[int], int, str] | None:
     """Shape of an argument, bytes of an element and type; None where no tensor was recorded there."""
-    dims, types = host["input_dims"][op], host["input_types"][op]
+    dims, types = (trace.argument(name, op) for name in ("input_dims", "input_types"))
     if not dims or not types:
         return None
     try:
@@ -150,11 +149,10 @@ def _tensor(host: pl.DataFrame, op: int, at: int) -> tuple[list[int], int, str] 
 def rows_computed(trace: Trace, work: pl.DataFrame) -> int | None:
     """How many rows most products of a step compute: tokens, and what they were padded with. None where
     shapes were not recorded."""
-    host = trace.host_events
     products = work.filter(pl.col("part") == "matmul").drop_nulls("op")
     counts: dict[int, int] = {}
     for op, name in products.select("op", "op_name").iter_rows():
-        first = _tensor(host, op, 1 if re.search("addmm", name) else 0)
+        first = _tensor(trace, op, 1 if re.search("addmm", name) else 0)
         if first is not None and len(first[0]) >= 2:
             rows = prod(first[0][:-1])
             counts[rows] = counts.get(rows, 0) + 1

@@ -12,7 +12,7 @@ from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.serving.worked import worked
 from kinetoscope.analysis.time import intervals
-from kinetoscope.trace.model import Trace
+from kinetoscope.trace.model import Trace, with_arguments
 
 LOOKS_UP = "^aten::embedding$"
 LOOKS_UP_COMPILED = r"^triton_[a-z]+_fused_(\w*_)?embedding"  # as Inductor names what it made of one
@@ -58,7 +58,10 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     )
     by_host = host.filter(looks_up & is_op).select("start_ns", row="id", captured=pl.lit(False))
     said = pl.concat([by_work, by_host.select(by_work.columns)]).drop_nulls("row").sort("start_ns")
-    said = said.hstack(host.select(pl.col("name", "input_dims").cast(pl.String))[said["row"]])
+    said = said.hstack(host.select("name", "arguments")[said["row"]])
+    said = with_arguments(said, trace.host_arguments, "input_dims").with_columns(
+        pl.col("name", "input_dims").cast(pl.String)
+    )
     said = said.drop_nulls("input_dims").pipe(
         intervals.beginning_in, bounds.select("step", "start_ns", "end_ns")
     )
@@ -77,7 +80,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     packed = set(attended.filter(begun & ~pl.col("step").is_in([*last]))["step"])
     if matching(host, "name", PACKS).any():
         packed |= found.keys() - last.keys() | {step for step, shape in last.items() if shape.each > 1}
-    sampled = _sampled(host.filter(is_op), bounds)
+    sampled = _sampled(with_arguments(host.filter(is_op), trace.host_arguments, "input_dims"), bounds)
     known: dict[int, Shape] = {}
     for step, shape in found.items():
         other = last.get(step, shape)

@@ -10,6 +10,7 @@ import msgspec
 from kinetoscope.analysis.idle.causes import CAUSES
 from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.bench.request import BenchResult
+from kinetoscope.comparison.comparability import has_stacks
 from kinetoscope.compilation.generated import module
 from kinetoscope.document import Report
 from kinetoscope.document import page as document
@@ -49,12 +50,11 @@ def _peak_memory(run: LoadedRun) -> int | None:
 
 
 def _unrecorded(run: LoadedRun, report: Report) -> list[str]:
-    events = [trace.host_events for trace in run.traces if len(trace.host_events)]
-    has_stacks = any(
-        table["call_stack"].count() or (table["category"] == "python_function").any() for table in events
+    events = [trace for trace in run.traces if len(trace.host_events)]
+    has_lines = (
+        any(map(has_stacks, events)) or bool(op_lines(run)) or any(row.source for row in report.kernels)
     )
-    has_lines = has_stacks or bool(op_lines(run)) or any(row.source for row in report.kernels)
-    has_shapes = any(table["input_dims"].count() for table in events)
+    has_shapes = any(trace.host_arguments["input_dims"].count() for trace in events)
     has_memory = bool(report.memory or report.memory_peaks)
     known = {"stacks": has_lines, "shapes": has_shapes, "memory": has_memory}
     return [option for option, is_there in known.items() if events and not is_there]

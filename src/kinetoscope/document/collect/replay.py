@@ -74,7 +74,7 @@ def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[d
     for part in path:
         shown.setdefault((part.rank, part.table), []).extend(part.ids)
     events = {
-        (rank, name): iter(traces[rank].table(name)["event"][pl.Series(ids, dtype=pl.UInt32)].to_list())
+        (rank, name): iter(getattr(traces[rank], name)["event"][pl.Series(ids, dtype=pl.UInt32)].to_list())
         for (rank, name), ids in shown.items()
     }
     called = {rank: _called(run, rank) for rank in {part.rank for part in path if part.nexts}}

@@ -19,6 +19,7 @@ from kinetoscope.analysis.origins.lines import op_lines
 from kinetoscope.comparison.timelines import DrawnWork
 from kinetoscope.document.timeline import Lane, Launched, MarkedEvent, Name, PackedColumn, Timeline
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import with_arguments
 
 MOST = 1_000_000  # events; a page of so many takes 5 MB and a second to open
 
@@ -169,13 +170,13 @@ def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns", "name"]
     lines = op_lines(run).get(trace.rank)
     silent = pl.lit(None, pl.String) if lines is None else lines.rows["before"]
-    host = trace.host_events.with_columns(
+    host = with_arguments(trace.host_events, trace.host_arguments, "input_dims", "call_stack").with_columns(
         _frames(lines_of_ops(trace, lines).select("line", "modules", before=silent))
     )
     host = host.filter(~matching(host, "category", "^captured_"))
     host = host.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
     noted = _frames(lines_of_work(trace, lines).select("line", "modules"))
-    device = _work(run, trace.rank).with_columns(
+    device = with_arguments(_work(run, trace.rank), trace.device_arguments).with_columns(
         *noted,
         attribution(trace)["forward_op"].alias("forward"),
         pl.coalesce("launch", "op").alias("launch"),

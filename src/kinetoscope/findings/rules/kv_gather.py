@@ -75,7 +75,7 @@ def find(view: RankView) -> Findings:
 
 def _largest(view: RankView, op: int, *, first: bool = False) -> int:
     """Elements of an op's largest tensor (of its first), by its shapes; 0 where they were not recorded."""
-    dims = view.trace.host_events["input_dims"][op]
+    dims = view.trace.argument("input_dims", op)
     shapes = _shapes(msgspec.json.decode(dims)) if dims else []
     return min(ABSURD, max(map(prod, shapes[:1] if first else shapes), default=0))
 

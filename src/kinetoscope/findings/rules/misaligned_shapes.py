@@ -37,7 +37,7 @@ def find(view: RankView) -> Findings:
     alignment = pl.col("name").cast(pl.String).str.extract(r"align([124])\b")
     saved = pl.col("duration_ns") * alignment.replace_strict(GAIN, return_dtype=pl.Float64)
     longest = kernels.sort("duration_ns", descending=True)
-    dims = view.trace.host_events["input_dims"][longest["op"]]
+    dims = view.trace.argument("input_dims", longest["op"])
     shapes = dims.drop_nulls().unique(maintain_order=True)
     shown = short_name(str(longest["name"][0])) + (f", inputs {shapes[0]}" if len(shapes) else "")
     yield Finding(

@@ -30,6 +30,7 @@ Source
 
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.findings.rule import *
+from kinetoscope.trace.model import with_arguments
 
 PLANNED = (
     r"^aten::(cudnn_\w+|_cudnn_\w+|miopen_\w+|_?convolution|convolution_backward|_scaled_dot_product_cudnn\w+"
@@ -55,6 +56,7 @@ def find(view: RankView) -> Findings:
         return
     host = view.trace.host_events
     calls = view.inside(host.filter(matching(host, "name", PLANNED)))
+    calls = with_arguments(calls, view.trace.host_arguments, "input_dims")
     calls = calls.with_columns(step=steps["start_ns"].search_sorted(calls["start_ns"]))
     waits = view.inside(view.host(SYNCHRONIZATION)).select(wait="id", op="parent", at_ns="start_ns")
     waits = waits.filter(pl.len().over("op") >= TRIES, pl.col("op").is_in(calls["id"].implode()))

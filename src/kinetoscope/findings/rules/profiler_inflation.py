@@ -48,6 +48,7 @@ def _extra(view: RankView) -> list[str]:
     if view.run.manifest and view.run.manifest.options:
         return [f"--{name}" for name in EXTRA if view.run.manifest.options.get(name)]
     host = view.trace.host_events
-    stacks = matching(host, "category", "^python_function$").any() or host["call_stack"].is_not_null().any()
-    found = {"--shapes": host["input_dims"].is_not_null().any(), "--stacks": stacks}
+    arguments = view.trace.host_arguments
+    stacks = matching(host, "category", "^python_function$").any() or arguments["call_stack"].count()
+    found = {"--shapes": arguments["input_dims"].count(), "--stacks": stacks}
     return [option for option, recorded in found.items() if recorded]

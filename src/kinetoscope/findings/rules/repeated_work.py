@@ -43,6 +43,7 @@ from kinetoscope.analysis.origins.unchanged import unchanged_calls
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
+from kinetoscope.trace.model import with_arguments
 
 PRODUCTS = "^(attention|convolution|matmul)$"
 FACTORS = r"^aten::(linalg_)?(cholesky(_ex)?|lu_factor(_ex)?|qr|eigh|_linalg_eigh|svd|inv(_ex)?|inverse)$"
@@ -67,7 +68,7 @@ def _factored(view: RankView) -> Findings:
     calls = host.with_columns(END).filter(matching(host, "name", FACTORS) & without_gradients(view.trace))
     if calls.is_empty():
         return
-    calls = view.inside(calls)
+    calls = with_arguments(view.inside(calls), view.trace.host_arguments, "input_dims")
     calls = calls.filter(
         ~in_update(view.trace).gather(calls["id"]), matching(calls, "input_dims", ONE_MATRIX)
     )

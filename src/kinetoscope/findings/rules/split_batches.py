@@ -53,6 +53,7 @@ from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.discarded_gradients import cleared
+from kinetoscope.trace.model import with_arguments
 
 SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else another net runs between them
 FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
@@ -154,6 +155,7 @@ def _nodes(view: RankView) -> pl.DataFrame:
     step (``passes``), and the how many-th time (``pass``)."""
     nodes = view.inside(view.host(AUTOGRAD_NODE)).sort("start_ns")
     nodes = nodes.filter((pl.col("sequence") >= 0) & ~matching(nodes, "name", r"AccumulateGrad$"))
+    nodes = with_arguments(nodes, view.trace.host_arguments, "forward_thread")
     steps = view.trace.steps.select(began_ns="start_ns", step="id").sort("began_ns")
     nodes = nodes.join_asof(steps, left_on="start_ns", right_on="began_ns", check_sortedness=False)
     # Each thread numbers the ops that it runs.
