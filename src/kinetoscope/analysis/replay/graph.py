@@ -72,7 +72,9 @@ def blocks(part: RankSpans, segments: pl.DataFrame, met: pl.Series) -> pl.DataFr
     trace, within = part.trace, part.spans
     columns = [name for name in ROWS if name != "segment"]
     streams = delays(trace)["stream"].unique()
-    table = delays(trace).filter(inside(within)).select(*columns, "lane", "before_ns")
+    table = delays(trace).select(*columns, "lane", "before_ns")
+    if within.steps:  # else it is all of it
+        table = table.filter(inside(within))
     if part.only:
         delays.forget(trace)
         launched.forget(trace)
@@ -111,8 +113,9 @@ def _opened(streams: pl.Series, table: pl.DataFrame) -> pl.DataFrame:
         duration_ns=pl.lit(1, pl.Int64),
     )
     rows = table.select(typed(ROWS))
-    both = pl.concat([openings.cast({"stream": pl.UInt32}), rows], how="diagonal")
-    return both.sort("stream", "row", maintain_order=True).select(list(ROWS))
+    both = pl.concat([openings.cast({"stream": pl.UInt32}), rows], how="diagonal").select(list(ROWS))
+    # Rows are in order of their streams: to sort those of one would only copy them.
+    return both if len(streams) == 1 else both.sort("stream", "row", maintain_order=True)
 
 
 def _launching(table: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
@@ -317,7 +320,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
     began = [share.part.spans.bounds[0][0] - share.part.clock_ns for share in owners]
     lanes = [logical_threads(p.trace).with_columns(rank=pl.lit(p.trace.rank, pl.Int32)) for p in parts]
     return ReplayGraph(
-        work.select(REPLAYED).with_columns(work[name].shrink_dtype() for name in LENGTHS),
+        work.select(REPLAYED).with_columns(work[name].shrink_dtype() for name in LENGTHS).rechunk(),
         pl.concat([share.segments.table for share in shares]),
         pl.concat(lanes),
         tuple(start + share.segment for share in shares for start, _ in share.segments.ends),

@@ -17,6 +17,7 @@ from kinetoscope.analysis.replay.engine import NEVER, Numbers
 from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph
 from kinetoscope.analysis.time import intervals
 from kinetoscope.trace.schema import whole
+from kinetoscope.trace.threads import PIECE
 
 
 def shares(host: pl.DataFrame) -> pl.DataFrame:
@@ -64,9 +65,10 @@ def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
     # Between two steps what is gone is a line: by its slope, and where it meets the first step.
     height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
     lines = steps.select("share", at="at_ns", height=height)
-    found = instants.to_frame("at").join_asof(lines, on="at", check_sortedness=False)
-    gone = pl.col("height") + slope * (pl.col("at") - first)
-    return found.select(gone.fill_null(0)).to_series()
+    gone = (pl.col("height") + slope * (pl.col("at") - first)).fill_null(0)
+    pieces = (instants.slice(start, PIECE) for start in range(0, max(1, len(instants)), PIECE))
+    found = (piece.to_frame("at").join_asof(lines, on="at", check_sortedness=False) for piece in pieces)
+    return pl.concat(each.select(gone).to_series() for each in found)
 
 
 class Effect(Struct, frozen=True, eq=False):
@@ -158,8 +160,9 @@ def _sooner(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> tu
 class State(Struct, frozen=True, eq=False):
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
-    ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when
-    it is ``ready``, counted from the start of its segment (null where no launch holds it up).
+    ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it (as narrow
+    as the graph has them, until a change), and when it is ``ready``, counted from the start of its segment
+    (null where no launch holds it up).
     """
 
     graph: ReplayGraph
@@ -181,20 +184,21 @@ def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, i
         "id",
         pl.col("block").set_sorted(),
         "duration_ns",
-        pl.col("pause_ns").cast(pl.Float64),
-        crowded_ns=pl.when(crowded).then(pl.col("lost_ns").clip(lower_bound=0)).otherwise(0),
-        work_ns=pl.when("meets").then(0).otherwise("work_ns").cast(pl.Float64),
+        "pause_ns",
+        crowded_ns=pl.col("lost_ns").clip(lower_bound=0) if crowded else pl.lit(0),
+        work_ns=pl.when("meets").then(0).otherwise("work_ns"),
         ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
     )
     lengths = graph.segments.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, CollectiveSync)]
-    numbers = Numbers(*_of_blocks(work), lengths.cast(pl.Float64).to_list(), transfers, free)
+    numbers = Numbers(*_of_blocks(_as_numbers(work)), lengths.cast(pl.Float64).to_list(), transfers, free)
     return State(graph, pace, work, numbers, Effects(graph))
 
 
 def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
     """The state after these changes, by rank."""
-    work, numbers = base.work, base.numbers
+    work = as_recorded = _as_numbers(base.work)
+    numbers = base.numbers
     found = [base.effects.of(rank, change) for rank, change in changes.items()]
     shorter = reduce(shortest, (one.left for one in found), None)
     if shorter is not None:
@@ -213,11 +217,15 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
             longer = (pause > change.pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
             longest = pl.Series([change.pause_ns], dtype=pause.dtype)
             work = work.with_columns(pause_ns=longest.zip_with(longer, pause))
-    if work is not base.work:
+    if work is not as_recorded:
         block, ends = _of_blocks(work)
         numbers = replace(numbers, block=block, ends=ends)
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
     return replace(base, work=work, numbers=replace(numbers, free=numbers.free | free))
+
+
+def _as_numbers(work: pl.DataFrame) -> pl.DataFrame:
+    return work.with_columns(pl.col("pause_ns", "work_ns").cast(pl.Float64))
 
 
 def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
