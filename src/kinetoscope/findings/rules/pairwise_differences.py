@@ -105,7 +105,7 @@ def _pairs(view: RankView) -> pl.DataFrame:
 
 def _of_both(view: RankView, op: int) -> bool:
     """Whether each operand has a new dimension that the other one fills."""
-    if dims := view.trace.host_events["input_dims"][op]:
+    if dims := view.trace.argument("input_dims", op):
         left, right = json.loads(dims)[:2]
         sizes = list(zip(reversed(left), reversed(right), strict=False))
         return any(a == 1 < b for a, b in sizes) and any(b == 1 < a for a, b in sizes)
