@@ -161,9 +161,9 @@ def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
     return of(view, without_idle(view.trace, intervals) | at_once(GRAPH_PAUSE_NS), basis)
 
 
-def fused(view: RankView, chains: pl.DataFrame, basis: str) -> Saving:
+def fused(view: RankView, chains: pl.DataFrame) -> Saving:
     """The saving if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
-    freed = device(view, chains, basis)
+    freed = device(view, chains, "each eager chain as one kernel, which stores no result but the last")
     launched = ReplayChange(host=merge_launches(view.trace, chains.select("id", group="chain")).host)
     return freed if freed.change.is_empty else both(view, freed, of(view, launched, "their launches"))
 

@@ -61,4 +61,4 @@ def _saving(view: RankView) -> Saving:
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
     chains = elementwise_chains(view.work, eager)
-    return savings.fused(view, chains, "each eager elementwise chain in the time of its longest kernel")
+    return savings.fused(view, chains)

@@ -58,4 +58,4 @@ def _saving(view: RankView) -> Saving:
     if view.work.is_empty():
         return savings.nothing("not known: no recording of what runs eagerly")
     chains = elementwise_chains(view.work, view.work)
-    return savings.fused(view, chains, "each eager elementwise chain in the time of its longest kernel")
+    return savings.fused(view, chains)

@@ -48,7 +48,7 @@ def find(view: RankView) -> Findings:
         title=f"{view.counted(len(per_chain), 'eager elementwise chain')} per {view.unit} "
         f"({view.per_step(len(chains)):,.0f} kernels) could be fused",
         affected_us=view.us_of(chains),
-        saving=savings.fused(view, chains, "each chain in the time of its longest kernel"),
+        saving=savings.fused(view, chains),
         evidence=[evidence.of(view, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
         advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
         snippet="@torch.compile\ndef activation(x): …",
