@@ -252,6 +252,13 @@ def captures_now() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def tries_algorithms() -> bool:
+    """Whether cuDNN may be trying out algorithms, which it does for each new shape."""
+    import torch
+
+    return torch.cuda.is_initialized() and torch._C._get_cudnn_benchmark()
+
+
 def in_backward() -> bool:
     """Whether this thread runs a part of a backward pass: a hook, or a checkpointed function once more."""
     import torch

@@ -23,9 +23,10 @@ from kinetoscope.capture import torch_private
 from kinetoscope.capture.hooks.calls import CallWatch, EveryCallWatch, ReturnWatch
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder import provisional
 from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
 from kinetoscope.capture.recorder.profiler import Captures
-from kinetoscope.capture.recorder.provisional import Decisions, MainThread, is_delicate
+from kinetoscope.capture.recorder.provisional import Budget, Decisions, MainThread, is_delicate
 from kinetoscope.capture.steps.sources import Sources
 
 TOUCHES = ("prepare", "start", "stop", "export", "synchronize", "release")
@@ -243,6 +244,23 @@ def test_looking_at_other_threads_keeps_nothing_alive() -> None:
 
 
 # What stands in for methods of torch's.
+
+
+@pytest.mark.parametrize(
+    ("compiles", "tries", "spent"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_the_beginning_is_not_recorded_for_long_while_cudnn_tries_out_algorithms(
+    monkeypatch: pytest.MonkeyPatch, compiles: bool, tries: bool, spent: bool
+) -> None:
+    monkeypatch.setattr(provisional, "TRIED_S", 0.02)
+    monkeypatch.setattr(provisional, "LOOK_EVERY_S", 0.005)
+    why, looks = list[str](), iter(range(20))
+
+    def running() -> bool:
+        return not why and next(looks, None) is not None
+
+    Budget(running, lambda: compiles, lambda: tries, why.append, Options(), Decisions())._look()
+    assert [one.startswith("torch.backends.cudnn.benchmark was on for") for one in why] == [True] * spent
 
 
 class Owner:

@@ -159,6 +159,7 @@ class ProcessRecording:
             Budget(
                 lambda: provisional.running,
                 lambda: self.sources.compiling,
+                torch_private.tries_algorithms,
                 self.recorder.budget_spent,
                 self.options,
                 decisions,

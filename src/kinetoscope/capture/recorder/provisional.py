@@ -198,6 +198,9 @@ def notes(*, cold: bool, steps: int, whole: bool, stacks: bool = False, why: str
 
 
 LIMIT_S = 60.0
+# While cuDNN tries out algorithms, a first step may be all that is recorded for long, and as long in being
+# written: 17 s of a small net with grouped convolutions (H200, PyTorch 2.11).
+TRIED_S = 2.0
 LOOK_EVERY_S = 0.25
 
 
@@ -210,6 +213,7 @@ class Budget:
     Args:
         running: whether there is anything to end.
         compiling: whether something compiles.
+        trying: whether cuDNN may be trying out algorithms.
         spent: called with the reason, again and again until nothing runs any more. It may stop nothing
             itself: the program's threads may be in the middle of a CUDA call.
     """
@@ -218,11 +222,13 @@ class Budget:
         self,
         running: Callable[[], bool],
         compiling: Callable[[], bool],
+        trying: Callable[[], bool],
         spent: Callable[[str], None],
         options: Options,
         decisions: Decisions,
     ) -> None:
-        self.running, self.compiling, self.spent, self.options = running, compiling, spent, options
+        self.running, self.compiling, self.trying = running, compiling, trying
+        self.spent, self.options = spent, options
         self.limit_bytes = options.budget_mb * 1_000_000
         self.limit_s = decisions.seconds(LIMIT_S, 4.0)
 
@@ -231,17 +237,20 @@ class Budget:
         _thread.start_new_thread(self._look, ())
 
     def _look(self) -> None:
-        before, recorded_s, looked = resident_bytes(), 0.0, time.monotonic()
+        before, recorded_s, tried_s, looked = resident_bytes(), 0.0, 0.0, time.monotonic()
         while self.running():
             time.sleep(min(LOOK_EVERY_S, self.limit_s))
             now = time.monotonic()
             if not self.compiling():
                 recorded_s += now - looked
+                tried_s += (now - looked) * self.trying()
             looked = now
             if resident_bytes() - before > self.limit_bytes:
                 self.spent(f"the process had grown by {self.options.budget_mb} MB (--budget)")
             elif not self.options.whole and recorded_s > self.limit_s:
                 self.spent(f"no steps were found in {self.limit_s:.0f} s (--whole goes on)")
+            elif not self.options.whole and tried_s > TRIED_S:
+                self.spent(f"torch.backends.cudnn.benchmark was on for {TRIED_S:.0f} s (--whole goes on)")
 
 
 def resident_bytes() -> int:
