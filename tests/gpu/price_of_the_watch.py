@@ -3,9 +3,9 @@
     PYTHONPATH=src python tests/gpu/price_of_the_watch.py OUT [--pairs 40]
 
 The host sets the pace of the steps, which launch short kernels one by one: what the thread takes, and the
-lock of Python that it holds meanwhile, is not hidden behind the device. Stretches of steps follow each other
+lock of Python that it holds meanwhile, is not hidden behind the device. Runs of steps follow each other
 without, with, with, without; in each with the thread it begins anew, so that it looks as often as it ever
-does. Prints the mean of the pairs' differences and its 95 % interval, and of two stretches without the thread
+does. Prints the mean of the pairs' differences and its 95 % interval, and of two runs without the thread
 likewise, which is what chance does.
 """
 
