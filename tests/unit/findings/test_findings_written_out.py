@@ -165,6 +165,57 @@ def test_a_loss_that_is_not_masked_or_small_is_none(program: Eager) -> None:
     assert not list(masked_loss.find(program.view()))
 
 
+ROWS, OF_A_BLOCK = 25_600, 256
+
+
+def drawn(
+    blocks: int = ROWS // OF_A_BLOCK,
+    compared: str | None = "aten::lt",
+    chosen: str = "aten::where",
+    loss: str = "nll_loss_forward_reduce_cuda_kernel_2d",
+    network: float = 50,
+) -> Eager:
+    """A step that draws which places it hides, and whose loss is a mean over labels."""
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::uniform_", kernel="distribution_elementwise_grid_stride_kernel", grid=blocks, us=2)
+        if compared:
+            program.run(compared, us=1)
+        program.run("aten::fill_", us=1)
+        program.run(chosen, us=2)
+        program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=network, sequence=1)
+        program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=500, sequence=2)
+        program.run("aten::_log_softmax", kernel="cunn_SoftMaxForward", us=250, grid=ROWS, sequence=3)
+        program.run("aten::nll_loss_forward", kernel=loss, us=3, grid=1, sequence=4)
+        program.backward("LogSoftmaxBackward0", "aten::_log_softmax_backward_data", sequence=3, us=300)
+        program.backward("AddmmBackward0", "aten::mm", kernel="sm90_gemm", sequence=2, us=800)
+        program.backward("AddmmBackward0", "aten::mm", kernel="sm90_gemm", sequence=1, us=network)
+        program.step()
+    return program
+
+
+def test_a_loss_of_places_that_the_step_draws_says_what_the_others_take() -> None:
+    (finding,) = masked_loss.find(drawn().view())
+    assert "draws" in finding.title
+    assert finding.affected_us == pytest.approx(500 + 250 + 3 + 300 + 800, rel=0.01)
+    assert "15.0 %" in finding.saving.condition
+    assert finding.saving.us == pytest.approx(0.85 * finding.affected_us, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        drawn(blocks=1),  # one number for each text
+        drawn(blocks=2 * ROWS // OF_A_BLOCK),  # for something else
+        drawn(compared=None),  # noise
+        drawn(chosen="aten::mul"),  # a dropout
+        drawn(network=50_000),  # the head is next to nothing
+    ],
+)
+def test_a_loss_of_all_places_is_not_masked(program: Eager) -> None:
+    assert not list(masked_loss.find(program.view()))
+
+
 def requests(
     layers: int = 12,
     product: tuple[str, ...] = ("aten::matmul", "aten::mm"),
