@@ -368,9 +368,10 @@ def test_larger_batches_are_said_to_be_worth_what_the_memory_allows() -> None:
 # Gradients that the next update does not use.
 
 
-def adversarial(*backwards: tuple[str, ...]) -> Program:
+def adversarial(*backwards: tuple[str, ...], kept: str = "") -> Program:
     """Two steps, each of so many updates, with the nets that a backward pass before each goes through: two
-    layers each, whose products take 20 µs and whose gradients are added in 20 µs."""
+    layers each, whose products take 20 µs and whose gradients are added in 20 µs. Nobody clears the gradients
+    of the net that is ``kept``."""
     program = Program()
     for number in range(2):
         for nets in backwards:
@@ -378,7 +379,8 @@ def adversarial(*backwards: tuple[str, ...]) -> Program:
             sequences = [program.forward("aten::mm", layer) for layer in layers]
             for layer, sequence in reversed(list(zip(layers, sequences, strict=True))):
                 program.backward("MmBackward0", f"gemm of {layer}", sequence)
-                program.backward("torch::autograd::AccumulateGrad", "add", None)
+                op = "aten::add_" if kept and layer.startswith(kept) else "aten::detach"
+                program.backward("torch::autograd::AccumulateGrad", "add", None, op=op)
             program.optimizer()
         program.step(number)
     return program
@@ -433,6 +435,26 @@ def test_of_gradients_that_no_optimizer_has_the_cheaper_ones_are_promised() -> N
     finding = only(discarded_gradients.find(view))
     gone = finding.saving.change.device.join(view.work, on="id").sort("id")
     assert set(gone["name"].cast(pl.String)) == {"gemm of head0", "gemm of head1", "add"}
+
+
+@pytest.mark.parametrize("nets", [("teacher", "student"), ("teacher", "student", "regressor")])
+def test_the_whole_backward_pass_of_a_teacher_goes(nets: tuple[str, ...]) -> None:
+    # The optimizer clears the gradients of its own weights: those of the teacher add up, step after step.
+    view = adversarial(nets, kept="teacher").view(updates=updates(2 * len(nets) - 2))
+    finding = only(discarded_gradients.find(view))
+    assert finding.title.startswith(f"2 of {2 * len(nets)} gradients per step")
+    assert "torch.no_grad()" in finding.advice + finding.snippet
+    gone = finding.saving.change.device.join(view.work, on="id").sort("id")
+    names = gone["name"].cast(pl.String)
+    assert names.to_list() == ["gemm of teacher1", "add", "gemm of teacher0", "add"] * 2
+    assert gone["saved_ns"].to_list() == [20_000] * 8
+
+
+def test_behind_a_trained_net_only_gradients_of_weights_go() -> None:
+    program = adversarial(("generator", "features"), kept="features")
+    finding = only(discarded_gradients.find(program.view(updates=updates(2))))
+    assert "torch.no_grad()" not in finding.advice + finding.snippet
+    assert finding.saving.change.device["saved_ns"].to_list() == [10_000, 20_000] * 4
 
 
 def test_a_net_of_the_loss_that_nothing_trains_goes_with_the_discriminator() -> None:

@@ -2,9 +2,9 @@
 
 What it finds
     Backward passes that reach more parameters than the optimizer that steps next has: those of a
-    discriminator in the generator's pass, of a net that a loss is computed with, of a body under a trained
-    head. And whole passes whose gradients are cleared before an update: those of an adversarial attack, which
-    asks for the gradient of its input.
+    discriminator in the generator's pass, of a net that a loss is computed with, of a teacher, of a body
+    under a trained head. And whole passes whose gradients are cleared before an update: those of an
+    adversarial attack, which asks for the gradient of its input.
 
 Why it is slow
     A product has a product for its weights' gradient in the backward pass, as large as the one for its
@@ -15,9 +15,11 @@ How it decides
     optimizer had when the program's first steps were looked at. Updates without a backward pass of their own
     belong to the one before. Steps with other updates than those are left alone, as is a tenth more than an
     optimizer has. Where the rest are as many as the step's other optimizers have, or more, they are of nets
-    behind the trained one, whose nodes autograd runs first; else of the first and of the last so many, those
-    that save less. Of their nodes' products those go that are named after the weights' gradient, and half of
-    those whose names do not say.
+    behind the trained one, whose nodes autograd runs first. Where the last so many, and no others, add to
+    gradients of earlier steps, it is these, which the optimizer does not clear. Else of the first and of the
+    last so many, those that save less. Of the first ones' nodes those products go that are named after the
+    weights' gradient, and half of those whose names do not say. Of the last ones all that runs goes: no
+    gradient that is used comes after it.
     Whole passes are cleared where the program calls ``zero_grad`` after them and before the only update of a
     step, or where a later one adds to no gradient, though both have as many as the optimizer; that says
     nothing where there are collectives. Passes are left alone after which half as many ops run as they have
@@ -26,8 +28,8 @@ How it decides
 
 What to do
     ``net.requires_grad_(False)`` for the pass that only goes through it, and True for its own; for good,
-    where nothing trains it. What a loss takes from real samples needs none at all (``torch.no_grad()``). For
-    an input's gradient alone: ``torch.autograd.grad(loss, x)``.
+    where nothing trains it. A teacher, or what a loss takes from real samples, needs no backward pass at all
+    (``torch.no_grad()``). For an input's gradient alone: ``torch.autograd.grad(loss, x)``.
 
 Source
     PyTorch, "Autograd mechanics", setting ``requires_grad``; the DCGAN tutorial's two passes.
@@ -70,22 +72,32 @@ def find(view: RankView) -> Findings:
     counted = counted.filter((pl.col("others") > FEW * pl.col("had")).all().over("update"))
     if counted.is_empty():
         return
-    nodes = _nodes(view, gradients.join(counted, on=STEP, maintain_order="left"))
+    gradients = gradients.join(counted, on=STEP, how="left", maintain_order="left")
+    nodes = _nodes(view, gradients)
     behind, before = nodes.filter("behind"), nodes.filter("before")
-    saving = _saving(view, behind)
-    if not _of_other_optimizers(counted, had) and (other := _saving(view, before)).us < saving.us:
-        behind, saving = before, other
+    gone, work = behind, _products(view, behind)
+    saving, kept = _saving(view, behind, work), False
+    if not _of_other_optimizers(counted, had):
+        whole, kept = _all(view, before), _kept(gradients)
+        other = _saving(view, before, whole, "the whole backward pass of what is not trained")
+        if kept or other.us < saving.us:
+            gone, work, saving = before, whole, other
     number = int((counted["others"] * counted["passes"]).sum())
     yield Finding(
         title=f"{view.per_step(number):,.0f} of {view.per_step(len(gradients)):,.0f} gradients per "
         f"{view.unit} are of weights that the optimizer's step after them does not change",
-        affected_us=view.us_of(_products(view, behind)),
+        affected_us=view.us_of(work),
         saving=saving,
-        evidence=[evidence.of(view, "the longest of their nodes", behind.sort("duration_ns").tail(8))],
-        advice="Compute no gradients of weights that a pass only goes through: of the discriminator's in the "
+        evidence=[evidence.of(view, "the longest of their nodes", gone.sort("duration_ns").tail(8))],
+        advice="Run what is not trained, such as a teacher or a body under a trained head, under "
+        "torch.no_grad(): no trained weight lies before it, so that its whole backward pass goes away."
+        if kept
+        else "Compute no gradients of weights that a pass only goes through: of the discriminator's in the "
         "generator's pass, of a loss's net, of what is not trained.",
-        snippet="discriminator.requires_grad_(False)  # and True again for its own pass",
-        source=evidence.source(view, behind["id"]),
+        snippet="with torch.no_grad():\n    taught = teacher(inputs)"
+        if kept
+        else "discriminator.requires_grad_(False)  # and True again for its own pass",
+        source=evidence.source(view, gone["id"]),
     )
 
 
@@ -150,13 +162,14 @@ def _of_passes(view: RankView, gradients: pl.DataFrame, gone: pl.DataFrame) -> F
     ops = view.called.filter(matching(view.called, "name", "^aten::"))
     ops = ops.select("id", at_ns="start_ns").sort("at_ns")
     calls = gone.sort("began_ns").join_asof(ops, left_on="began_ns", right_on="at_ns", check_sortedness=False)
+    work = _products(view, nodes)
     return Finding(
         subject="passes",
         title=f"The gradients of {view.per_step(len(gone)):,.0f} of "
         f"{view.per_step(gradients['pass'].n_unique()):,.0f} backward passes per {view.unit} are cleared "
         "before the optimizer uses them",
-        affected_us=view.us_of(_products(view, nodes)),
-        saving=_saving(view, nodes),
+        affected_us=view.us_of(work),
+        saving=_saving(view, nodes, work),
         evidence=[evidence.of(view, "the longest of their nodes", nodes.sort("duration_ns").tail(8))],
         advice="Take the gradient of the input alone, as of an attack's perturbation: then none of weights "
         "is computed.",
@@ -233,6 +246,14 @@ def _of_other_optimizers(counted: pl.DataFrame, had: pl.DataFrame) -> bool:
     return counted.select(((other > 0) & (pl.col("others") >= other)).all()).item()
 
 
+def _kept(gradients: pl.DataFrame) -> bool:
+    """Whether of each pass the last ones that are not the optimizer's, and no others, add to a gradient: an
+    optimizer clears only those of its own weights."""
+    own = gradients.drop_nulls("others").sort("start_ns")
+    last = pl.int_range(pl.len()).over("pass") >= pl.len().over("pass") - pl.col("others")
+    return own.select((pl.col("adds") == last).all()).item()
+
+
 def _nodes(view: RankView, gradients: pl.DataFrame) -> pl.DataFrame:
     """The nodes of autograd (rows of ``host_events``) of the passes that compute such gradients: whether they
     run until the first so many are accumulated (``behind`` the trained net), or after all but the last so
@@ -259,15 +280,22 @@ def _nodes(view: RankView, gradients: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _all(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
+    """The device work of these nodes, with their ``node`` and the ``share`` of it and of the node's own time
+    (``called``) that is gone where all of it is."""
+    host = view.trace.host_events
+    node = nearest(host, host["id"].is_in(nodes["id"].implode()))
+    work = view.work.drop_nulls("launch")
+    work = work.with_columns(node=node.gather(work["launch"]), share=1.0, called=1.0)
+    return work.drop_nulls("node")
+
+
 def _products(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
     """The device work of these nodes of which a part is gone with the gradients: their ``node``, the
     ``share`` of it that is gone, and that of the node's own time (``called``): half of products and of what
     batch norms sum up for weights alone, unless names say more; all of what adds to a gradient, and of what
     forms it."""
-    host = view.trace.host_events
-    node = nearest(host, host["id"].is_in(nodes["id"].implode()))
-    work = view.work.drop_nulls("launch")
-    work = work.with_columns(node=node.gather(work["launch"])).drop_nulls("node")
+    work = _all(view, nodes)
     forms = matching(nodes, "name", FORMS)
     adds = pl.when(~forms).then(matching(nodes, "name", ADDS)).backward_fill().over("lane")
     work = work.join(nodes.select(node="id", adds=adds), on="node", maintain_order="left").with_columns(
@@ -286,9 +314,12 @@ def _products(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
     return work.with_columns(called=called, share=share).drop_nulls("called")
 
 
-def _saving(view: RankView, nodes: pl.DataFrame) -> Saving:
-    work = _products(view, nodes)
-    basis = "products and sums for weights, and the additions"
+def _saving(
+    view: RankView,
+    nodes: pl.DataFrame,
+    work: pl.DataFrame,
+    basis: str = "products and sums for weights, and the additions",
+) -> Saving:
     freed = savings.device(view, work, basis, pl.col("duration_ns") * pl.col("share"))
     shares = work.group_by("node").agg(share=pl.first("called"))
     # The engine takes time between nodes, too.
