@@ -12,7 +12,12 @@ from harm.catalogue import Program
 
 OURS = "kinetoscope:"
 # Parts of lines on stderr that differ between any two runs: addresses, process numbers, times of day.
-_VARIES = re.compile(r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*")
+# Addresses, numbers of three digits and times; what is free of a device that others share; which thread block
+# of a failed assertion spoke first.
+_VARIES = re.compile(
+    r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*"
+    r"|(?:of which|this process has) [\d.]+ [KMG]iB|block: \[[\d,]+\], thread: \[[\d,]+\]"
+)
 # Messages of Kineto and of torch's profiler, from C++; no setting silences them (docs/evidence/recording.md).
 _OF_TORCH = re.compile(
     r"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ "
