@@ -23,16 +23,11 @@ Row = Mapping[str, object]
 
 
 class RecordingIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The recording that an answer is of.
-
-    Args:
-        fingerprint: of the content of its files, wherever they lie.
-        program: whether the sources that the recording keeps are those that lie here now.
-    """
+    """The recording that an answer is of."""
 
     path: str
-    fingerprint: str
-    program: str
+    fingerprint: str  # of the content of its files, wherever they lie
+    program: str  # whether the sources that the recording keeps are those that lie here now
 
 
 class CannotAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,15 +45,12 @@ class CallError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FullAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that answers a question, before it is cut to pages.
-
-    Args:
-        shares_of: the time that each share is a part of: ``{"share_of_step": {"step_us": 8119.6}}``.
-        savings_per: "step", or "recording" where no steps were recorded: savings are of all of it then.
-    """
+    """Everything that answers a question, before it is cut to pages."""
 
     rows: Sequence[Row] = ()
+    # the time that each share is a part of: ``{"share_of_step": {"step_us": 8119.6}}``
     shares_of: dict[str, dict[str, float]] = {}
+    # "step", or "recording" where no steps were recorded: savings are of all of it then
     savings_per: str = ""
     cannot_answer: CannotAnswer | None = None
 

@@ -23,17 +23,12 @@ FREE_BYTES = 2 * 10**9
 
 @dataclass(frozen=True)
 class Check:
-    """One answer.
-
-    Attributes:
-        state: ok, missing (something cannot be seen), or note (no change is needed, but worth knowing).
-        hint: the command or change that fixes it.
-    """
+    """One answer."""
 
     name: str
-    state: str
+    state: str  # ok, missing (something cannot be seen), or note (no change is needed, but worth knowing)
     text: str
-    hint: str | None = None
+    hint: str | None = None  # the command or change that fixes it
 
 
 def checkup() -> list[Check]:

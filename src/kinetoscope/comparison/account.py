@@ -94,29 +94,22 @@ IDLE = {"cause": pl.String, "who": pl.String, "host_event": pl.UInt32, "us": pl.
 
 
 class Account(Struct, frozen=True, eq=False):
-    """The step of one rank: the slowest, as the others wait for it. Times are µs per step.
+    """The step of one rank: the slowest, as the others wait for it. Times are µs per step."""
 
-    Args:
-        run, trace: whose step it is.
-        unit: ``step``, or ``recording`` where no steps were recorded.
-        basis: ``as it runs`` (timed without the profiler) or ``as recorded``.
-        on_device: False where only the host was recorded: pieces are ops then.
-        launches: one row a place in the step, in order: ``name``, ``op`` (a row of ``host_events``),
-            ``op_name``, ``category``, ``module``, ``graph``, ``shape``, ``us`` (busy time that is its own),
-            ``idle_us`` (launch-bound time before it), ``duration_us`` (of one launch), ``launches`` (a step).
-        idle: the rest of the step, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``.
-        busy_by_step_us: the device's time in each of the steps; empty of a host's.
-    """
-
+    # run, trace: whose step it is
     run: LoadedRun
     trace: Trace
     step_us: float
-    unit: str
-    basis: str
-    on_device: bool
+    unit: str  # ``step``, or ``recording`` where no steps were recorded
+    basis: str  # ``as it runs`` (timed without the profiler) or ``as recorded``
+    on_device: bool  # False where only the host was recorded: pieces are ops then
+    # one row a place in the step, in order: ``name``, ``op`` (a row of ``host_events``), ``op_name``,
+    # ``category``, ``module``, ``graph``, ``shape``, ``us`` (busy time that is its own), ``idle_us`` (launch-
+    # bound time before it), ``duration_us`` (of one launch), ``launches`` (a step)
     launches: pl.DataFrame
+    # the rest of the step, by ``cause`` and ``who`` (an op, a call), ``host_event`` and ``us``
     idle: pl.DataFrame
-    busy_by_step_us: tuple[float, ...] = ()
+    busy_by_step_us: tuple[float, ...] = ()  # the device's time in each of the steps; empty of a host's
 
     @property
     def busy_us(self) -> float:

@@ -37,41 +37,34 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that changed, and its part of the step's difference: all changes sum to it.
+    """One thing that changed, and its part of the step's difference: all changes sum to it."""
 
-    Args:
-        kind: kernel, op, idle, sync, layout, compiled, graph_break, recompilation, compile_failure,
-            cudagraphs, graph_calls, or runs (how the runs that are shown differ from the mean of all).
-        name: the change in one line.
-        delta_us: per step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the
-            host before the launches in it.
-        base, new: the work before and now, most time first.
-        ops: the callers of that work.
-        launches: how many per step, before and now.
-        per_launch_us: time of one launch before and now, where the same work was done.
-        source: ``file.py:12``, where it is known.
-        parts: the changes that a log or a count explains, where this one stands for them.
-        cause, who: why the device idled, and for what, of idle time.
-        calls: the first call before and now, as ``id`` of the table ``host_events``; where some calls are
-            in one of them alone, the first of those.
-    """
-
+    # kernel, op, idle, sync, layout, compiled, graph_break, recompilation, compile_failure, cudagraphs,
+    # graph_calls, or runs (how the runs that are shown differ from the mean of all)
     kind: str
     what: What
-    name: str
+    name: str  # the change in one line
+    # per step; ``busy_us`` of it is device time, ``waiting_us`` the device's waiting for the host before the
+    # launches in it
     delta_us: float
     busy_us: float = 0.0
     waiting_us: float = 0.0
+    # base, new: the work before and now, most time first
     base: tuple[Work, ...] = ()
     new: tuple[Work, ...] = ()
-    ops: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()  # the callers of that work
     graphs: tuple[str, ...] = ()
-    launches: tuple[float, float] = (0.0, 0.0)
+    launches: tuple[float, float] = (0.0, 0.0)  # how many per step, before and now
+    # time of one launch before and now, where the same work was done
     per_launch_us: tuple[float, float] | None = None
-    source: str | None = None
+    source: str | None = None  # ``file.py:12``, where it is known
+    # the changes that a log or a count explains, where this one stands for them
     parts: tuple[Change, ...] = ()
+    # cause, who: why the device idled, and for what, of idle time
     cause: str = ""
     who: str = ""
+    # the first call before and now, as ``id`` of the table ``host_events``; where some calls are in one of
+    # them alone, the first of those
     calls: tuple[int | None, int | None] = (None, None)
 
 

@@ -19,20 +19,13 @@ from kinetoscope.sources.run import LoadedRun
 
 
 class Contributor(NamedTuple):
-    """One thing that adds to a count.
+    """One thing that adds to a count."""
 
-    Attributes:
-        amount: by how much.
-        name: a kernel, an op, a call, an owner of memory; a reason of the compiler's.
-        source: its line, ``file.py:12``, where the name stands for none.
-        op: the op that called it, where that is another.
-        event: the row of ``host_events`` of the rank that is counted, where its line may be looked up.
-    """
-
-    amount: float
-    name: str
-    source: str | None = None
-    op: str = ""
+    amount: float  # by how much
+    name: str  # a kernel, an op, a call, an owner of memory; a reason of the compiler's
+    source: str | None = None  # its line, ``file.py:12``, where the name stands for none
+    op: str = ""  # the op that called it, where that is another
+    # the row of ``host_events`` of the rank that is counted, where its line may be looked up
     event: int | None = None
 
     @property

@@ -118,36 +118,28 @@ BY = {"category": "category", "op": "op_name", "module": "module", "graph": "gra
 
 
 class RunDifference(Struct, frozen=True, eq=False):
-    """All that changed from ``base`` to ``new``, and the accounts that show it; times are µs per step.
-
-    Args:
-        step: None where one of them recorded nothing but its compiling.
-        device_time: the device's work in a step; None where no device worked.
-        changes: largest first; they sum to ``step.delta_us``.
-        facts: how compiling differs, which changes may stand for.
-        by: busy time by category, op, module, graph, line; ``idle`` time by cause. All sums of busy time
-            differ by as much, and with the idle time's by ``step.delta_us``.
-        memory: what the peaks differ by; None where the allocator's history was not recorded.
-        gone, come: findings that only the base, or only the new run has.
-        code: the unified diff of the generated kernel of the first change that has one.
-        lost: sentences on missing parts of either recording: nothing can be judged by them.
-        accounts: the runs whose parts are shown: of repeated ones, those nearest to the mean.
-    """
+    """All that changed from ``base`` to ``new``, and the accounts that show it; times are µs per step."""
 
     surroundings: Surroundings
-    step: StepChange | None
-    device_time: StepChange | None
-    changes: tuple[Change, ...]
-    facts: tuple[Fact, ...]
+    step: StepChange | None  # None where one of them recorded nothing but its compiling
+    device_time: StepChange | None  # the device's work in a step; None where no device worked
+    changes: tuple[Change, ...]  # largest first; they sum to ``step.delta_us``
+    facts: tuple[Fact, ...]  # how compiling differs, which changes may stand for
     counts: tuple[Counts, Counts]
+    # busy time by category, op, module, graph, line; ``idle`` time by cause. All sums of busy time differ by
+    # as much, and with the idle time's by ``step.delta_us``
     by: dict[str, list[SumChange]]
     idle: list[SumChange]
+    # gone, come: findings that only the base, or only the new run has
     gone: tuple[Finding, ...]
     come: tuple[Finding, ...]
-    code: str
+    code: str  # the unified diff of the generated kernel of the first change that has one
+    # the runs whose parts are shown: of repeated ones, those nearest to the mean
     accounts: tuple[Account, Account] | None
     runs: tuple[LoadedRun, LoadedRun]
+    # sentences on missing parts of either recording: nothing can be judged by them
     lost: tuple[str, ...] = ()
+    # what the peaks differ by; None where the allocator's history was not recorded
     memory: MemoryChange | None = None
 
 

@@ -65,16 +65,11 @@ def that_launch(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
 
 
 class Computing(NamedTuple):
-    """The function of the program in which most of the thread's time in the program's own lines passes.
-
-    Attributes:
-        sentence: says so, without its end.
-        line: the one of most time.
-    """
+    """The function of the program in which most of the thread's time in the program's own lines passes."""
 
     function: str
-    line: str
-    sentence: str
+    line: str  # the one of most time
+    sentence: str  # says so, without its end
 
 
 def that_computes(view: RankView) -> Computing | None:

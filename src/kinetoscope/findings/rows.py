@@ -6,21 +6,13 @@ import msgspec
 
 
 class FindingPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding in the steps of a server that are of one phase.
+    """A finding in the steps of a server that are of one phase."""
 
-    Attributes:
-        phase: of ``ServingRow``; ``none``: it is in no step.
-        steps: how many of this phase were recorded.
-        share: of what the finding saves.
-        saving_us: per step of this phase, of what remains once the findings above are followed.
-        saving_us_per_s: the same of each second of the whole, whatever runs in it.
-    """
-
-    phase: str
-    steps: int
-    share: float
-    saving_us: float
-    saving_us_per_s: float
+    phase: str  # of ``ServingRow``; ``none``: it is in no step
+    steps: int  # how many of this phase were recorded
+    share: float  # of what the finding saves
+    saving_us: float  # per step of this phase, of what remains once the findings above are followed
+    saving_us_per_s: float  # the same of each second of the whole, whatever runs in it
 
 
 class Evidence(msgspec.Struct, frozen=True):

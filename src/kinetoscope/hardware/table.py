@@ -24,26 +24,17 @@ _PARTIAL = re.compile(r"\bMIG\b|\bGRID\b|-\d+[QC]\b", re.IGNORECASE)
 
 
 class DeviceSpec(Struct, frozen=True):
-    """One row of the device table.
+    """One row of the device table."""
 
-    Args:
-        name: the product.
-        matches: regular expression on the reported name, without regard to case.
-        peaks: dense FLOP/s (OP/s for int8) by dtype: the fastest unit that PyTorch's matmuls reach,
-            accumulating in fp32. A dtype without an entry has no unit of its own.
-        bandwidth: bytes/s of device memory.
-        memory: bytes of device memory as sold (10^9 bytes a gigabyte).
-        multiprocessors: SMs or compute units.
-        source: the datasheet or white paper that the rates are from.
-    """
-
-    name: str
-    matches: str
+    name: str  # the product
+    matches: str  # regular expression on the reported name, without regard to case
+    # dense FLOP/s (OP/s for int8) by dtype: the fastest unit that PyTorch's matmuls reach, accumulating in
+    # fp32. A dtype without an entry has no unit of its own
     peaks: Mapping[str, float]
-    bandwidth: float
-    memory: float
-    multiprocessors: int
-    source: str
+    bandwidth: float  # bytes/s of device memory
+    memory: float  # bytes of device memory as sold (10^9 bytes a gigabyte)
+    multiprocessors: int  # SMs or compute units
+    source: str  # the datasheet or white paper that the rates are from
 
     def peak(self, dtype: str) -> float | None:
         """Dense FLOP/s for one of ``DTYPES``, or null where the device has no unit for it."""

@@ -27,18 +27,12 @@ if TYPE_CHECKING:  # a recording without measurements is read without bench
 
 
 class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
-    """The saving proved by a second recording, of the same program with the change that a finding advises.
+    """The saving proved by a second recording, of the same program with the change that a finding advises."""
 
-    Args:
-        gone: rule and subject of the findings that the second recording no longer has.
-        predicted_us: the savings that those promised together, per step.
-        saving_us: the mean step of the first recording less that of the second, without the profiler.
-        interval_us: 95 %, from the spread of the steps; how runs differ from each other is not in it.
-    """
-
-    gone: list[tuple[str, str]]
-    predicted_us: float
-    saving_us: float
+    gone: list[tuple[str, str]]  # rule and subject of the findings that the second recording no longer has
+    predicted_us: float  # the savings that those promised together, per step
+    saving_us: float  # the mean step of the first recording less that of the second, without the profiler
+    # 95 %, from the spread of the steps; how runs differ from each other is not in it
     interval_us: tuple[float, float]
     verdict: Verdict
     basis: str
@@ -94,34 +88,22 @@ def _steps_us(run: LoadedRun) -> Sequence[float]:
 
 
 class MeasuredSaving(msgspec.Struct, frozen=True):
-    """A saving as measured.
+    """A saving as measured."""
 
-    Args:
-        saving_us: per step; negative where the advice costs time, None where it cannot be followed.
-        interval_us: 95 %; None where there was one run only.
-        basis: the measurement in words.
-        verdict: faster, slower or cannot tell; fails or differs (in its output) where it cannot be used.
-    """
-
+    # per step; negative where the advice costs time, None where it cannot be followed
     saving_us: float | None
-    interval_us: tuple[float, float] | None
-    basis: str
-    verdict: str
+    interval_us: tuple[float, float] | None  # 95 %; None where there was one run only
+    basis: str  # the measurement in words
+    verdict: str  # faster, slower or cannot tell; fails or differs (in its output) where it cannot be used
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """The measurements of a recording's program: results in its folder, and a second recording.
-
-    Args:
-        words: the recorded script and its arguments.
-        devices: names of the devices of the recording; empty where it had none.
-        after: the second recording, of the changed program.
-    """
+    """The measurements of a recording's program: results in its folder, and a second recording."""
 
     kept: Kept | None = None
-    words: tuple[str, ...] | None = None
-    devices: Collection[str] = ()
-    after: SecondRecording | None = None
+    words: tuple[str, ...] | None = None  # the recorded script and its arguments
+    devices: Collection[str] = ()  # names of the devices of the recording; empty where it had none
+    after: SecondRecording | None = None  # the second recording, of the changed program
 
     @property
     def unread(self) -> tuple[str, ...]:

@@ -38,26 +38,19 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UserKernel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A hand-written kernel as it was launched.
-
-    Attributes:
-        arguments: what is saved of its tensors.
-        source: self-contained, but for the names in ``missing``.
-        options: warps, stages, …
-        unusable: why it cannot be described.
-    """
+    """A hand-written kernel as it was launched."""
 
     kernel: str
     launches: int
-    arguments: tuple[SavedTensor, ...] = ()
-    source: str = ""
+    arguments: tuple[SavedTensor, ...] = ()  # what is saved of its tensors
+    source: str = ""  # self-contained, but for the names in ``missing``
     missing: tuple[str, ...] = ()
     file: str = ""
     line: int = 0
     parameters: tuple[Parameter, ...] = ()
     grid: tuple[int, ...] = ()
-    options: dict[str, Scalar] = {}
-    unusable: str | None = None
+    options: dict[str, Scalar] = {}  # warps, stages, …
+    unusable: str | None = None  # why it cannot be described
 
 
 class GeneratedKernel(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,87 +66,63 @@ class ClockSample(NvmlReading, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TimedSteps(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Consecutive steps, each timed from one boundary to the next; seconds, one figure per step.
+    """Consecutive steps, each timed from one boundary to the next; seconds, one figure per step."""
 
-    Attributes:
-        step_s: by ``clock``; the device's is read at events that lie where the host marks its boundaries.
-        host_s: by the host's clock: when the host got there, however far it runs ahead of the device.
-        data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
-            device, and collecting garbage.
-        ready_s: of ``data_s``, in calls that found a batch of the loader's workers ready; empty: not known.
-        between_s: from the end of the step before to the beginning of this one, in an evaluation; empty: each
-            began where the one before had ended, or it is not known.
-        first: the program's own number of the first of these steps; None where some between them are missing.
-    """
-
+    # by ``clock``; the device's is read at events that lie where the host marks its boundaries
     step_s: tuple[float, ...] = ()
+    # by the host's clock: when the host got there, however far it runs ahead of the device
     host_s: tuple[float, ...] = ()
+    # data_s, sync_s, gc_s: what the host spent waiting for its data loader, in calls that wait for the
+    # device, and collecting garbage
     data_s: tuple[float, ...] = ()
     sync_s: tuple[float, ...] = ()
     gc_s: tuple[float, ...] = ()
+    # of ``data_s``, in calls that found a batch of the loader's workers ready; empty: not known
     ready_s: tuple[float, ...] = ()
+    # from the end of the step before to the beginning of this one, in an evaluation; empty: each began where
+    # the one before had ended, or it is not known
     between_s: tuple[float, ...] = ()
+    # the program's own number of the first of these steps; None where some between them are missing
     first: int | None = None
     clock: Literal["device", "host"] = "host"
 
 
 class StepLevel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A step, or a part that it is made of: an update of an iteration, a pass of a denoising step.
+    """A step, or a part that it is made of: an update of an iteration, a pass of a denoising step."""
 
-    Attributes:
-        kind: the source that it is taken from, as ``found_by`` of :class:`StepTimings`.
-        name: in words: ``2 calls of UNet.forward under sample (guided.py:80)``.
-        calls: how many a step has.
-        option: the NAME of ``run --step NAME`` that makes it the step; empty of one that is found unasked.
-        seconds: from one to the next, at the median, by the host's clock, while steps were looked for; None:
-            not timed, or the step itself, whose times are those of the timed steps.
-    """
-
-    kind: str
-    name: str
-    calls: float = 1.0
+    kind: str  # the source that it is taken from, as ``found_by`` of :class:`StepTimings`
+    name: str  # in words: ``2 calls of UNet.forward under sample (guided.py:80)``
+    calls: float = 1.0  # how many a step has
+    # the NAME of ``run --step NAME`` that makes it the step; empty of one that is found unasked
     option: str = ""
+    # from one to the next, at the median, by the host's clock, while steps were looked for; None: not timed,
+    # or the step itself, whose times are those of the timed steps
     seconds: float | None = None
 
 
 class StepCandidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A source that ticked while steps were looked for, whether steps are taken from it or not.
-
-    Attributes:
-        ticks: how often it was seen; not all its calls of the whole run.
-        seconds: from one to the next, at the median, by the host's clock; None where it ticked once.
-    """
+    """A source that ticked while steps were looked for, whether steps are taken from it or not."""
 
     kind: str
     name: str
-    ticks: int
+    ticks: int  # how often it was seen; not all its calls of the whole run
+    # from one to the next, at the median, by the host's clock; None where it ticked once
     seconds: float | None = None
 
 
 class OptimizerStep(msgspec.Struct, frozen=True):
-    """An update of a step.
+    """An update of a step."""
 
-    Attributes:
-        optimizer: the class.
-        gradients: how many of its parameters had one, as the program's first steps ended.
-    """
-
-    optimizer: str
-    gradients: int
+    optimizer: str  # the class
+    gradients: int  # how many of its parameters had one, as the program's first steps ended
 
 
 class BatchPadding(msgspec.Struct, frozen=True):
-    """Tokens of the first batches that a data loader gave with a mask of their padding.
+    """Tokens of the first batches that a data loader gave with a mask of their padding."""
 
-    Attributes:
-        tokens: all of them.
-        padding: those that are padding.
-        beyond: those of ``padding`` that lie beyond the longest row of their batch.
-    """
-
-    tokens: int
-    padding: int
-    beyond: int
+    tokens: int  # all of them
+    padding: int  # those that are padding
+    beyond: int  # those of ``padding`` that lie beyond the longest row of their batch
 
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

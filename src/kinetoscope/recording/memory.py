@@ -21,21 +21,17 @@ Role = Literal["parameter", "buffer", "gradient", "optimizer state", "variable"]
 
 
 class HeldTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tensor that the program holds.
-
-    Attributes:
-        address, bytes: of its storage, all of it.
-        time_ns: when it was there, on the wall clock; 0: when the snapshot was taken.
-    """
+    """A tensor that the program holds."""
 
     role: Role
     name: str
     device: int
+    # address, bytes: of its storage, all of it
     address: int
     bytes: int
     shape: tuple[int, ...] = ()
     dtype: str = ""
-    time_ns: int = 0
+    time_ns: int = 0  # when it was there, on the wall clock; 0: when the snapshot was taken
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,22 +56,14 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The memory of a process by its own account.
-
-    Attributes:
-        time_ns: when the snapshot was taken, on the wall clock.
-        failed_bytes: what the allocation that failed requested; None where none did.
-        boundaries_ns: where the recorded steps begin and end.
-        entries: the most that the allocator's history, a ring, can have.
-        has_optimizer: the program means to train.
-    """
+    """The memory of a process by its own account."""
 
     schema: str = SCHEMA
-    time_ns: int = 0
-    failed_bytes: int | None = None
-    boundaries_ns: tuple[int, ...] = ()
-    entries: int = 0
-    has_optimizer: bool = False
+    time_ns: int = 0  # when the snapshot was taken, on the wall clock
+    failed_bytes: int | None = None  # what the allocation that failed requested; None where none did
+    boundaries_ns: tuple[int, ...] = ()  # where the recorded steps begin and end
+    entries: int = 0  # the most that the allocator's history, a ring, can have
+    has_optimizer: bool = False  # the program means to train
     tensors: tuple[HeldTensor, ...] = ()
     devices: tuple[DeviceMemory, ...] = ()
 

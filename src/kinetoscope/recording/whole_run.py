@@ -37,47 +37,31 @@ class SampledPlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
-    """A node of the tree; seconds and samples are those of paths that end here.
+    """A node of the tree; seconds and samples are those of paths that end here."""
 
-    Attributes:
-        parent: its number, which is less than the node's own; -1: none.
-        place: the number of the function, or of what torch or Python does; -1: a line of the parent.
-        line: the line, where it is one.
-        seconds: by period.
-        samples: by period.
-        stays: how many times in a row the node was on the stack: of calls that are shorter than the distance
-            between samples, those that were seen.
-        longest_s: from the first to the last sample of the longest of those.
-    """
-
-    parent: int
-    place: int
-    line: int
-    seconds: tuple[float, float, float, float]
-    samples: tuple[int, int, int, int]
+    parent: int  # its number, which is less than the node's own; -1: none
+    place: int  # the number of the function, or of what torch or Python does; -1: a line of the parent
+    line: int  # the line, where it is one
+    seconds: tuple[float, float, float, float]  # by period
+    samples: tuple[int, int, int, int]  # by period
+    # how many times in a row the node was on the stack: of calls that are shorter than the distance between
+    # samples, those that were seen
     stays: int
-    longest_s: float
+    longest_s: float  # from the first to the last sample of the longest of those
 
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The samples of one process.
-
-    Attributes:
-        earlier_s: seconds before the first sample: the interpreter's start, and the import of torch.
-        ours_s: seconds in which the program stood still for the recording, or was recorded.
-        unseen_s: seconds without samples: while a profiler of the program's own ran.
-        cpu_s: what sampling took of the processor.
-        tick: where a step was found to begin or end; None before one was.
-    """
+    """The samples of one process."""
 
     schema: str = SCHEMA
+    # seconds before the first sample: the interpreter's start, and the import of torch
     earlier_s: float = 0.0
-    ours_s: float = 0.0
-    unseen_s: float = 0.0
-    cpu_s: float = 0.0
+    ours_s: float = 0.0  # seconds in which the program stood still for the recording, or was recorded
+    unseen_s: float = 0.0  # seconds without samples: while a profiler of the program's own ran
+    cpu_s: float = 0.0  # what sampling took of the processor
     places: tuple[SampledPlace, ...] = ()
     nodes: tuple[Node, ...] = ()
-    tick: int | None = None
+    tick: int | None = None  # where a step was found to begin or end; None before one was
 
 
 def read(path: Path) -> WholeRun:

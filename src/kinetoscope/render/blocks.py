@@ -35,16 +35,13 @@ NUMERIC: frozenset[Kind] = frozenset({"time", "change", "share", "count", "bytes
 class Text(msgspec.Struct, frozen=True, tag=True):
     """Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs,
     …) where links exist; a stack is its lines, a part that of a page.
-
-    Args:
-        depth: levels of a tree that stand above it.
     """
 
     text: str
     style: str = ""
     kind: Target = ""
     target: str = ""
-    depth: int = 0
+    depth: int = 0  # levels of a tree that stand above it
 
 
 class Segment(msgspec.Struct, frozen=True, tag=True):
@@ -63,32 +60,23 @@ Cell = str | float | None | Text | tuple[str | float | Text | Segment, ...]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table.
-
-    Args:
-        noun: follows each number where the table shows no titles: ``3 launches``.
-        only: the medium that shows it; all do by default.
-    """
+    """A column of a table."""
 
     title: str
     kind: Kind = "text"
     style: str = ""
-    noun: str = ""
-    only: Medium = ""
+    noun: str = ""  # follows each number where the table shows no titles: ``3 launches``
+    only: Medium = ""  # the medium that shows it; all do by default
 
 
 class Heading(msgspec.Struct, frozen=True, tag=True):
-    """A title, and what its numbers are of; one of level 1 begins a page.
-
-    Args:
-        folded: a page folds what follows, up to the next title.
-    """
+    """A title, and what its numbers are of; one of level 1 begins a page."""
 
     title: str
     basis: str = ""
     level: int = 2
     style: str = ""
-    folded: bool = False
+    folded: bool = False  # a page folds what follows, up to the next title
 
 
 class Prose(msgspec.Struct, frozen=True, tag=True):
@@ -122,22 +110,17 @@ class Items(msgspec.Struct, frozen=True, tag=True):
 
 
 class Table(msgspec.Struct, frozen=True, tag=True):
-    """Rows of cells, one a column; ``more`` rows of them were left out.
-
-    Args:
-        leave: indices of the columns that may leave where a screen is narrow, the first to go first; None:
-            all but the first, from the right.
-        heads: the columns' titles are shown on screens too.
-        whole: no value is shortened: a record is a block of its own where the columns do not fit.
-    """
+    """Rows of cells, one a column; ``more`` rows of them were left out."""
 
     columns: tuple[Column, ...]
     rows: list[tuple[Cell, ...]]
     more: int = 0
     noun: str = "row"
+    # indices of the columns that may leave where a screen is narrow, the first to go first; None: all but the
+    # first, from the right
     leave: tuple[int, ...] | None = None
-    heads: bool = True
-    whole: bool = False
+    heads: bool = True  # the columns' titles are shown on screens too
+    whole: bool = False  # no value is shortened: a record is a block of its own where the columns do not fit
 
 
 class Labelled(msgspec.Struct, frozen=True, tag=True):

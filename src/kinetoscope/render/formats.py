@@ -16,19 +16,13 @@ Extent = Literal["screen", "whole", "file", "page"]
 
 
 class View(Struct, frozen=True):
-    """Something that is shown, in every form that it has; each is made when it is needed.
+    """Something that is shown, in every form that it has; each is made when it is needed."""
 
-    Args:
-        document: the rows, which JSON holds.
-        blocks: what a reader sees: a terminal, all of it on a terminal, a file with room for everything, a
-            page.
-        page: HTML, where it has a page.
-        results: what code hosts show at lines, with the version of what found it.
-    """
-
-    document: Callable[[], object]
+    document: Callable[[], object]  # the rows, which JSON holds
+    # what a reader sees: a terminal, all of it on a terminal, a file with room for everything, a page
     blocks: Callable[[Extent], Sequence[Block]]
-    page: Callable[[], str] | None = None
+    page: Callable[[], str] | None = None  # HTML, where it has a page
+    # what code hosts show at lines, with the version of what found it
     results: Callable[[], tuple[str, Sequence[SarifResult]]] | None = None
     width: int | None = None
 

@@ -90,16 +90,12 @@ Section = Callable[[int], Iterable[Block]]  # at most so many rows, at least one
 
 
 class Screen(Struct, frozen=True):
-    """How sections share a first screen.
+    """How sections share a first screen."""
 
-    Args:
-        least: the rows that a section has where there is room; of one that is not named none.
-        less: sections and the rows to leave them where even that is too much, one after the other.
-        more: sections and the rows to give them, what matters most first; each is taken where it fits.
-    """
-
-    least: Mapping[str, int]
+    least: Mapping[str, int]  # the rows that a section has where there is room; of one that is not named none
+    # sections and the rows to leave them where even that is too much, one after the other
     less: Sequence[tuple[str, int]]
+    # sections and the rows to give them, what matters most first; each is taken where it fits
     more: Sequence[tuple[str, int]]
 
     def show(self, sections: Mapping[str, Section], console: Console) -> None:
@@ -158,15 +154,11 @@ def _drawn(shown: Iterable[Block], console: Console, *, is_screen: bool = False)
 
 
 class _Look(Struct, frozen=True):
-    """How blocks are drawn.
-
-    Args:
-        is_screen: on a first screen, whose last line says what shows the rest.
-    """
+    """How blocks are drawn."""
 
     ascii_only: bool
     is_wide: bool
-    is_screen: bool
+    is_screen: bool  # on a first screen, whose last line says what shows the rest
 
 
 def _block(block: Block, look: _Look, console: Console) -> Iterable[RenderableType]:

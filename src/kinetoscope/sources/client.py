@@ -19,25 +19,19 @@ from kinetoscope.errors import InputError
 
 
 class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """A benchmark of a server; what its file does not say is null.
-
-    Attributes:
-        requests: that were answered.
-        concurrency: requests in flight: at the mean, else at most.
-        token_us: time for a token after a request's first, at the mean over requests; ``token_median_us``
-            its median; ``first_token_us`` the time to the first.
-        tokens_per_s: generated tokens of all requests in a second.
-        tokens_per_step: of a request, where a step may accept several drafted ones (SGLang ``accept_length``,
-            vLLM ``spec_decode_acceptance_length``).
-    """
+    """A benchmark of a server; what its file does not say is null."""
 
     file: str
-    requests: int | None = None
-    concurrency: float | None = None
+    requests: int | None = None  # that were answered
+    concurrency: float | None = None  # requests in flight: at the mean, else at most
+    # time for a token after a request's first, at the mean over requests; ``token_median_us`` its median;
+    # ``first_token_us`` the time to the first
     token_us: float
     token_median_us: float | None = None
     first_token_us: float | None = None
-    tokens_per_s: float | None = None
+    tokens_per_s: float | None = None  # generated tokens of all requests in a second
+    # of a request, where a step may accept several drafted ones (SGLang ``accept_length``, vLLM
+    # ``spec_decode_acceptance_length``)
     tokens_per_step: float | None = None
 
 

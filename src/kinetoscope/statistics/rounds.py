@@ -22,21 +22,14 @@ MOST = 2000
 
 
 class Rounds(NamedTuple):
-    """Every ``size``-th time is long, from the one with the number ``first`` on.
-
-    Attributes:
-        seen: so many long ones were due, and are among the times.
-        usual: the mean of the others.
-        long: the mean of those; of fewer than six the median: one that the machine drew out would decide.
-        chance: how likely times in any order have rounds as clear as these, at most.
-    """
+    """Every ``size``-th time is long, from the one with the number ``first`` on."""
 
     size: int
     first: int
-    seen: int
-    usual: float
-    long: float
-    chance: float
+    seen: int  # so many long ones were due, and are among the times
+    usual: float  # the mean of the others
+    long: float  # the mean of those; of fewer than six the median: one that the machine drew out would decide
+    chance: float  # how likely times in any order have rounds as clear as these, at most
 
     @property
     def between(self) -> float:

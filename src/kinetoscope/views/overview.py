@@ -154,17 +154,11 @@ class BarPart(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """How the time of a device or step divides; the segments' shares sum to one.
+    """How the time of a device or step divides; the segments' shares sum to one."""
 
-    Args:
-        label: what it stands for: ``GPU 0``, ``ProfilerStep#3``.
-        time_us: the time that the whole bar stands for.
-        busy: share of that time with work on the device.
-    """
-
-    label: str
-    time_us: float
-    busy: float
+    label: str  # what it stands for: ``GPU 0``, ``ProfilerStep#3``
+    time_us: float  # the time that the whole bar stands for
+    busy: float  # share of that time with work on the device
     segments: tuple[BarPart, ...]
 
     @property

@@ -48,18 +48,7 @@ UNRECORDED = {
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's sentences.
-
-    Args:
-        savings: words of the findings, some of them links; ``measured`` is theirs too.
-        graph_labels: of the graphs, in their order.
-        phases: of a compilation: what each is called, and its colour.
-        program: the command that was recorded; empty where it is not known.
-        cards: figures that stand first: each with what it is, and the place that it leads to.
-        peaks: of the memory's peaks: the title, and of what that is.
-        sides: what is compared, and how long a step of it takes; empty on a report.
-        blocks: what views have of each part of the page.
-    """
+    """The page's sentences."""
 
     title: list[str]
     verdict: str
@@ -68,23 +57,24 @@ class Sentences(msgspec.Struct, frozen=True, kw_only=True):
     timing: str
     compilation: str
     window: str
-    savings: list[list[str | Text]]
+    savings: list[list[str | Text]]  # words of the findings, some of them links; ``measured`` is theirs too
     together: str
     measured: list[str]
-    graph_labels: list[str]
+    graph_labels: list[str]  # of the graphs, in their order
     devices: list[overview.Bar]
-    program: str
+    program: str  # the command that was recorded; empty where it is not known
+    # figures that stand first: each with what it is, and the place that it leads to
     cards: list[tuple[str, str, str]]
     roofline: kernels.Roofline
-    peaks: list[tuple[str, str]]
+    peaks: list[tuple[str, str]]  # of the memory's peaks: the title, and of what that is
     memory_colours: dict[str, str]
     uses: dict[str, str]
     use_colours: dict[str, str]
     category_colours: dict[str, str]
     cause_colours: dict[str, str]
-    phases: dict[str, tuple[str, str]]
-    sides: dict[str, str] = {}
-    blocks: dict[str, list[Block]] = {}
+    phases: dict[str, tuple[str, str]]  # of a compilation: what each is called, and its colour
+    sides: dict[str, str] = {}  # what is compared, and how long a step of it takes; empty on a report
+    blocks: dict[str, list[Block]] = {}  # what views have of each part of the page
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):

@@ -89,22 +89,17 @@ class Issued(NamedTuple):
 
 
 class Hang(NamedTuple):
-    """Where a process group stands.
-
-    Args:
-        missing: members that have not issued it. Ranks without a dump are ``silent``, not missing.
-        waiting: those that have, and in which it is not completed.
-        mismatched: by what they issued instead, those that differ from most.
-    """
+    """Where a process group stands."""
 
     group: str
     number: int
     operation: str
     sizes: str
+    # members that have not issued it. Ranks without a dump are ``silent``, not missing
     missing: tuple[int, ...]
-    waiting: tuple[int, ...]
+    waiting: tuple[int, ...]  # those that have, and in which it is not completed
     silent: tuple[int, ...]
-    mismatched: dict[str, tuple[int, ...]]
+    mismatched: dict[str, tuple[int, ...]]  # by what they issued instead, those that differ from most
 
 
 def hangs(dumps: Mapping[int, Sequence[Issued]]) -> list[Hang]:

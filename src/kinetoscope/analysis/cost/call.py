@@ -34,18 +34,12 @@ Shape = Sequence[int]
 
 
 class Cost(NamedTuple):
-    """The least an op call can take.
+    """The least an op call can take."""
 
-    Args:
-        flops: floating-point operations, a multiply-add counting two.
-        bytes: memory traffic if every input is read once and every output written once.
-        dtype: what it computes in; with ``matrix``, which peak of the device bounds it.
-        matrix: the matrix units can do it; otherwise the vector units' fp32 (or fp64) rate bounds it.
-    """
-
-    flops: int
-    bytes: int
-    dtype: str
+    flops: int  # floating-point operations, a multiply-add counting two
+    bytes: int  # memory traffic if every input is read once and every output written once
+    dtype: str  # what it computes in; with ``matrix``, which peak of the device bounds it
+    # the matrix units can do it; otherwise the vector units' fp32 (or fp64) rate bounds it
     matrix: bool = False
 
 

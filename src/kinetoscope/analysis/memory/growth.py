@@ -95,22 +95,15 @@ EMPTY_CACHE = "empty_cache"  # the function of torch.cuda
 
 
 class GivenBack(NamedTuple):
-    """Segments that were given back one after another.
+    """Segments that were given back one after another."""
 
-    Attributes:
-        cause: room: an allocation found none before they were; empty_cache: nothing needed it.
-        step: of the recorded ones, from 1; 0 before the first, or where none are known.
-        line: of the allocation, or of the call; empty where no stack tells it.
-        again_bytes: what was taken of the driver from then until the next time, or the history's end.
-    """
-
-    cause: Cause
-    step: int
+    cause: Cause  # room: an allocation found none before they were; empty_cache: nothing needed it
+    step: int  # of the recorded ones, from 1; 0 before the first, or where none are known
     time_us: int
     segments: int
     bytes: int
-    line: str
-    again_bytes: int
+    line: str  # of the allocation, or of the call; empty where no stack tells it
+    again_bytes: int  # what was taken of the driver from then until the next time, or the history's end
 
 
 def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[GivenBack]:

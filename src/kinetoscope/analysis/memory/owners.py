@@ -50,30 +50,22 @@ BEGINNINGS = ("<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner
 
 
 class StackOwner(NamedTuple):
-    """Whose allocations with one stack are.
+    """Whose allocations with one stack are."""
 
-    Attributes:
-        line: ``train.py:12`` of the innermost frame that is the user's own; empty where none is.
-        function: that frame's.
-        module: the innermost module whose forward runs: torch's own by its file (``linear``), others by the
-            line where they are written.
-        graph, graph_line: of generated code: the file's name and the line that allocates.
-        built: a module is made or moved to the device, and none runs.
-        trains: it is of a checkpoint, or of a graph that has a backward: no inference does either.
-        backward: nothing of the program's own thread is on it: autograd called.
-    """
-
-    line: str = ""
-    function: str = ""
+    line: str = ""  # ``train.py:12`` of the innermost frame that is the user's own; empty where none is
+    function: str = ""  # that frame's
+    # the innermost module whose forward runs: torch's own by its file (``linear``), others by the line where
+    # they are written
     module: str = ""
+    # graph, graph_line: of generated code: the file's name and the line that allocates
     graph: str = ""
     graph_line: int = 0
-    backward: bool = False
+    backward: bool = False  # nothing of the program's own thread is on it: autograd called
     forward: bool = False
     optimizer: bool = False
     communication: bool = False
-    built: bool = False
-    trains: bool = False
+    built: bool = False  # a module is made or moved to the device, and none runs
+    trains: bool = False  # it is of a checkpoint, or of a graph that has a backward: no inference does either
 
 
 SCHEMA = {

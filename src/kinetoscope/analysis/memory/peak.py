@@ -34,27 +34,20 @@ Moment = Literal["recorded steps", "history", "out of memory", "snapshot", "chos
 
 
 class DeviceHistory(Struct, frozen=True, eq=False, dict=True):
-    """One device of a snapshot, with what analyses of it start from.
-
-    Attributes:
-        known: the allocations (``owners.owned``).
-        place: the entry of the history after which most was allocated; of a failure, the last.
-        span: the first and the last place of its step; of the history, where no steps are known.
-        counters: by the allocator's and the driver's own account at the snapshot, where the program gave it.
-        failed_bytes: the bytes that the failed allocation requested; 0: none failed.
-        free_bytes: what the driver had free at the failure; None where nothing tells it.
-    """
+    """One device of a snapshot, with what analyses of it start from."""
 
     device: int
     snapshot: Snapshot
-    known: pl.DataFrame
+    known: pl.DataFrame  # the allocations (``owners.owned``)
     curve: Curve
-    place: int
+    place: int  # the entry of the history after which most was allocated; of a failure, the last
     moment: Moment
+    # the first and the last place of its step; of the history, where no steps are known
     span: tuple[int, int]
+    # by the allocator's and the driver's own account at the snapshot, where the program gave it
     counters: DeviceMemory | None
-    failed_bytes: int = 0
-    free_bytes: int | None = None
+    failed_bytes: int = 0  # the bytes that the failed allocation requested; 0: none failed
+    free_bytes: int | None = None  # what the driver had free at the failure; None where nothing tells it
 
     def at(self, time_us: float) -> DeviceHistory:
         """The same history with another moment in the peak's stead, counted from its beginning."""

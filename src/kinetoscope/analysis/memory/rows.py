@@ -6,20 +6,16 @@ import msgspec
 
 
 class Fits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many times the recorded batch fits.
+    """How many times the recorded batch fits."""
 
-    Attributes:
-        low, high: where what is reserved beyond the requested bytes grows as well, and where it does not.
-        fixed_bytes, scaling_bytes: of the bytes requested at the moment that limits it: the peak of so much
-            larger a batch, which need not be that of the recorded one.
-        room_bytes: what the device has for the allocator: all but what others, and the driver, hold.
-    """
-
+    # low, high: where what is reserved beyond the requested bytes grows as well, and where it does not
     low: float
     high: float
+    # fixed_bytes, scaling_bytes: of the bytes requested at the moment that limits it: the peak of so much
+    # larger a batch, which need not be that of the recorded one
     fixed_bytes: int
     scaling_bytes: int
-    room_bytes: int
+    room_bytes: int  # what the device has for the allocator: all but what others, and the driver, hold
 
 
 class SegmentRow(msgspec.Struct, frozen=True, kw_only=True):

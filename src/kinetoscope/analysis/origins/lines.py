@@ -31,19 +31,15 @@ FRAME = r"^(.*)\((\d+)\): (.*)$"  # train.py(12): step
 
 
 class OpLines(Struct, frozen=True, eq=False):
-    """The lines of one rank's ops.
+    """The lines of one rank's ops."""
 
-    Attributes:
-        rows: one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and
-            ``module`` (the class), of the innermost op around it; ``modules``, the classes of all modules
-            around it (``GPT › Layer › Attention``); ``before``, the line in which most of the time passed
-            since the thread's last op (``train.py:10 step``), where that is 50 µs or more; ``noted``, the row
-            of the step with lines that it stands for; null where they are not known.
-        verified: the share of the recorded steps' ops that stand at their place in the step with lines.
-    """
-
+    # one row for each of ``host_events``: ``line`` (``train.py:12``), ``function`` (``step``) and ``module``
+    # (the class), of the innermost op around it; ``modules``, the classes of all modules around it (``GPT ›
+    # Layer › Attention``); ``before``, the line in which most of the time passed since the thread's last op
+    # (``train.py:10 step``), where that is 50 µs or more; ``noted``, the row of the step with lines that it
+    # stands for; null where they are not known
     rows: pl.DataFrame
-    verified: float
+    verified: float  # the share of the recorded steps' ops that stand at their place in the step with lines
 
     def line(self, row: int | None) -> str | None:
         """The line from which the op around a row of ``host_events`` was called."""

@@ -11,46 +11,33 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a chain.
+    """One event of a chain."""
 
-    Args:
-        kind: its category in the trace; ``step`` for a step.
-        event: its position in the file.
-        since_us: its start, from that of the chain's first event.
-        label: the name as a listing shows it; None for a library's frame, which is only counted.
-    """
-
-    kind: str
+    kind: str  # its category in the trace; ``step`` for a step
     name: str
     start_us: float
     duration_us: float
-    event: int
-    since_us: float
-    label: str | None
+    event: int  # its position in the file
+    since_us: float  # its start, from that of the chain's first event
+    label: str | None  # the name as a listing shows it; None for a library's frame, which is only counted
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """The launches of one kernel that came about in the same way: by the same names, all steps taken as one.
+    """The launches of one kernel that came about in the same way, by the same names, in all steps."""
 
-    Args:
-        rank: whose launch the median one is (of an even count, the shorter of the middle two); ``ranks``: how
-            many have such launches.
-        latency_us: from the launching call's start to the work's; null where no launch was recorded. Work
-            that starts before its launch (clocks that disagree) is left out.
-        queue_delay_us: the part of it in which earlier work of the stream had not ended.
-        links: of the median launch, from the outermost host event around it to the kernel.
-        forward: of backward work, the same to its forward op.
-    """
-
+    # whose launch the median one is (of an even count, the shorter of the middle two); ``ranks``: how many
+    # have such launches
     rank: int
     ranks: int
     launches: int
     device_time_us: float
     share_of_device_time: float
+    # from the launching call's start to the work's; null where no launch was recorded. Work that starts
+    # before its launch (clocks that disagree) is left out
     latency_us: Quantiles | None
-    queue_delay_us: Quantiles | None
-    links: list[Link]
-    forward: list[Link]
+    queue_delay_us: Quantiles | None  # the part of it in which earlier work of the stream had not ended
+    links: list[Link]  # of the median launch, from the outermost host event around it to the kernel
+    forward: list[Link]  # of backward work, the same to its forward op
 
 
 class ChainListing(msgspec.Struct, frozen=True, kw_only=True):

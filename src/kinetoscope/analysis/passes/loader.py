@@ -24,22 +24,15 @@ FEWEST_READY = 3
 
 
 class Loader(NamedTuple):
-    """The loader of one rank; times in µs per step.
+    """The loader of one rank; times in µs per step."""
 
-    Args:
-        workers: processes that make batches, 1 at least.
-        step_us: the step as it runs.
-        handover_us: what taking over a batch that is ready costs.
-        waiting_us: waiting because none is ready: the mean, or what the step is longer by than without,
-            typical of a round of the workers, where that is less.
-        compute_us: the step if the loader did not bind: shorter by what it waits, at most.
-    """
-
-    workers: int
-    step_us: float
-    handover_us: float
+    workers: int  # processes that make batches, 1 at least
+    step_us: float  # the step as it runs
+    handover_us: float  # what taking over a batch that is ready costs
+    # waiting because none is ready: the mean, or what the step is longer by than without, typical of a round
+    # of the workers, where that is less
     waiting_us: float
-    compute_us: float
+    compute_us: float  # the step if the loader did not bind: shorter by what it waits, at most
 
     @property
     def binds(self) -> bool:

@@ -28,28 +28,21 @@ IN_EACH_STEP = frozenset({"backward", "optimizer"})
 
 
 class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The function that the rare long steps are about.
+    """The function that the rare long steps are about."""
 
-    Attributes:
-        function: ``save_checkpoint``, the program's own where most passes in one; else a library's. The
-            loop's where it is a line of the loop itself.
-        where: ``train.py:80``, where it begins, of a library ``library/file.py:80``; or that line.
-        does: what torch or Python does there for at least half of its time, such as ``saving``; empty where
-            that is none of what is known.
-        count, of: how many of the timed steps are long, as ``as_it_runs.rare_steps`` has them.
-        more_us: what a long step takes more than the others, at the mean.
-        step_us: the function's time for each step of the run, at the mean.
-        times: how often it was seen to run.
-    """
-
+    # ``save_checkpoint``, the program's own where most passes in one; else a library's. The loop's where it
+    # is a line of the loop itself
     function: str
-    where: str
+    where: str  # ``train.py:80``, where it begins, of a library ``library/file.py:80``; or that line
+    # what torch or Python does there for at least half of its time, such as ``saving``; empty where that is
+    # none of what is known
     does: str
+    # count, of: how many of the timed steps are long, as ``as_it_runs.rare_steps`` has them
     count: int
     of: int
-    more_us: float
-    step_us: float
-    times: int
+    more_us: float  # what a long step takes more than the others, at the mean
+    step_us: float  # the function's time for each step of the run, at the mean
+    times: int  # how often it was seen to run
 
     @property
     def title(self) -> str:

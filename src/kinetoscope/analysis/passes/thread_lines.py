@@ -23,30 +23,22 @@ WORTH = 0.01
 
 
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the program, and what it calls.
+    """A line of the program, and what it calls."""
 
-    Attributes:
-        line: ``train.py:77``; where no line of the program's own is below the loop of the steps, the
-            library's, ``transformers/trainer.py:165``.
-        function: the function that the line is in.
-        library: the library whose function the line calls; empty where it calls none.
-        calls: that function, ``Metric.forward``; without a library, what torch or Python does there, such as
-            ``backward`` or ``waiting``. Empty where that is an op of torch's, or not in Python.
-        loads: whether a data loader runs the line.
-        share: of the steps' time.
-        time_us: of a step's.
-        samples: so many showed the line. Of ``n`` samples in all, a share ``p`` is known to within
-            ``2 * sqrt(p * (1 - p) / n)``.
-    """
-
+    # ``train.py:77``; where no line of the program's own is below the loop of the steps, the library's,
+    # ``transformers/trainer.py:165``
     line: str
-    function: str
-    library: str
+    function: str  # the function that the line is in
+    library: str  # the library whose function the line calls; empty where it calls none
+    # that function, ``Metric.forward``; without a library, what torch or Python does there, such as
+    # ``backward`` or ``waiting``. Empty where that is an op of torch's, or not in Python
     calls: str
-    share: float
-    time_us: float
+    share: float  # of the steps' time
+    time_us: float  # of a step's
+    # so many showed the line. Of ``n`` samples in all, a share ``p`` is known to within ``2 * sqrt(p * (1 -
+    # p) / n)``
     samples: int
-    loads: bool = False
+    loads: bool = False  # whether a data loader runs the line
 
     @property
     def waits(self) -> bool:

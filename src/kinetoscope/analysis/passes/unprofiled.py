@@ -72,21 +72,13 @@ class RareSteps(msgspec.Struct, frozen=True):
 
 
 class StepRound(msgspec.Struct, frozen=True, kw_only=True):
-    """After every so many steps something longer happens: a checkpoint, an evaluation, an epoch's end.
+    """After every so many steps something longer happens: a checkpoint, an evaluation, an epoch's end."""
 
-    Attributes:
-        steps: of a round.
-        seen: so many times was it seen.
-        round_us: of such steps, with what comes in between them once.
-        between_us: of that, what comes in.
-        per_step_us: of a round, for each of its steps.
-    """
-
-    steps: int
-    seen: int
-    round_us: float
-    between_us: float
-    per_step_us: float
+    steps: int  # of a round
+    seen: int  # so many times was it seen
+    round_us: float  # of such steps, with what comes in between them once
+    between_us: float  # of that, what comes in
+    per_step_us: float  # of a round, for each of its steps
 
 
 class Unprofiled(msgspec.Struct, frozen=True):

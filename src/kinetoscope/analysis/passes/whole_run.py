@@ -44,29 +44,24 @@ Kind = Literal["steps", "importing", "compiling", "setup", "phase", "other"]
 
 
 class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """One phase of the run; phases of one run sum to ``WholeRunRow.time_us``.
+    """One phase of the run; phases of one run sum to ``WholeRunRow.time_us``."""
 
-    Attributes:
-        name: a function, lines, or what torch or Python does.
-        where: ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and
-            of what is joined.
-        mostly_in: the innermost line, with its function, that at least half of its time passes in; null where
-            that says no more than the name.
-        first_line, last_line: the first and the last that was seen, where they are lines.
-        kind: ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less.
-        times: how often it was seen to run: more often, where it takes less than two samples are apart; 0
-            where that is not known.
-        longest_us: from its first to its last sample, the longest time that it was seen in a row.
-    """
-
-    name: str
+    name: str  # a function, lines, or what torch or Python does
+    # ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less
     kind: Kind
     time_us: float
     share: float
+    # ``file.py:12``, where that begins, of a library ``library/file.py:12``; null of the steps and of what is
+    # joined
     where: str | None = None
+    # how often it was seen to run: more often, where it takes less than two samples are apart; 0 where that
+    # is not known
     times: int = 0
-    longest_us: float = 0.0
+    longest_us: float = 0.0  # from its first to its last sample, the longest time that it was seen in a row
+    # the innermost line, with its function, that at least half of its time passes in; null where that says no
+    # more than the name
     mostly_in: str | None = None
+    # first_line, last_line: the first and the last that was seen, where they are lines
     first_line: int | None = None
     last_line: int | None = None
 
@@ -79,48 +74,37 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run of one rank's process, from its start to its end.
-
-    Attributes:
-        time_us: of the process, without the pauses that the recording made and what was recorded
-            (``ours_us``), and without the time in which it profiled itself (``unseen_us``).
-        steps_in: the function that the steps' loop is in.
-        steps_share: the part of ``time_us`` that steps like the recorded ones make up.
-        steps_share_after_setup: the same of what is left without importing, compiling and setup.
-        about_steps: how many steps that is: counted where ``later_steps`` are known; else about so many, by
-            their time; null where that is not known.
-        least_steps: so many were seen, where ``later_steps`` are not known; null: not known either.
-        timed_steps, recorded_steps: of those.
-        timed_step_us: of the timed steps, the mean.
-        later_steps: steps once nothing was timed or recorded any more; null where they were not counted.
-        later_step_us: of those, at the mean, without what else the program did.
-        lines: where the thread that steps was in them, those of most time first; what takes less than a
-            hundredth of the steps is left out.
-        long_steps: what rare long steps are about, as far as samples show it.
-        first_optimizer_after: the function in which an optimizer first stepped once all was recorded; null:
-            none did.
-        sampling_us: what the samples took of the processor.
-    """
+    """The whole run of one rank's process, from its start to its end."""
 
     rank: int
+    # of the process, without the pauses that the recording made and what was recorded (``ours_us``), and
+    # without the time in which it profiled itself (``unseen_us``)
     time_us: float
     ours_us: float
     unseen_us: float
-    sampling_us: float
+    sampling_us: float  # what the samples took of the processor
     samples: int
-    steps_in: str
-    steps_share: float
-    steps_share_after_setup: float
+    steps_in: str  # the function that the steps' loop is in
+    steps_share: float  # the part of ``time_us`` that steps like the recorded ones make up
+    steps_share_after_setup: float  # the same of what is left without importing, compiling and setup
+    # how many steps that is: counted where ``later_steps`` are known; else about so many, by their time; null
+    # where that is not known
     about_steps: int | None
+    # so many were seen, where ``later_steps`` are not known; null: not known either
     least_steps: int | None = None
+    # timed_steps, recorded_steps: of those
     timed_steps: int
     recorded_steps: int
-    timed_step_us: float | None = None
+    timed_step_us: float | None = None  # of the timed steps, the mean
+    # steps once nothing was timed or recorded any more; null where they were not counted
     later_steps: int | None = None
-    later_step_us: float | None = None
+    later_step_us: float | None = None  # of those, at the mean, without what else the program did
     phases: list[RunPhase]
+    # where the thread that steps was in them, those of most time first; what takes less than a hundredth of
+    # the steps is left out
     lines: list[ThreadLine] = []
-    long_steps: LongSteps | None = None
+    long_steps: LongSteps | None = None  # what rare long steps are about, as far as samples show it
+    # the function in which an optimizer first stepped once all was recorded; null: none did
     first_optimizer_after: str | None = None
 
 

@@ -30,19 +30,14 @@ from kinetoscope.analysis.ranks.rows import IdealRow
 
 
 class Operation(NamedTuple):
-    """An operation of one rank.
+    """An operation of one rank."""
 
-    Args:
-        after: places of the operations that it waits for, all of them before it.
-        delay: from their end to its beginning, as for the host or for what is no operation of its own; less
-            than nothing where it began before they had ended.
-        took: without waiting.
-        needs: places of what must have ended too, however long before it began: what a receive was sent.
-    """
-
-    after: Sequence[int]
+    after: Sequence[int]  # places of the operations that it waits for, all of them before it
+    # from their end to its beginning, as for the host or for what is no operation of its own; less than
+    # nothing where it began before they had ended
     delay: float
-    took: float
+    took: float  # without waiting
+    # places of what must have ended too, however long before it began: what a receive was sent
     needs: Sequence[int] = ()
 
 

@@ -8,101 +8,74 @@ from kinetoscope.sources.client import ClientTimes
 
 
 class LayerKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel of a layer: means over its repetitions.
-
-    Attributes:
-        module, op, shapes, line: where it came from; empty where that was not recorded.
-        part: what it is for, as in ``ServingPart``.
-        us: its device time.
-        memory_share, compute_share: of the device's peaks, of the op call that it is the longest kernel of;
-            null where the call's cost is not known.
-    """
+    """One kernel of a layer: means over its repetitions."""
 
     kernel: str
     short_name: str
+    # module, op, shapes, line: where it came from; empty where that was not recorded
     module: str
     op: str
     shapes: str
     line: str
-    part: str
-    us: float
+    part: str  # what it is for, as in ``ServingPart``
+    us: float  # its device time
+    # memory_share, compute_share: of the device's peaks, of the op call that it is the longest kernel of;
+    # null where the call's cost is not known
     memory_share: float | None
     compute_share: float | None
 
 
 class ServingLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """The layers of one step: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time.
+    """The layers of one step: ``head_us + repeats * us + tail_us + elsewhere_us`` is its device time."""
 
-    Attributes:
-        repeats: how many groups of so many (unlike) ``layers`` follow each other.
-        us: device time of one, at the mean; ``kernels`` are its rows, in order.
-        head_us, tail_us: device time before the first and behind the last.
-        elsewhere_us: on other streams meanwhile.
-        device_us: of the step, which is the one of median length.
-    """
-
-    repeats: int
+    repeats: int  # how many groups of so many (unlike) ``layers`` follow each other
     layers: int
-    us: float
+    us: float  # device time of one, at the mean; ``kernels`` are its rows, in order
+    # head_us, tail_us: device time before the first and behind the last
     head_us: float
     tail_us: float
-    elsewhere_us: float
-    device_us: float
+    elsewhere_us: float  # on other streams meanwhile
+    device_us: float  # of the step, which is the one of median length
     kernels: list[LayerKernel]
 
 
 class ClientRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a token's time.
+    """A part of a token's time."""
 
-    Attributes:
-        part: ``busy`` and ``idle`` of the device in steps that generate, ``other steps`` meanwhile (prefill),
-            ``between`` steps, and ``outside`` the steps: queueing, detokenising, HTTP.
-        share: of the client's time for a token.
-    """
-
+    # ``busy`` and ``idle`` of the device in steps that generate, ``other steps`` meanwhile (prefill),
+    # ``between`` steps, and ``outside`` the steps: queueing, detokenising, HTTP
     part: str
     us: float
-    share: float
+    share: float  # of the client's time for a token
 
 
 class ServingClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's times, and what of them the recorded steps are; ``parts`` sum to the client's time.
-
-    Attributes:
-        recorded_token_us: from one step that generates to the next, at the mean; null where one alone was
-            recorded.
-        request_token_us: what a request waits for its next token, at the mean over requests: those that came
-            in between wait only since their own prefill. Null where the engine does not say how many came.
-        recorded_tokens_per_s: by the recorded steps; null where the engine does not say their requests.
-        recorded_requests: of a step that generates, at the mean.
-        outside_us: of the client's time what is beyond ``request_token_us``, or else ``recorded_token_us``;
-            negative where the recording slowed the steps down.
-    """
+    """A client's times, and what of them the recorded steps are; ``parts`` sum to the client's time."""
 
     measured: ClientTimes
+    # from one step that generates to the next, at the mean; null where one alone was recorded
     recorded_token_us: float | None = None
+    # what a request waits for its next token, at the mean over requests: those that came in between wait only
+    # since their own prefill. Null where the engine does not say how many came
     request_token_us: float | None = None
+    # by the recorded steps; null where the engine does not say their requests
     recorded_tokens_per_s: float | None = None
-    recorded_requests: float | None = None
+    recorded_requests: float | None = None  # of a step that generates, at the mean
+    # of the client's time what is beyond ``request_token_us``, or else ``recorded_token_us``; negative where
+    # the recording slowed the steps down
     outside_us: float | None = None
     parts: list[ClientRow] = []
 
 
 class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a step's device time.
-
-    Attributes:
-        us: time per step in which nothing else ran: what the step would lose without it, at most.
-        device_us: the sum of its durations per step.
-        launches: per step.
-        costed_us: device time per step of the calls of which it is known what they move and compute:
-            ``bytes`` and ``flops``; ``memory_share`` and ``compute_share`` are of the device's peaks.
-    """
+    """One part of a step's device time."""
 
     category: str
-    us: float
-    device_us: float
-    launches: float
+    us: float  # time per step in which nothing else ran: what the step would lose without it, at most
+    device_us: float  # the sum of its durations per step
+    launches: float  # per step
+    # device time per step of the calls of which it is known what they move and compute: ``bytes`` and
+    # ``flops``; ``memory_share`` and ``compute_share`` are of the device's peaks
     costed_us: float = 0.0
     bytes: float = 0.0
     flops: float = 0.0
@@ -131,73 +104,58 @@ class ServingPeriod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one phase, batch and graph mode; means per step unless it says otherwise.
-
-    Attributes:
-        batch: requests (decode) or tokens (prefill) up to this power of two.
-        graph_mode: ``full`` where one replay holds nine tenths of a step's work or more, ``piecewise`` where
-            replays hold less or are several, ``eager``.
-        n, warmup: steady steps, of which the figures are, and those that were still warming up.
-        context_requests, generation_requests, requests, query_tokens, kv_tokens: medians, where the engine
-            says them.
-        period_us: None where no step follows.
-        span_us, busy_us: from the first work to the end of the last; when its own work ran: medians.
-        between_us: from the end of a step's work to the next step's first: median.
-        exposed_idle_us: waiting of the device within the step and before the next one.
-        padded_to: the batch that was computed, if it is known and larger than the one that was asked for.
-        layer: what a step of median length repeats; null where no layers are seen.
-        tokens_per_s: new tokens of all requests in a second, by the period, else by the span; decode alone.
-        read_tokens_per_s: the same of the tokens that prefill and mixed steps compute.
-        client_token_us: what a client measured for a token; None where no client's times were given.
-    """
+    """Steps of one phase, batch and graph mode; means per step unless it says otherwise."""
 
     rank: int
     engine: str
     phase: str
-    batch: int | None
+    batch: int | None  # requests (decode) or tokens (prefill) up to this power of two
+    # ``full`` where one replay holds nine tenths of a step's work or more, ``piecewise`` where replays hold
+    # less or are several, ``eager``
     graph_mode: str
+    # n, warmup: steady steps, of which the figures are, and those that were still warming up
     n: int
     warmup: int
+    # context_requests, generation_requests, requests, query_tokens, kv_tokens: medians, where the engine says
+    # them
     context_requests: float | None
     generation_requests: float | None
     requests: float | None
     query_tokens: float | None
     kv_tokens: float | None
+    # the batch that was computed, if it is known and larger than the one that was asked for
     padded_to: float | None
-    period_us: ServingPeriod | None
+    period_us: ServingPeriod | None  # None where no step follows
+    # span_us, busy_us: from the first work to the end of the last; when its own work ran: medians
     span_us: float
     busy_us: float
-    between_us: float | None
-    exposed_idle_us: float
+    between_us: float | None  # from the end of a step's work to the next step's first: median
+    exposed_idle_us: float  # waiting of the device within the step and before the next one
     kernels: float
     launches: float
+    # new tokens of all requests in a second, by the period, else by the span; decode alone
     tokens_per_s: float | None
     idle: list[ServingIdle]
     exposed: list[ServingPart]
+    # what a client measured for a token; None where no client's times were given
     client_token_us: float | None = None
-    read_tokens_per_s: float | None = None
-    layer: ServingLayer | None = None
+    read_tokens_per_s: float | None = None  # the same of the tokens that prefill and mixed steps compute
+    layer: ServingLayer | None = None  # what a step of median length repeats; null where no layers are seen
 
 
 class ServingFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding in the steps of one phase: one change, and what it saves there.
-
-    Attributes:
-        rule, subject, severity, title, advice: of the finding, which may be about other phases too.
-        steps: of this phase, as recorded.
-        saving_us: per step of this phase; 0 where nothing is promised.
-        saving_us_per_s: of each second of the whole.
-    """
+    """A finding in the steps of one phase: one change, and what it saves there."""
 
     phase: str
+    # rule, subject, severity, title, advice: of the finding, which may be about other phases too
     rule: str
     subject: str
     severity: str
     title: str
     advice: str
-    steps: int
-    saving_us: float
-    saving_us_per_s: float
+    steps: int  # of this phase, as recorded
+    saving_us: float  # per step of this phase; 0 where nothing is promised
+    saving_us_per_s: float  # of each second of the whole
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,19 +180,12 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphReplays(msgspec.Struct, frozen=True, kw_only=True):
-    """Device events of replayed graphs, and what is known of them.
+    """Device events of replayed graphs, and what is known of them."""
 
-    Attributes:
-        captured: launches that recorded captures put into graphs.
-        replayed: device events that ran inside replays.
-        joined, verified: those whose op is known by a capture; nothing is joined that was not verified.
-        by: ``order`` or ``none``.
-        why: what keeps the others from it; empty where none is left.
-    """
-
-    captured: int
-    replayed: int
+    captured: int  # launches that recorded captures put into graphs
+    replayed: int  # device events that ran inside replays
+    # joined, verified: those whose op is known by a capture; nothing is joined that was not verified
     joined: int
     verified: int
-    by: str
-    why: str = ""
+    by: str  # ``order`` or ``none``
+    why: str = ""  # what keeps the others from it; empty where none is left

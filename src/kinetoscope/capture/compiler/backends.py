@@ -9,24 +9,16 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class CompilerBackend:
-    """A backend that programs name.
-
-    Attributes:
-        does: what it is for.
-        package: what pip installs it with; None: it comes with torch.
-        module: what must be there; a submodule of it where older or newer releases lack that.
-        imported: importing the module registers the name; else torch, or the package's entry point, does.
-        hardware: what it runs on.
-        gone: why no installation makes it work with a torch that is supported here.
-    """
+    """A backend that programs name."""
 
     name: str
-    does: str
-    package: str | None = None
-    module: str | None = None
+    does: str  # what it is for
+    package: str | None = None  # what pip installs it with; None: it comes with torch
+    module: str | None = None  # what must be there; a submodule of it where older or newer releases lack that
+    # importing the module registers the name; else torch, or the package's entry point, does
     imported: bool = False
-    hardware: str = "any device"
-    gone: str | None = None
+    hardware: str = "any device"  # what it runs on
+    gone: str | None = None  # why no installation makes it work with a torch that is supported here
 
     @property
     def installed(self) -> bool:

@@ -30,19 +30,12 @@ MOST_STEPS, LONGEST_S = 100_000, 3600.0
 
 
 class LiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request.
+    """A request."""
 
-    Attributes:
-        record: the number of the recording to make in the process's folder; 0: say who you are.
-        rank: under which the process is to record itself.
-        steps: to record.
-        seconds: after which it ends at the latest.
-    """
-
-    record: int = 0
-    rank: int = 0
-    steps: int = 1
-    seconds: float = 1.0
+    record: int = 0  # the number of the recording to make in the process's folder; 0: say who you are
+    rank: int = 0  # under which the process is to record itself
+    steps: int = 1  # to record
+    seconds: float = 1.0  # after which it ends at the latest
 
     def checked(self) -> LiveRequest:
         """The request itself.
@@ -57,38 +50,23 @@ class LiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """The process that answers.
-
-    Attributes:
-        folder: of its recordings, as the bytes of a path.
-        command: its command line.
-        device: it uses a GPU.
-        busy: it is being recorded.
-    """
+    """The process that answers."""
 
     pid: int
-    folder: bytes
-    command: tuple[str, ...]
-    device: bool
-    busy: bool
+    folder: bytes  # of its recordings, as the bytes of a path
+    command: tuple[str, ...]  # its command line
+    device: bool  # it uses a GPU
+    busy: bool  # it is being recorded
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """One line of an answer.
+    """One line of an answer."""
 
-    Attributes:
-        text: for the user.
-        steps: of the process are known.
-        over: nothing follows.
-        recorded: the recording is on disk.
-        hint: for the user, where it is not.
-    """
-
-    text: str
-    steps: bool = False
-    over: bool = False
-    recorded: bool = False
-    hint: str = ""
+    text: str  # for the user
+    steps: bool = False  # of the process are known
+    over: bool = False  # nothing follows
+    recorded: bool = False  # the recording is on disk
+    hint: str = ""  # for the user, where it is not
 
 
 class Listening(NamedTuple):

@@ -72,13 +72,10 @@ class ServedSession(KinetoSession):
     An operator or range that is open when a session ends writes its end into that session's memory if the
     next session runs by then (PyTorch 2.13). So the session first hears of none that begins, and of those
     that are open until they end.
-
-    Attributes:
-        unfinished: names of those that were open for longer: no other session may follow.
     """
 
     result: int | None = None
-    unfinished: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()  # names of those that were open for longer: no other session may follow
 
     def begin_no_more(self) -> None:
         """Hear of no operator that begins from now on, and go on with those that are open."""

@@ -26,15 +26,10 @@ from kinetoscope.recording import folder as folders
 
 
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
-    """Instructions that `kinetoscope run` hands to the processes it starts, in an environment variable.
+    """Instructions that `kinetoscope run` hands to the processes it starts, in an environment variable."""
 
-    Attributes:
-        folder: the recording, as the bytes of its path, which need not be UTF-8.
-        options: what to record.
-    """
-
-    folder: bytes
-    options: Options
+    folder: bytes  # the recording, as the bytes of its path, which need not be UTF-8
+    options: Options  # what to record
 
 
 def begin(instructions: str, rank: int, world: int) -> None:
@@ -84,13 +79,9 @@ def _inductor_variables(options: Options) -> dict[str, str]:
 
 
 class _Ends(Protocol):
-    """Is to be ended before the process does.
+    """Is to be ended before the process does."""
 
-    Attributes:
-        when_saved: called once there is nothing that an end would have to wait for.
-    """
-
-    when_saved: Callable[[], None]
+    when_saved: Callable[[], None]  # called once there is nothing that an end would have to wait for
 
     def end(self, exit: str, failure: BaseException | None = None) -> object: ...
 

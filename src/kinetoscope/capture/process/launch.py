@@ -108,21 +108,14 @@ def environment(instructions: Instructions, launcher: bool, variables: Mapping[s
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended: the recording, and the program's exit status (minus a signal's number).
+    """How a run ended: the recording, and the program's exit status (minus a signal's number)."""
 
-    Attributes:
-        folder: None where the program ran without being recorded.
-        speaks: False for the ranks but the first, where a launcher started a `kinetoscope run` a rank.
-        host: which, where it is one of several.
-        stopped: the program was ended on purpose, since all was recorded.
-    """
-
-    folder: Path | None
+    folder: Path | None  # None where the program ran without being recorded
     manifest: Manifest
     status: int
-    speaks: bool
-    host: str = ""
-    stopped: bool = False
+    speaks: bool  # False for the ranks but the first, where a launcher started a `kinetoscope run` a rank
+    host: str = ""  # which, where it is one of several
+    stopped: bool = False  # the program was ended on purpose, since all was recorded
 
 
 def run(

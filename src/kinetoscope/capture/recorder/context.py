@@ -81,51 +81,36 @@ NO_LINES = "the lines of the program that call each op were not recorded"
 
 @dataclass
 class MeasuredSteps:
-    """Results of the phases; the fields of :class:`StepTimings`, and whether the full pass is written.
-
-    Attributes:
-        later: the steps after all of these.
-        most_recorded: so many steps may be recorded at most; None: as many as are wanted.
-        timed: so many steps are timed where ranks agreed on it.
-        recorded: the steps that the full pass recorded.
-        released: nothing of the profiler is left in the process where the last steps are timed.
-        prefetch: how far the loader works ahead that the steps timed before waited for.
-        padding: how much of the loader's batches is padding.
-        collects_at: the line of the program that requests collections of garbage.
-        updates: the optimizers' steps that a step has.
-        slowed: something of the profiler is in the process where the first steps are timed.
-        paused_s: seconds in which the program stood still for us.
-        passed, steps_after: see :class:`StepTimings`.
-        stood_by: steps since, in which faster ones, or those of a surer source, were looked for.
-        evaluations: of the model, each of which had the number of a step.
-    """
+    """Results of the phases; the fields of :class:`StepTimings`, and whether the full pass is written."""
 
     before: Timing
     after: Timing
-    later: TimingOn = field(default_factory=TimingOn)
+    later: TimingOn = field(default_factory=TimingOn)  # the steps after all of these
     found_by: str = "whole"
     step_name: str | None = None
     levels: tuple[StepLevel, ...] = ()
     candidates: tuple[StepCandidate, ...] = ()
-    updates: tuple[OptimizerStep, ...] = ()
-    most_recorded: int | None = None
+    updates: tuple[OptimizerStep, ...] = ()  # the optimizers' steps that a step has
+    most_recorded: int | None = None  # so many steps may be recorded at most; None: as many as are wanted
     first_step: int | None = None
+    # passed, steps_after: see :class:`StepTimings`
     passed: int | None = None
     steps_after: int | None = None
-    stood_by: int = 0
-    evaluations: int = 0
+    stood_by: int = 0  # steps since, in which faster ones, or those of a surer source, were looked for
+    evaluations: int = 0  # of the model, each of which had the number of a step
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
-    timed: int = TIMED
+    timed: int = TIMED  # so many steps are timed where ranks agreed on it
+    # how far the loader works ahead that the steps timed before waited for
     prefetch: Prefetch = field(default_factory=Prefetch)
-    padding: BatchPadding | None = None
-    collects_at: str | None = None
-    recorded: list[StepTime] = field(default_factory=list[StepTime])
+    padding: BatchPadding | None = None  # how much of the loader's batches is padding
+    collects_at: str | None = None  # the line of the program that requests collections of garbage
+    recorded: list[StepTime] = field(default_factory=list[StepTime])  # the steps that the full pass recorded
     notes: list[str] = field(default_factory=list[str])
     written: bool = False
-    released: bool = False
-    slowed: bool = False
-    paused_s: float = 0.0
+    released: bool = False  # nothing of the profiler is left in the process where the last steps are timed
+    slowed: bool = False  # something of the profiler is in the process where the first steps are timed
+    paused_s: float = 0.0  # seconds in which the program stood still for us
 
     def waited_before(self) -> float | None:
         """Seconds that a step waited for its loader before the recording; None where it did not."""
@@ -199,36 +184,25 @@ class MeasuredSteps:
 
 @dataclass(frozen=True)
 class Context:
-    """The state that all phases of one recording share.
-
-    Attributes:
-        trace: the file to write; a light pass has one next to it.
-        start_agreed: agrees on the step at which to start.
-        lockstep: other ranks record the same steps, so that their number must not depend on our clock.
-        tell: called with what there is to tell the user while the program runs.
-        entered: called with the name of each phase when it begins.
-        decisions: what there is to choose.
-        moment: called with the names of the moments worth a reading of the device's clocks.
-        saved: called when something that there is to write is on disk, or known: traces, inputs, timings.
-        ledgers: installed from the time that steps are known until the last was timed.
-        memory: the allocator's history, where it is wanted.
-    """
+    """The state that all phases of one recording share."""
 
     options: Options
     device: TorchDevice
-    trace: Path
+    trace: Path  # the file to write; a light pass has one next to it
     inputs: KernelInputs | None
-    start_agreed: Start
-    lockstep: bool
-    tell: Callable[[str], None]
-    entered: Callable[[str], None]
-    decisions: Decisions
+    start_agreed: Start  # agrees on the step at which to start
+    lockstep: bool  # other ranks record the same steps, so that their number must not depend on our clock
+    tell: Callable[[str], None]  # called with what there is to tell the user while the program runs
+    entered: Callable[[str], None]  # called with the name of each phase when it begins
+    decisions: Decisions  # what there is to choose
+    # called with the names of the moments worth a reading of the device's clocks
     moment: Callable[[str], None]
+    # called when something that there is to write is on disk, or known: traces, inputs, timings
     saved: Callable[[], None]
     detector: StepDetector
     stopwatch: Stopwatch
-    ledgers: NoLedgers
-    memory: NoMemoryHistory
+    ledgers: NoLedgers  # installed from the time that steps are known until the last was timed
+    memory: NoMemoryHistory  # the allocator's history, where it is wanted
     provisional: Provisional
     measured: MeasuredSteps
 

@@ -118,17 +118,11 @@ def period(calls: Sequence[Hashable]) -> int | None:
 
 
 class LoopRound(NamedTuple):
-    """One round of a loop.
+    """One round of a loop."""
 
-    Attributes:
-        calls: how many it has.
-        depth: of the function that the loop's body is in, counted from the innermost one of the first call.
-        first: the position of the first call in that function.
-    """
-
-    calls: int
-    depth: int
-    first: Position
+    calls: int  # how many it has
+    depth: int  # of the function that the loop's body is in, counted from the innermost one of the first call
+    first: Position  # the position of the first call in that function
 
 
 def first_call(sites: Sequence[Site]) -> int:

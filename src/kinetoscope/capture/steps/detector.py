@@ -41,16 +41,11 @@ SOURCES_WATCHED = 500
 
 
 class SignalMeaning(NamedTuple):
-    """The meaning of a signal.
-
-    Attributes:
-        needed: how often it must come before its source leads: the surer a sign of a step, the fewer.
-        begins: a step begins here; otherwise one ends here.
-    """
+    """The meaning of a signal."""
 
     kind: Kind
-    needed: int
-    begins: bool
+    needed: int  # how often it must come before its source leads: the surer a sign of a step, the fewer
+    begins: bool  # a step begins here; otherwise one ends here
 
 
 SIGNALS: dict[Signal, SignalMeaning] = {
@@ -86,18 +81,14 @@ def surer(kind: Kind, other: Kind) -> bool:
 
 
 class Boundary(NamedTuple):
-    """A tick that matters.
-
-    Attributes:
-        role: candidate: its source does not lead; leads: it takes the lead with this; step: it leads already;
-            end: the leader's step ends here, and the next has not begun; left: the loop whose passes are the
-            steps is over, within what would have been one; again: it has been entered again.
-        ticks: how often its source has ticked, with this one.
-    """
+    """A tick that matters."""
 
     source: Source
+    # candidate: its source does not lead; leads: it takes the lead with this; step: it leads already; end:
+    # the leader's step ends here, and the next has not begun; left: the loop whose passes are the steps is
+    # over, within what would have been one; again: it has been entered again
     role: Literal["candidate", "leads", "step", "end", "left", "again"]
-    ticks: int
+    ticks: int  # how often its source has ticked, with this one
 
 
 # An optimizer that steps once while another steps so often ends a round, as a generator's does; at every

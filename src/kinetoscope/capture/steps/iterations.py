@@ -34,14 +34,10 @@ class Iterations:
     epoch and from statistics that are gathered anew, and is required. Calls with a batch of a data loader
     each are an evaluation, whenever they come, and so are those in the loop in which one optimizer steps
     again and again: who trains on what came of acting has a loop of its own for that.
-
-    Attributes:
-        looking: an iteration may still be found.
-        found: the latest iteration, once two in a row were similar.
     """
 
-    looking: bool
-    found: Iteration | None
+    looking: bool  # an iteration may still be found
+    found: Iteration | None  # the latest iteration, once two in a row were similar
 
     def __init__(self) -> None:
         self.looking, self.found = True, None

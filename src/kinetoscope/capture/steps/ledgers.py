@@ -83,13 +83,9 @@ class NoLedgers:
 
 
 class Ledger:
-    """Time spent in calls: the sum of their ends less the sum of their beginnings.
+    """Time spent in calls: the sum of their ends less the sum of their beginnings."""
 
-    Attributes:
-        heard: called before each call; swallows what it raises.
-    """
-
-    heard: Callable[[], None] | None = None
+    heard: Callable[[], None] | None = None  # called before each call; swallows what it raises
 
     def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.sums = [0, 0]

@@ -28,14 +28,11 @@ LATEST, LISTED = 64, 20
 
 @dataclass
 class Ticks:
-    """The ticks of one source.
-
-    Attributes:
-        times: when the latest were, seconds.
-    """
+    """The ticks of one source."""
 
     name: str
     count: int = 0
+    # when the latest were, seconds
     times: deque[float] = field(default_factory=lambda: deque[float](maxlen=LATEST))
 
     @property

@@ -32,22 +32,15 @@ UNSHOWN = 24
 
 
 class Loop(NamedTuple):
-    """A loop around a call.
+    """A loop around a call."""
 
-    Attributes:
-        above: the functions around the one that it is in.
-        code: the identity of that one's code.
-        first, last: the offsets of its first and last instruction.
-        where: ``train.py:40``.
-        calls: the function that its body has called; empty: none on the stack.
-    """
-
-    above: Site
-    code: int
+    above: Site  # the functions around the one that it is in
+    code: int  # the identity of that one's code
+    # first, last: the offsets of its first and last instruction
     first: int
     last: int
-    where: str
-    calls: str
+    where: str  # ``train.py:40``
+    calls: str  # the function that its body has called; empty: none on the stack
 
     def holds(self, site: Site) -> bool:
         """Whether a call from there is made in a pass of this loop."""

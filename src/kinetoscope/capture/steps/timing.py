@@ -15,31 +15,22 @@ Mark = Any
 
 
 class Moment(NamedTuple):
-    """Readings at a boundary.
+    """Readings at a boundary."""
 
-    Attributes:
-        seconds: the host's clock.
-        mark: in the device's order of work; None where the device is not marked, or has no clock.
-    """
-
-    seconds: float
+    seconds: float  # the host's clock
     waited: Waited
-    mark: Mark | None
+    mark: Mark | None  # in the device's order of work; None where the device is not marked, or has no clock
 
 
 class StepTime(NamedTuple):
-    """One step: its two boundaries, and whether something compiled between them.
-
-    Attributes:
-        since: the end of the step before, where it did not begin there: something else came in.
-        number: the program's own.
-    """
+    """One step: its two boundaries, and whether something compiled between them."""
 
     began: Moment
     ended: Moment
     compiled: bool
+    # the end of the step before, where it did not begin there: something else came in
     since: Moment | None = None
-    number: int = 0
+    number: int = 0  # the program's own
 
     @property
     def seconds(self) -> float:

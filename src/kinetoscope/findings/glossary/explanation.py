@@ -19,20 +19,14 @@ from kinetoscope.findings.glossary import kernel_names
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A page on one word.
-
-    Args:
-        origin: of a term, the pattern that it fits; of a kernel's name, where such names come from.
-        sections: texts by their headings.
-        parts: of a kernel's name, with what they mean.
-    """
+    """A page on one word."""
 
     word: str
     summary: str = ""
-    origin: str = ""
+    origin: str = ""  # of a term, the pattern that it fits; of a kernel's name, where such names come from
     text: str = ""
-    sections: dict[str, str] = {}
-    parts: list[tuple[str, str]] = []
+    sections: dict[str, str] = {}  # texts by their headings
+    parts: list[tuple[str, str]] = []  # of a kernel's name, with what they mean
 
 
 class Glossary(msgspec.Struct, frozen=True, kw_only=True):
