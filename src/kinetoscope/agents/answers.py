@@ -148,8 +148,7 @@ def _fitting(row: Row, room: int) -> Row | None:
 
 
 def safe(row: Row, width: int) -> Row:
-    """A row without what says nothing, its strings cut and without characters that a terminal or reader would
-    obey."""
+    """A row without what says nothing, strings cut and without characters that terminals or readers obey."""
     return {
         names.shorten(name, 80): _value(value, width)
         for name, value in row.items()

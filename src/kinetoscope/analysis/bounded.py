@@ -106,8 +106,7 @@ def serve() -> None:
 
 
 def _confine(memory: int) -> None:
-    """Have the system refuse more memory than that in addition to what the process has already, and larger
-    files."""
+    """Have the system refuse more memory than that beyond what the process has, and larger files."""
     try:
         import resource
     except ImportError:  # Windows has no such limits: the time alone is kept

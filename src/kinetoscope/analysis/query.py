@@ -108,8 +108,7 @@ def query(run: LoadedRun, sql: str, *, allow_files: bool = False) -> pl.DataFram
 
 
 def _hint(reason: str, sql: str) -> str:
-    """A hint: which table, or column of the tables that are named, may have been meant, and where they are
-    listed."""
+    """Which table, or column of the tables that are named, may have been meant, and where they are listed."""
     listed = "kinetoscope query INPUT --tables lists the tables and their columns"
     word = UNKNOWN.search(reason)
     if not word:

@@ -292,8 +292,7 @@ def warnings_kept_in() -> Generator[None, None, None]:
 
 
 def profilers() -> Iterator[type]:
-    """The classes of torch whose instances take the one profiler there is, from ``__enter__`` to
-    ``__exit__``."""
+    """Torch's classes whose instances take the one profiler there is, from ``__enter__`` to ``__exit__``."""
     import torch.autograd.profiler as profilers
 
     yield profilers.profile
@@ -346,8 +345,7 @@ _optimizer_made = False
 
 
 def optimizer_made() -> bool:
-    """Whether an optimizer has been made: torch marks the ``step`` of its class then,
-    checked on 2.11 and 2.13."""
+    """Whether an optimizer was made: torch marks the ``step`` of its class then, checked on 2.11 and 2.13."""
     global _optimizer_made
     if not _optimizer_made:
         import torch
@@ -471,8 +469,7 @@ def _watched(
 
 
 def watch_peak_resets(before: Callable[[int], None]) -> None:
-    """Call ``before`` with the device whenever the program is about to have its peaks counted anew; for
-    good."""
+    """Call ``before`` with the device whenever the program is about to count its peaks anew; for good."""
     import torch
 
     for name in RESET_PEAKS:
@@ -621,8 +618,7 @@ def batch_is_ready(iterator: Any) -> bool | None:
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:
-    """Methods and functions that return once the device has come as far: what reads a value back, what
-    synchronises."""
+    """What returns once the device has come as far: what reads a value back, what synchronises."""
     import torch
 
     for name in (

@@ -183,8 +183,7 @@ def _group_by_name(
 
 
 def _exchange(steps: Steps, base: tuple[int, ...], new: tuple[int, ...]) -> tuple[object, ...]:
-    """The key of exchanges that are one change: of eager code for a compiled graph, of one kind of
-    kernels."""
+    """The key of exchanges that are one change: of eager code for a compiled graph, of one kernel kind."""
     compiled = bool(steps.graphs(0, base)), bool(steps.graphs(1, new))
     if compiled[0] != compiled[1]:
         return ("exchange", compiled)

@@ -159,8 +159,7 @@ def _of_environment(environment: Environment) -> dict[str, object]:
 
 
 def _busy(base: Environment, new: Environment) -> Iterable[str]:
-    """Sentences on a machine with more load than cores: steps are then late for reasons outside the
-    program."""
+    """Sentences on a machine with more load than cores: its steps are late for reasons outside of them."""
     for which, environment in (("base", base), ("new one", new)):
         load, cores = environment.load_average, environment.cpu_count
         if load is not None and cores and load > cores:

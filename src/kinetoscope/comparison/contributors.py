@@ -51,8 +51,7 @@ def contributors(run: LoadedRun, count: str) -> dict[str, Contributor]:
 
 
 def grown(before: Mapping[str, float], now: Mapping[str, Contributor]) -> Contributor | None:
-    """The contributor that grew most; of equals, one that is new, and the first of those. None: nothing
-    did."""
+    """The contributor that grew most; of equals, one that is new, and the first of those; None: none did."""
 
     def by_how_much(one: Contributor) -> tuple[float, bool]:
         return one.amount - before.get(one.key, 0.0), one.key not in before
@@ -87,8 +86,7 @@ def _of_steps(run: LoadedRun, count: str) -> Iterable[Contributor]:
 
 
 def calls_of(run: LoadedRun, count: str, one: Contributor) -> list[int]:
-    """The calls that a part of a step's count is made of, in all steps: rows of ``host_events`` of the rank
-    that is counted."""
+    """The calls that a part of a count is made of, in all steps: rows of the rank's ``host_events``."""
     if (counted := counted_of_steps(run).get(count)) is None:
         return []
     events = counted.events.select(pl.col("name").cast(pl.String), "op").drop_nulls()

@@ -215,8 +215,7 @@ def _shapes(one: Account) -> dict[str, set[str]]:
 def _accounts(
     base: Sequence[LoadedRun], new: Sequence[LoadedRun]
 ) -> tuple[list[Account], list[Account]] | None:
-    """The accounts of the program as it runs where all runs have them; else as recorded. None where nothing
-    ran."""
+    """Accounts of the program as it runs, if all runs have them, else as recorded; None where nothing ran."""
     for find_account in (account, recorded_account):
         sides = [[found for run in runs if (found := find_account(run))] for runs in (base, new)]
         if not all(sides):

@@ -25,8 +25,7 @@ class Pair(NamedTuple):
 
 
 class Unmatched(NamedTuple):
-    """Neighbours without a match: the launches that were there, and those that are there now. Either may be
-    empty."""
+    """Neighbours without a match: launches that were there, and those that are now; either may be empty."""
 
     base: tuple[int, ...]
     new: tuple[int, ...]

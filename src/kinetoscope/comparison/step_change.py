@@ -79,8 +79,7 @@ def step_change(base: Sequence[Account], new: Sequence[Account]) -> StepChange:
 
 
 def device_change(base: Sequence[Account], new: Sequence[Account]) -> StepChange | None:
-    """Compare the time that the device works in a step, which a profiler does not prolong; None where no
-    device did."""
+    """Compare how long the device works in a step, which no profiler prolongs; None where no device did."""
     if not all(account.on_device and account.busy_us for account in (*base, *new)):
         return None
     before, after = ([account.busy_us for account in accounts] for accounts in (base, new))

@@ -151,8 +151,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison of ranks that were recorded together. ``incomparable``: those whose collectives end with
-    no other rank's."""
+    """A comparison of ranks of one run; ``incomparable``: whose collectives end with no other rank's."""
 
     here: str
     count: int

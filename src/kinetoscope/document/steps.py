@@ -108,8 +108,7 @@ class StepLevelRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepCandidateRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of steps that was seen while they were looked for: so many ``ticks``, one every ``each_us`` at
-    the median."""
+    """A source of steps seen while they were looked for: ``ticks``, one per ``each_us`` at the median."""
 
     kind: str
     name: str

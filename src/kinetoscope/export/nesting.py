@@ -53,8 +53,7 @@ class NestedLane(NamedTuple):
 
 
 def named(trace: Trace, events: pl.DataFrame, *, several: bool) -> Iterator[NestedLane]:
-    """The lanes that ``events`` have (``lane``, ``extra``), in their order; of ``several`` ranks with the
-    rank."""
+    """The lanes that ``events`` have (``lane``, ``extra``), in order; of ``several`` ranks with the rank."""
     prefix = f"rank {trace.rank} · " if several else ""
     devices = dict(trace.device_events.select("lane", "device").unique("lane").iter_rows())
     lanes = trace.lanes.rows_by_key("id", named=True, unique=True)

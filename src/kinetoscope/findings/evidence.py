@@ -44,8 +44,7 @@ def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
 
 
 def source(view: RankView, ops: pl.Series) -> str | None:
-    """``file.py:12`` of the user's line around the first of these rows of ``host_events`` where it is
-    known."""
+    """``file.py:12`` of the user's line around the first of these rows of ``host_events`` that has one."""
     host = view.trace.host_events
     for row in map(int, ops.drop_nulls().head(4)):
         if view.lines is not None and (line := view.lines.line(row)):

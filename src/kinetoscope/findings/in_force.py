@@ -57,8 +57,7 @@ class Remedy(Struct, frozen=True):
 
 
 def compiles(view: RankView) -> bool:
-    """Whether compiled code launches a tenth of the work or more; one compiled helper of a library does
-    not."""
+    """Whether compiled code launches a tenth of the work or more; a library's compiled helper does not."""
     return len(compiled(view.trace)) >= max(1, A_TENTH * len(view.launched))
 
 
@@ -68,8 +67,7 @@ def captures(view: RankView) -> bool:
 
 
 def trains(view: RankView) -> bool:
-    """Whether the program trains: a larger batch makes that faster, and a single answer of a server
-    slower."""
+    """Whether the program trains: a larger batch makes that faster, and a server's single answer slower."""
     return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
 
 
@@ -93,8 +91,7 @@ def capturable(view: RankView) -> bool:
 
 
 def blocked(view: RankView) -> tuple[Failure, ...]:
-    """The functions that torch.compile gave up, so that they run eagerly; not those beyond its limit of
-    recompilations."""
+    """The functions that torch.compile gave up, which run eagerly; not those beyond its recompile limit."""
     compilation = view.run.compilation
     if compilation is None:
         return ()
@@ -108,8 +105,7 @@ def blocked(view: RankView) -> tuple[Failure, ...]:
 
 
 def fewer_launches(view: RankView) -> Remedy:
-    """The measures that give the device more work behind each launch, and that the program does not use
-    yet."""
+    """The measures that give the device more work behind each launch and are not in use yet."""
     if gave_up := blocked(view):
         return Remedy(f"torch.compile gave up on {gave_up[0].function}: remove what blocks it first.")
     larger, gain = ("larger batches, ", larger_batch(view)) if trains(view) else ("", "")
@@ -151,8 +147,7 @@ def fewer_launches(view: RankView) -> Remedy:
 
 
 def _on_the_host(view: RankView) -> str | None:
-    """The reason for which the host decides in the middle of a step what comes next, so that no graph can
-    hold all of it."""
+    """Why the host decides in the middle of a step what comes next, so that no graph can hold all of it."""
     if len(view.host(SCALER)):
         return "its gradient scaler decides on the host whether the optimizer steps"
     if len(view.inside(recomputed(view.trace))):
@@ -213,8 +208,7 @@ def _waits(view: RankView) -> int:
 
 
 def _outside_graphs(view: RankView) -> str:
-    """The advice where graphs are replayed already: to take the ops that launch most of the other work into
-    them."""
+    """The advice where graphs are replayed already: take the ops that launch most other work into them."""
     if prompts_alone(view):
         how = GRAPHS_OF_ENGINES[by][1] if (by := engine(view)) in GRAPHS_OF_ENGINES else ""
         asked_for = f" ({by}: {how})" if how else ""

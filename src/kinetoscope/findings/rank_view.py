@@ -59,8 +59,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def first(self) -> bool:
-        """Whether this is the run's first rank: what all ranks share, such as compiling, is reported
-        there."""
+        """Whether this is the run's first rank, where what all share, such as compiling, is reported."""
         return self.trace is self.run.traces[0]
 
     @property
@@ -121,8 +120,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def rare_us(self) -> float:
-        """The time that rare long steps, or what comes after every so many, add to a step of the program at
-        the mean, µs."""
+        """The time that rare long steps, or what comes after every so many, add to the mean step, µs."""
         own = self.as_it_runs
         if own is None or not (own.timed.rare or own.timed.round):
             return 0.0
@@ -226,8 +224,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def busy_share(self) -> float:
-        """The share of the program's own step in which the device is busy; of the recorded time where the own
-        step is not known."""
+        """The share of the program's own step, else of the recorded time, in which the device is busy."""
         own = self.as_it_runs
         return (
             self.busy_ns / self.length_ns if own is None or own.busy_fraction is None else own.busy_fraction
@@ -274,8 +271,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def memory_in_steps(self) -> tuple[RankHistory, ...]:
-        """The same histories in the recorded steps; where an allocation failed before there were any, up to
-        that."""
+        """The same in the recorded steps; where an allocation failed before there were any, up to that."""
         return tuple(one for one in self._histories if not _failed(one)) or self._histories
 
     @cached_property

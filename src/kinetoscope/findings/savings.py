@@ -103,8 +103,7 @@ def unreplayed(view: RankView, us: float, basis: str) -> Saving:
 
 
 def rare(view: RankView, us: float, basis: str) -> Saving:
-    """The time that rare long steps add to the mean step, or a part of it: no replay of usual steps shows
-    it."""
+    """The time that rare long steps add to the mean step, or a part of it: usual steps' replay lacks it."""
     return Saving(us, basis, True, us / (view.own_step_us + view.rare_us), unreplayed_us=us)
 
 

@@ -221,8 +221,7 @@ PATHS = (
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The machine and software that it ran on. ``variables`` has only names known to matter and known not to
-    be secret."""
+    """The machine and software that it ran on; ``variables``: names known to matter and not to be secret."""
 
     python: str = ""
     torch: str | None = None

@@ -45,8 +45,7 @@ class Text(msgspec.Struct, frozen=True, tag=True):
 
 
 class Segment(msgspec.Struct, frozen=True, tag=True):
-    """A part of a bar: its share of the whole bar (0 to 1), its colour, the letter it has without one, and
-    what a page says of it."""
+    """A part of a bar: its share (0 to 1), its colour, its letter without one, what a page says of it."""
 
     share: float
     colour: str

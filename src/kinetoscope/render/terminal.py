@@ -194,8 +194,7 @@ def _block(block: Block, look: _Look, console: Console) -> Iterable[RenderableTy
 
 
 def _labelled(block: blocks.Labelled) -> Iterable[RenderableType]:
-    """Paragraphs next to their labels; a line that is kept whole stands outside of the columns, which would
-    cut it."""
+    """Paragraphs next to their labels; a line that is kept whole stands outside, as columns would cut it."""
     width = max((len(label.text) for label, _ in block.items), default=0)
     for is_whole, items in groupby(block.items, lambda item: _is_whole(item[1])):
         grid = _columns("left", "left*")

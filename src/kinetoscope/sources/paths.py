@@ -144,8 +144,7 @@ def _is_snapshot(url: str) -> bool:
 
 
 def are_small(traces: Sequence[TraceFile]) -> bool:
-    """Whether there are traces here, and so few events in all of them that a call of Polars takes
-    microseconds."""
+    """Whether there are traces here, with so few events in all that a call of Polars takes microseconds."""
     try:
         sizes = [os.path.getsize(one.url) * (1 if one.url.endswith(".json") else PACKED) for one in traces]
     except OSError:  # in a bucket, or gone

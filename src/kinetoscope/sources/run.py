@@ -130,8 +130,7 @@ class LoadedRun(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @property
     def remarks(self) -> list[str]:
-        """A sentence on each file that was left out, and on each trace of which something was lost: every
-        figure lacks it."""
+        """A sentence on each file that was left out, and each trace that lost something: no figure has it."""
         incomplete = (trace.source for trace in self.traces if not trace.source.complete)
         said = (
             f"{source.path} is incomplete, and all figures are of what is left: "

@@ -18,8 +18,7 @@ NO_ERROR = 1e-18  # a sum of squares that is none but for rounding
 
 
 class ChangePoint(NamedTuple):
-    """A change of level before the value at ``at``; ``ratio`` is of the values from there on to those
-    before."""
+    """A change of level before the value at ``at``; ``ratio``: the values from there on to those before."""
 
     at: int
     ratio: Ratio

@@ -42,8 +42,7 @@ class Ratio(NamedTuple):
     high: float
 
     def widened(self, margin: float) -> Ratio:
-        """The interval with a further error that is independent of its own: both margins (of logarithms) add
-        as squares."""
+        """The interval with a further, independent error: the margins (of logarithms) add as squares."""
 
         def side(bound: float) -> float:
             own = math.inf if bound in (0.0, math.inf) else abs(math.log(bound / self.ratio))

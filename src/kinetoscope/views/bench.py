@@ -231,8 +231,7 @@ def _winner(row: document.AutotuneRow) -> str:
 
 
 def _promises(shown: document.AutotuneListing) -> Iterable[Block]:
-    """The saving that each winner promises per run of its graph; all together, and what the replay
-    measured."""
+    """The saving of each winner per run of its graph; of all together; and what the replay measured."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
     yield Heading("Promised and measured", basis, 1)
     yield table(

@@ -59,8 +59,7 @@ def _entry(report: Report, row: FindingRow, everything: bool) -> Iterable[Prose 
 
 
 def document(found: FindingsListing) -> dict[str, object]:
-    """The contract's rows, what their savings are per, what cannot be read, and what a second recording
-    shows."""
+    """The contract's rows, what their savings are per, what cannot be read, what a second recording shows."""
     return {
         "kinetoscope": __version__,
         "findings": found.findings,
@@ -71,8 +70,7 @@ def document(found: FindingsListing) -> dict[str, object]:
 
 
 def listing(found: FindingsListing, most: int = 0) -> Iterable[Block]:
-    """Findings, at most so many (0: all): title, saving and its basis, advice, code, evidence, and the
-    command that proves it."""
+    """Findings, ``most`` of them (0: all), each with its saving, advice, code, evidence and command."""
     if found.after is not None:
         yield line(_after(found.after))
         yield Line()
@@ -263,8 +261,7 @@ def little(report: Report) -> str:
 
 
 def together(report: Report) -> str:
-    """The saving of all findings together, and how far the replay that says so can be trusted; empty where
-    they are none or one."""
+    """The saving of all findings together, and how far its replay can be trusted; empty of one at most."""
     replay, saves = report.replay, [row for row in worth_doing(report) if row.saving_us > 0]
     if replay is None or not replay.joint_saving_us or len(saves) < 2:
         return ""
@@ -304,8 +301,7 @@ def measured(row: FindingRow) -> str:
 
 
 def unproved(report: Report) -> FindingRow | None:
-    """The finding that promises most and whose command can be run here and has not been; None where there is
-    none."""
+    """The finding that promises most of those whose command can be run here and has not been; None: none."""
     open_ones = [
         row
         for row in worth_doing(report)

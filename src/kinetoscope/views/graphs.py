@@ -129,8 +129,7 @@ def _breaks(compilation: document.Compilation) -> Iterable[Block]:
 
 
 def _crossed(row: document.GraphBreak) -> str:
-    """How often it was crossed, and what that took: ``crossed 12 times, 24 extra launches (8 per step;
-    …)``."""
+    """How often it was crossed, and what that took: ``crossed 12 times, 24 extra launches (8 per step …)``"""
     if row.crossings is None:
         return ""
     text = f"  crossed {numbers.count(row.crossings, 'time')}, "

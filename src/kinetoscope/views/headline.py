@@ -25,8 +25,7 @@ NOT_HOST_WORK = ("user_annotation", "kernel", "memcpy", "memset", "device annota
 
 
 def title(report: Report) -> list[str]:
-    """The subject of the report, in parts: the recording, the devices, the software, how much was
-    recorded."""
+    """The subject of the report, in parts: the recording, the devices, the software, what was recorded."""
     parts = [_sources(report)]
     devices = [row.name or "GPU" for row in report.devices]
     for name in dict.fromkeys(devices):
@@ -113,8 +112,7 @@ def compilation(report: Report) -> str | None:
 
 
 def step_count(report: Report) -> int:
-    """How many steps a rank recorded, at most: ranks that were started again number the same ones
-    differently."""
+    """How many steps a rank recorded, at most: ranks that were started again number theirs differently."""
     return max(Counter(rank for rank, _ in {(row.rank, row.name) for row in report.steps}).values())
 
 

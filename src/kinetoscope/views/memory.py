@@ -358,8 +358,7 @@ def calls(peak: document.MemoryPeak) -> Iterable[Block]:
 
 
 def _call(row: document.CallsRow) -> Text:
-    """The innermost call, with those that only lead to it behind it; a module's, rather than that which calls
-    all modules."""
+    """The innermost call, with those that only lead to it behind it; a module's, not what calls them all."""
     path, _, name = next((one for one in row.frames if "_call_impl" not in one), row.frames[0]).partition(" ")
     return Text(f"{'· ' * row.depth}{name} {PurePath(path).name}", "", "stack", "\n".join(row.frames))
 

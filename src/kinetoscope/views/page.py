@@ -377,8 +377,7 @@ def _page(report: Report, words: Sentences, *, served: bool = False) -> str:
 
 
 def packed(report: Report, words: Sentences) -> bytes:
-    """The data of the page: the columns of its timeline and of its allocators' histories, which are numbers,
-    follow the JSON text."""
+    """The page's data: JSON text, then the numbers of its timeline's and its allocators' columns."""
     columns, page = list[PackedColumn](), report.page
     if page:
         drawn = _bare(page.timeline, columns) if page.timeline else None

@@ -110,8 +110,7 @@ def inflation(report: document.Report) -> str:
 
 
 def drift(report: document.Report) -> str:
-    """A sentence on a step time that changed from before the recording to after it; empty where it did
-    not."""
+    """A sentence on a step time that is another before the recording than after it; else empty."""
     own = report.as_it_runs
     if own is None or not own.drift or own.before_us is None or own.after_us is None:
         return ""

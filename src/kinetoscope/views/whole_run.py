@@ -24,8 +24,7 @@ def is_lesser_part(report: Report) -> bool:
 
 
 def sentence(report: Report) -> str:
-    """The share of the run that the recorded steps stand for, and what the rest is; empty where that is
-    unknown."""
+    """The share of the run that the recorded steps stand for, and the rest; empty where that is unknown."""
     found = report.whole_run
     if found is None:
         return ""

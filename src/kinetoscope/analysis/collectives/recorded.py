@@ -164,8 +164,7 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _together(table: pl.DataFrame) -> pl.DataFrame:
-    """One row per kernel, from one row per call: ``signature`` of them all, and the ``bytes`` of the larger
-    side."""
+    """One row per kernel, from one per call: ``signature`` of all, and the ``bytes`` of the larger side."""
     if table["batch"].is_unique().all():
         return table
     is_sent = pl.col("signature").str.contains(f"{OWN} [^ ]+$")

@@ -124,8 +124,7 @@ def launched(trace: Trace) -> pl.DataFrame:
 
 
 def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
-    """Ops that each call of a graph called on the host, those of one name numbered: ``call``, ``child``,
-    ``op``, ``nth``."""
+    """Ops that each call of a graph called, numbered by name: ``call``, ``child``, ``op``, ``nth``."""
     return (
         host.filter(under_call)
         .sort("start_ns")

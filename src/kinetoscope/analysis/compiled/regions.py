@@ -172,8 +172,7 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
 @remembered
 def graphs(run: LoadedRun) -> pl.DataFrame:
-    """One row per compiled graph that was called, most device time first: ``GraphRow`` without categories,
-    in ns."""
+    """A row per compiled graph called, most device time first: ``GraphRow`` without categories, in ns."""
     calls = pl.concat([graph_calls(trace) for trace in run.traces])
     called = calls.group_by(GRAPH).agg(calls=pl.len().cast(pl.Int64), host_ns=pl.col("duration_ns").sum())
     categories = graph_categories(run)

@@ -154,8 +154,7 @@ ABSURD = 1 << 53
 
 
 def cost(call: OpCall) -> Cost | None:
-    """The least that the call costs; null where no formula knows the op, or what it needs was not
-    recorded."""
+    """The least that the call costs; null where no formula knows the op or what it needs was not recorded."""
     formula = FORMULAS.get(call.name) or next(
         (f for pattern, f in PATTERNS if pattern.search(call.name)), None
     )

@@ -50,8 +50,7 @@ def passes(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def unused(trace: Trace) -> pl.Series:
-    """For each row of ``host_events`` whether it is a forward op of whose node of autograd no backward pass
-    makes use."""
+    """For each row of ``host_events`` whether it is a forward op whose node no backward pass makes use of."""
     host = trace.host_events
     numbered = host["sequence"].is_not_null()
     backward = in_backward(trace) | (trace.argument("forward_thread") > 0).fill_null(False)
@@ -61,8 +60,7 @@ def unused(trace: Trace) -> pl.Series:
 
 @remembered
 def without_gradients(trace: Trace) -> pl.Series:
-    """For each row of ``host_events`` whether it is outside of backward passes and of forward ops that these
-    follow."""
+    """For each row of ``host_events`` whether it is outside of backward passes and of their forward ops."""
     host = trace.host_events
     follows = host["sequence"].is_not_null() & ~unused(trace)
     return nearest(host, follows).is_null() & ~in_backward(trace)

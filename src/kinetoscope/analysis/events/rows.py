@@ -69,6 +69,5 @@ def _known(table: pl.DataFrame, column: str) -> tuple[pl.Series, dict[str, int],
 
 @lru_cache(maxsize=16)
 def _fitting(texts: tuple[str, ...]) -> dict[str, list[str]]:
-    """Which of these texts fit each pattern that was tried so far: the names of one program's ranks are the
-    same."""
+    """Which of these texts fit each pattern tried so far: one program's ranks have the same names."""
     return {}

@@ -113,8 +113,7 @@ def _is_library(frame: StackFrame) -> bool:
 
 
 def _module(stack: Stack) -> str:
-    """The module that the innermost ``Module.__call__`` runs, below whatever is wrapped around its
-    ``forward``."""
+    """The module that the innermost ``Module.__call__`` runs, below what wraps its ``forward``."""
     called: list[StackFrame] = []
     for inner, outer in pairwise(stack):
         called.append(inner)

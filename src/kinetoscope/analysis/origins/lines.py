@@ -121,8 +121,7 @@ def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
 
 
 def _nested(host: pl.DataFrame, is_module: pl.Series) -> pl.Series:
-    """The classes of all modules around each module's call and its own, the outermost first; null for other
-    events."""
+    """Classes of all modules around each module's call and its own, the outermost first; null for others."""
     around = nearest(host, is_module).gather(host["parent"])
     own = host["name"].cast(pl.String).str.strip_prefix(MODULE)
     modules = pl.DataFrame({"path": own, "around": around}).select(
@@ -137,8 +136,7 @@ def _nested(host: pl.DataFrame, is_module: pl.Series) -> pl.Series:
 
 
 def _before(ops: pl.DataFrame, host: pl.DataFrame, lines: pl.DataFrame) -> pl.DataFrame:
-    """The line in which the thread spent most of a pause before an op, for that op and those inside of it:
-    (noted, before)."""
+    """The line in which most of a pause before an op passed, for it and those inside it: (noted, before)."""
     times = host.select("id", "start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
     ops = ops.join(times, on="id", maintain_order="left").with_columns(
         outermost=pl.when("is_outermost").then("id").forward_fill().over("lane")

@@ -299,8 +299,7 @@ class _LinedStep:
         return all(self._same(child, source, function, depth) for child in ast.iter_child_nodes(node))
 
     def _passes(self, place: FileLine, called: Function, name: str, depth: int) -> bool:
-        """Whether all calls in a line that may be of this function pass the same for one of its
-        parameters."""
+        """Whether all calls in a line that may be of this function pass the same for a parameter of it."""
         source, statement, function = self._located(place)
         if source is None or statement is None:
             return False

@@ -122,8 +122,7 @@ def _of_usual_steps(tree: SampleTree, tick: int | None) -> set[int]:
 
 
 def _known_by(tree: SampleTree, node: int) -> int:
-    """The innermost function of the program's own that nearly all of a function's time is in; of a library's
-    where that is none."""
+    """The innermost function of the program's (else a library's) with nearly all of a function's time."""
     enough = PASSED_ON * _later_s(tree, node)
     chain, below = [node], tree.children[node]
     while below:

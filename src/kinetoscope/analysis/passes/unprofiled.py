@@ -29,8 +29,7 @@ FEWEST = 6
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Times of steps in µs; ``low`` to ``high`` is a 95 % interval of the median, ``mean`` counts rare long
-    steps as well."""
+    """Times of steps in µs; ``low`` to ``high``: 95 % of the median; ``mean``: rare long steps count, too."""
 
     median: float
     p10: float
@@ -320,8 +319,7 @@ def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | N
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
-    """The steps of a recording that waited for the device at both ends of all of them: only their mean is
-    exact."""
+    """The steps of a recording that waited for the device at both ends of all: only their mean is exact."""
     if not seconds:
         return None
     values = [1e6 * value for value in seconds]

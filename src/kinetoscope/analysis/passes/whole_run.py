@@ -512,8 +512,7 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
 
 
 def _mostly_in(tree: SampleTree, part: _Part) -> str | None:
-    """The innermost line that a phase spends at least half of its time in; None where that is only the phase
-    itself."""
+    """The innermost line that takes at least half of a phase's time; None where that is the phase itself."""
     node, below, line = -1, part.nodes, -1
     while below:
         node = max(below, key=lambda one: sum(tree.seconds[one]))

@@ -113,8 +113,7 @@ STEPS = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a part's rank, in addition to its tables. Times are ns; those of devices are the sum of
-    all."""
+    """Facts of a part's rank, in addition to its tables; times are ns, those of devices the sum of all."""
 
     rank: int
     numbered: bool = True

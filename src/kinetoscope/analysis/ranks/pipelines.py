@@ -496,8 +496,7 @@ class _Job:
         return sorted(most) if len(found) > 1 else []
 
     def _measure(self) -> None:
-        """Find the time of each operation, its delay after those that it waits for, and the usual values of
-        both."""
+        """Find each operation's time, its delay after those that it waits for, and what is usual of both."""
         self._buffer()
         began = min(one.came_ns for one in self.nodes)
         for one in self.nodes:
@@ -533,8 +532,7 @@ class _Job:
         return one.after if one.sent is None else [*one.after, one.sent]
 
     def _buffer(self) -> None:
-        """A sender that left as soon as it could does not wait: its data were buffered, or already
-        requested."""
+        """A sender that left as soon as it could does not wait: data were buffered or requested before."""
         free = {
             one.instance: row for row, one in enumerate(self.nodes)
             if one.is_sender and one.left_ns <= one.came_ns + one.took_ns + NEAR_NS

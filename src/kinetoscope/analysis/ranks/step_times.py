@@ -87,8 +87,7 @@ def _columns(table: pl.DataFrame, count: int) -> pl.DataFrame:
 
 
 def _steps(found: RankComparison) -> tuple[pl.DataFrame, list[str]]:
-    """One row per rank and column (``took_us``, ``own_us``, ``caused``), and what the columns are
-    called."""
+    """One row per rank and column (``took_us``, ``own_us``, ``caused``), and what the columns are called."""
     parts = [
         part.steps.select(
             pl.lit(part.facts.rank, pl.Int32).alias("rank"),

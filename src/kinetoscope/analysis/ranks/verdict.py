@@ -75,8 +75,7 @@ class Suspect(NamedTuple):
 
 
 def costliest(suspects: Iterator[Suspect], replay: WithoutStragglers | None) -> tuple[Suspect, float] | None:
-    """The suspect that costs most, and which share of the time; without a replay the first, of unknown
-    cost."""
+    """The suspect that costs most, and its share of the time; without a replay the first, of unknown cost."""
     if replay is None:
         return None
     costs = [(replay.saved(one.remedy), one) for one in suspects]

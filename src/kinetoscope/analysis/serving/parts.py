@@ -147,8 +147,7 @@ def _tensor(trace: Trace, op: int, at: int) -> tuple[list[int], int, str] | None
 
 
 def rows_computed(trace: Trace, work: pl.DataFrame) -> int | None:
-    """How many rows most products of a step compute: tokens, and what they were padded with. None where
-    shapes were not recorded."""
+    """How many rows most products of a step compute: tokens and padding. None where no shapes are known."""
     products = work.filter(pl.col("part") == "matmul").drop_nulls("op")
     counts: dict[int, int] = {}
     for op, name in products.select("op", "op_name").iter_rows():

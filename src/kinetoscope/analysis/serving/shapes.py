@@ -103,8 +103,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
 
 
 def _sampled(ops: pl.DataFrame, bounds: pl.DataFrame) -> dict[int, int]:
-    """Tokens that each step samples last, by the rows of what it samples from: as many as the table of tokens
-    has entries."""
+    """Tokens that each step samples last: the rows that are as long as the table of tokens."""
     tables = ops.filter(matching(ops, "name", LOOKS_UP))["input_dims"].cast(pl.String).drop_nulls().unique()
     sizes = {shape[0] for dims in tables if (shape := _tensor(dims)) is not None}
     found = ops.filter(matching(ops, "name", SAMPLES)).select(

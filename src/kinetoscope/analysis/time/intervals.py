@@ -105,8 +105,7 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
 
 
 def covered(merged: pl.DataFrame, bounds: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
-    """Nanoseconds that a merged table covers of each row's time (``start_ns`` to ``end_ns``), in their
-    order."""
+    """Nanoseconds that a merged table covers of each row's time (``start_ns`` to ``end_ns``), in order."""
     until = [covered_until(merged, bounds.select(*by, at=bound), by) for bound in BOUNDS]
     return (until[1] - until[0]).alias("covered_ns")
 

@@ -100,8 +100,7 @@ def _reach(launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tuple[int, int]]) -> list[int]:
-    """Where each step's first work stands; a step without any begins as long after its mark as the one before
-    it."""
+    """Where each step's first work stands; without any, as long after its mark as in the one before."""
     lag = next(first - host[step][0] for step, (first, _) in reach.items())
     starts: list[int] = []
     for step, (mark, _) in zip(steps, host, strict=True):

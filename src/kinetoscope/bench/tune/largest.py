@@ -64,8 +64,7 @@ class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recorded_batch(command: Sequence[str], words: Sequence[str]) -> int | None:
-    """The number in a recorded command at the place of ``{batch}``; None: the command is of another
-    program."""
+    """The number in a recorded command at the place of ``{batch}``; None: it is of another program."""
     tail = command[len(command) - len(words) :]
     batch: int | None = None
     if len(words) > len(command) or Path(tail[0]).name != Path(words[0]).name:

@@ -66,8 +66,7 @@ def _bytecode(folder: str) -> dict[str, str]:
 def _call(
     command: Sequence[str], variables: Mapping[str, str], folder: Path | None, limit_s: float | None
 ) -> int:
-    """The exit status of a command; with a limit all that it started is ended with it, and the command itself
-    when we are."""
+    """The exit status of a command; beyond a limit all that it started is ended, and it with us."""
     with signals.as_exceptions():
         process = subprocess.Popen(
             command, env=variables, cwd=folder, stdout=sys.stderr, start_new_session=limit_s is not None

@@ -217,8 +217,7 @@ class AllocatorHistory(NoMemoryHistory):
         self.program, self.boundaries, self.gradients = None, [], []
 
     def _stacks_of_releases(self, on: bool) -> None:
-        """Keep stacks of releases in empty_cache() alone: all would cost as much again as the
-        allocations'."""
+        """Keep stacks of releases in empty_cache() alone: all would cost what the allocations' do again."""
         if self.on and os.getpid() == self.pid:
             self._harmlessly(lambda: torch_private.keep_memory_history(ENTRIES, releases=on, anew=False))
 

@@ -264,8 +264,7 @@ def is_ours(inner: Any) -> bool:
 
 
 class ThreadEnd:
-    """Calls ``act`` in a thread as that ends, whose own data go while it can still run Python; not in a fork
-    of it."""
+    """Calls ``act`` as its thread ends, whose own data go while it can still run Python; not in a fork."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self.act, self.pid = act, os.getpid()
@@ -387,8 +386,7 @@ class KinetoSession:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     def thread_ends(self) -> None:
-        """End it with its thread, as soon as no other thread captures a graph, which that would make
-        invalid."""
+        """End it with its thread, once no other thread captures a graph, which that would make invalid."""
         until = time.monotonic() + PATIENCE_S
         while self.graphs is not None and self.graphs.threads and time.monotonic() < until:
             time.sleep(0.001)

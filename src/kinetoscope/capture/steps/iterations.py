@@ -16,8 +16,7 @@ MOST_STEPS = 2_000
 
 
 class Iteration(NamedTuple):
-    """A run of calls without gradients, of the module that is called first, and the steps of optimizers that
-    follow it."""
+    """A run of calls without gradients, of the module called first, and the optimizers' steps that follow."""
 
     acts: int
     updates: int

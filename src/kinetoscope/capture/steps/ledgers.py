@@ -71,8 +71,7 @@ class NoLedgers:
 
     @property
     def collects_at(self) -> str | None:
-        """``train.py:12``, the line of the program that requests most full collections; None: they come by
-        themselves."""
+        """``train.py:12``, the line that requests most full collections; None: they come by themselves."""
         return None
 
     def install(self) -> None: ...

@@ -314,8 +314,7 @@ class Sources:
             self._bound("module", type(self.module), "__call__", self._leader_called)
 
     def follow_every_call(self, key: Hashable) -> None:
-        """Watch this module alone, but each of its calls: ``generate`` looks ``__call__`` up once for all
-        tokens."""
+        """Watch this module alone, but each of its calls: ``generate`` looks ``__call__`` up just once."""
         if self.module is not None and id(self.module) == key:
             self.remove("module")
             self._bound("module", type(self.module), torch_private.MODULE_CALL, self._leader_called)

@@ -172,8 +172,7 @@ class Definition(CompileRow, frozen=True, kw_only=True):
 
 
 class Comment(CompileRow, frozen=True, kw_only=True):
-    """The comment that Inductor writes above one call, and the cost of a library's matrix product by its
-    arguments."""
+    """The comment that Inductor writes above a call, and the cost of a library's product by its arguments."""
 
     aten_ops: tuple[str, ...] = ()
     source_nodes: tuple[str, ...] = ()

@@ -38,8 +38,7 @@ def in_model(path: Path) -> Model:
 
 
 def benched(result: BenchResult, model: Model) -> document.BenchListing:
-    """Each kernel alone, with its time in the recorded program, Nsight Compute's figures and what tuning
-    could win."""
+    """Each kernel alone, with its time in the program, Nsight Compute's figures and what tuning could win."""
     peak = find(result.device)
     counters = {row.name: row for row in result.ncu}
     worth = {(row.module, row.name): row for row in result.worth}

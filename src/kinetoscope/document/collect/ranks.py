@@ -97,8 +97,7 @@ def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsList
 
 
 def _findings(first: list[document.FindingRow], of_one: document.FindingsListing) -> document.FindingsListing:
-    """Findings of the comparison, then those of one rank's trace: who waits for whom is known of all ranks
-    better than of one."""
+    """Findings of the comparison, then of one rank's trace: of all ranks more is known than of one."""
     rules = {one.rule for one in first}
     # What the trace alone tells of waiting was taken off what else it finds, and stands first or nowhere.
     own = [

@@ -105,8 +105,7 @@ def _own_step(run: LoadedRun) -> document.OwnStep | None:
 
 
 def of_server(run: LoadedRun, client: ClientTimes | None = None) -> document.Serving | None:
-    """The steps of a server with what to change in them, and what a client measured; None where there are
-    none."""
+    """A server's steps with what to change in them, and what a client measured; None where there are none."""
     found = serving(run) if client is None else with_client(run, client)
     return (
         None if found is None else msgspec.structs.replace(found, findings=by_phase.rows_of(found, find(run)))

@@ -88,8 +88,7 @@ def _take_turns(found: RankComparison) -> bool:
 
 
 def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:
-    """Half of the saved time that is not waiting, as a part of the time that the transfer takes where all
-    ranks arrive at once."""
+    """Half of the saved time that is no waiting, as a part of the transfer's if all ranks arrive at once."""
     waiting = waits(view.run, view.trace).select("id", waited_ns="waiting_ns")
     table = waited.join(waiting, on="id", how="left").with_columns(pl.col("waited_ns").fill_null(0))
     moved, moving = ((pl.col(name) - pl.col("waited_ns")).clip(0) for name in ("saved_ns", "duration_ns"))

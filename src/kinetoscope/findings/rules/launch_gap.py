@@ -65,8 +65,7 @@ def find(view: RankView) -> Findings:
 
 
 def _usual(view: RankView, late: pl.DataFrame) -> tuple[pl.DataFrame, float]:
-    """The late launches without those of a first step that has many more than the others, and how many the
-    median step has."""
+    """The late launches, without a first step's that has many more, and how many the median step has."""
     steps = view.trace.steps.select("start_ns", step="id").sort("start_ns")
     if steps.is_empty():
         return late, view.per_step(int(late.group_by("device").agg(TIMES)["next"].sum()))

@@ -94,8 +94,7 @@ def conversions(view: RankView) -> pl.DataFrame:
 
 
 def _of_one_dimension(trace: Trace) -> pl.Series:
-    """For each row of ``host_events`` whether it is a part of a convolution of one dimension, or of its
-    node of autograd."""
+    """For each row of ``host_events`` whether it is part of a one-dimensional convolution, or of its node."""
     host = trace.host_events
     forward = nearest(host, matching(host, "name", r"^aten::conv(_transpose)?1d$")).is_not_null()
     sequences = host["sequence"].filter(forward).drop_nulls().unique()

@@ -80,7 +80,6 @@ def _memory(needs: int | None, room: int | None) -> str:
 
 
 def _needed(view: RankView, work: pl.DataFrame) -> int | None:
-    """Bytes that keeping what a step computes again takes at most; null where the device's bandwidth is not
-    known."""
+    """Bytes that keeping what is computed again takes at most; null where the bandwidth is not known."""
     spec = device_spec(view.trace, whole(work["device"][0])) if view.trace.devices else None
     return None if spec is None else round(view.us_of(work) * 1e-6 * spec.bandwidth * WRITTEN)

@@ -214,8 +214,7 @@ def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
 
 
 def _one_graph(view: RankView, nodes: pl.DataFrame) -> Findings:
-    """The finding on ``nodes`` that run again, but for their last pass: it may be the loss's own, which needs
-    the others."""
+    """The finding on ``nodes`` that run again, but for their last pass, which may be the loss's own."""
     if nodes.is_empty():
         return
     times = whole(nodes["passes"].median()) - 1

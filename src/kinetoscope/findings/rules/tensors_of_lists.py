@@ -47,8 +47,7 @@ def find(view: RankView) -> Findings:
 
 
 def reading(view: RankView) -> pl.DataFrame:
-    """The times in which lists become tensors: ``lane``, ``start_ns``, ``duration_ns``, and the op that
-    follows (``id``)."""
+    """When lists become tensors: ``lane``, ``start_ns``, ``duration_ns``, and the next op (``id``)."""
     ops = view.called.select("id", "lane", "start_ns", "end_ns", pl.col("name").cast(pl.String))
     ops = ops.with_columns(
         pl.col(column).shift(1).over("lane").name.prefix("last_") for column in ("name", "end_ns")
