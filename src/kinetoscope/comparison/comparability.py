@@ -119,7 +119,7 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
     yield from _differing(_of_environment(own), _of_environment(other))
     yield from _busy(own, other)
     yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
-    yield from _clocks(*([*_samples(run)] for run in (base, new)))
+    yield from _clocks(*([clock for record in run.records for clock in record.clocks] for run in (base, new)))
 
 
 def changed_variables(base: Mapping[str, str], new: Mapping[str, str]) -> Iterable[str]:
@@ -170,11 +170,6 @@ def _recorded(options: dict[str, object]) -> dict[str, object]:
     """Options that slow a recording down."""
     words = ("shapes", "memory", "flops", "whole")
     return {f"recorded with {name}:": options[name] for name in words if name in options}
-
-
-def _samples(run: LoadedRun) -> Iterable[ClockSample]:
-    for record in run.manifest.ranks if run.manifest else ():
-        yield from record.clocks
 
 
 def _clocks(base: list[ClockSample], new: list[ClockSample]) -> Iterable[str]:

@@ -25,6 +25,11 @@ def of(view: RankView, text: str, events: pl.DataFrame) -> Evidence:
     return Evidence(text, start / 1000, end / 1000, tuple(events["event"].head(SHOWN_EVENTS).to_list()))
 
 
+def of_steps(view: RankView, text: str) -> list[Evidence]:
+    """Evidence that is of all recorded steps."""
+    return [of(view, text, view.trace.steps)]
+
+
 def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
     """One piece of evidence for each row of ``view.gaps``, with the line of the program that was running."""
     rows = gaps["host_event"].to_list()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import polars as pl
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import DATA_LOADER
 from kinetoscope.analysis.passes.whole_run import libraries_of_steps
@@ -45,7 +44,7 @@ def picks(view: RankView) -> tuple[pl.DataFrame, pl.DataFrame]:
     do so (``COLUMNS`` of either); none where it does anything else of note."""
     host = view.trace.host_events
     calls = view.inside(view.host(f"{DATA_LOADER}.*SingleProcess"))
-    within = nearest(host, host["id"].is_in(calls["id"].implode()))
+    within = view.inside_of(calls["id"])
     called = host.filter(is_op(view.trace) & within.is_not_null()).with_columns(END)
     called = intervals.outermost(called, ["lane"])
     ops = called.filter(matching(called, "name", PICKS))

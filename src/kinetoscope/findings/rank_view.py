@@ -11,6 +11,7 @@ from msgspec import Struct
 from kinetoscope import numbers
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
+from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, constant, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.idle.launches import launching_lanes
@@ -296,6 +297,14 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def host(self, pattern: str) -> pl.DataFrame:
         """The host events whose name contains the regular expression, in order of ``id``."""
         return self.trace.host_events[rows(self.trace.host_events, "name", pattern)]
+
+    def around(self, pattern: str) -> pl.Series:
+        """For each host event the innermost one around it, or itself, that has such a name (its row)."""
+        return nearest(self.trace.host_events, matching(self.trace.host_events, "name", pattern))
+
+    def inside_of(self, rows: pl.Series) -> pl.Series:
+        """For each host event the innermost of these rows of ``host_events`` around it, or itself."""
+        return nearest(self.trace.host_events, self.trace.host_events["id"].is_in(rows.implode()))
 
     def kernels(self, pattern: str) -> pl.DataFrame:
         """The device work of the recorded steps whose name contains the regular expression."""

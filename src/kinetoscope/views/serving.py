@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
 from kinetoscope.document import (
-    LayerKernel,
     Serving,
     ServingClient,
     ServingFinding,
@@ -224,7 +223,9 @@ def layer(row: ServingRow, found: ServingLayer, most: int) -> Iterable[Block]:
         field("kernel", "name", lambda one: kernel(one.kernel, one.short_name)),
         field("time", "time", "us"),
         field("share", "share", lambda one: one.us / found.us if found.us else 0.0),
-        field("of the peak", "text", _peak_of_kernel) if rated else None,
+        field("of the peak", "text", lambda one: _peak(one.memory_share, one.compute_share))
+        if rated
+        else None,
         field("shapes", "name", lambda one: one.shapes),
         field("line", "text", lambda one: place(one.line))
         if any(one.line for one in found.kernels)
@@ -341,10 +342,6 @@ def _peak_of_part(part: ServingPart) -> str:
 def _moves(part: ServingPart) -> float | None:
     """Bytes that a part moves, where that is known of most of it."""
     return part.bytes if part.bytes and part.costed_us >= KNOWN * part.device_us else None
-
-
-def _peak_of_kernel(row: LayerKernel) -> str:
-    return _peak(row.memory_share, row.compute_share)
 
 
 def _phase(row: ServingRow | ServingFinding) -> str:

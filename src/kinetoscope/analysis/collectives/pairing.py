@@ -171,7 +171,7 @@ def _aligned(reference: Ends, other: Ends) -> tuple[float, Clock | None]:
     ways: list[tuple[int, Clock]] = []
     for shift in sorted(range(-SHIFTS, SHIFTS + 1), key=abs):
         pairs = _pairs(reference, other, shift)
-        ways += [(_agree(pairs, line), line) for line in _lines(pairs)]
+        ways += [(bisect_right(_off(pairs, line), SCATTER_NS), line) for line in _lines(pairs)]
         if shift == -1 and any(agreeing == len(reference) for agreeing, _ in ways):
             break  # all there are, and no neighbour does as well
     most = max((agreeing for agreeing, _ in ways), default=0)
@@ -185,10 +185,6 @@ def _aligned(reference: Ends, other: Ends) -> tuple[float, Clock | None]:
 def _pairs(reference: Ends, other: Ends, shift: int) -> list[Pair]:
     pairs = zip(reference[max(0, -shift) :], other[max(0, shift) :], strict=False)
     return [(b[2], b[2] - a[2]) for a, b in pairs if a[:2] == b[:2]]
-
-
-def _agree(pairs: Sequence[Pair], line: Clock) -> int:
-    return bisect_right(_off(pairs, line), SCATTER_NS)
 
 
 def _off(pairs: Sequence[Pair], line: Clock) -> list[float]:

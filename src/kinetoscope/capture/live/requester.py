@@ -82,15 +82,11 @@ def record(target: str | None, steps: int, seconds: float, say: Say) -> Path:
             processes.append(_Process(greeting.pid, connection))
     _follow(processes, seconds + WRITING_S, say)
     folders.finish(folder, exit="ok", status=None, alone=False)
-    if not any(process.recorded for process in processes) and not _holds_a_trace(folder):
+    if not any(process.recorded for process in processes) and not any((folder / "trace").glob("rank*.json")):
         why = next((process.over for process in processes if process.over), "the server ended")
         _remove(folder)
         raise KinetoscopeError(f"nothing was recorded: {why}", where=f"process {chosen[0][1].pid}")
     return folder
-
-
-def _holds_a_trace(folder: Path) -> bool:
-    return any((folder / "trace").glob("rank*.json"))
 
 
 def _remove(folder: Path) -> None:

@@ -99,12 +99,13 @@ class Places:
     """The kept frames of a stack, and what torch and Python do in those that are not."""
 
     def __init__(self) -> None:
+        own_home = Path(__file__).resolve().parents[2]
         torch_home = os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or "")) + os.sep
         paths = sysconfig.get_paths()
         self.home = torch_home
         self.not_kept = tuple(
             folder + os.sep
-            for folder in (f"{torch_home}torch", f"{torch_home}triton", _own_folder())
+            for folder in (f"{torch_home}torch", f"{torch_home}triton", str(own_home))
             if folder
         )
         self.standard = tuple({paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep})
@@ -201,10 +202,6 @@ def _waits(code: CodeType, at: int, line: int) -> str:
         names = (one.offset for one in dis.get_instructions(code) if one.argval == "sleep")
         return WAITING if any(name in part for name in names for part in of_line) else ""
     return ""
-
-
-def _own_folder() -> str:
-    return str(Path(__file__).resolve().parents[2])
 
 
 class Tree:

@@ -101,7 +101,7 @@ def _rows(role: Role, named: Iterator[Named] | list[Named], time_ns: int = 0) ->
         with suppress(Exception):  # fake tensors and those of other devices have no storage to point to
             local = getattr(tensor, "_local_tensor", tensor)  # of one that is sharded
             storage = local.untyped_storage()
-            if _on_device(local) and storage.nbytes():
+            if local.is_cuda and storage.nbytes():
                 yield HeldTensor(
                     role=role,
                     name=name,
@@ -112,10 +112,6 @@ def _rows(role: Role, named: Iterator[Named] | list[Named], time_ns: int = 0) ->
                     dtype=str(local.dtype).removeprefix("torch."),
                     time_ns=time_ns,
                 )
-
-
-def _on_device(tensor: Any) -> bool:
-    return tensor.is_cuda
 
 
 def _variables(frame: FrameType | None) -> Iterator[Named]:

@@ -38,15 +38,11 @@ def with_page(run: LoadedRun, report: Report) -> Report:
         benches=_benches(run.folder) if run.folder else [],
         meanings=_meanings(report),
         command=list(run.manifest.command) if run.manifest else [],
-        peak_memory_bytes=_peak_memory(run),
+        peak_memory_bytes=max((rank.peak_memory_bytes or 0 for rank in run.records), default=0) or None,
         allocator=allocator_histories(run),
         unrecorded=_unrecorded(run, report),
     )
     return msgspec.structs.replace(report, page=page)
-
-
-def _peak_memory(run: LoadedRun) -> int | None:
-    return max((rank.peak_memory_bytes for rank in run.records if rank.peak_memory_bytes), default=None)
 
 
 def _unrecorded(run: LoadedRun, report: Report) -> list[str]:

@@ -380,14 +380,9 @@ def _instance(own: pl.DataFrame) -> document.CollectiveInstance:
 def _lateness(found: RankComparison, worst: Sequence[int]) -> document.Lateness:
     costs = found.attributed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
     by = {(rank, step): waited / 1000 for rank, step, waited in costs.iter_rows()}
-    steps = list(dict.fromkeys(_step_names(found.parts)))
+    steps = list(dict.fromkeys(name for part in found.parts for name in part.steps["name"]))
     return document.Lateness(
         ranks=list(worst),
         steps=steps,
         blamed_us=[[by.get((rank, step), 0.0) for step in steps] for rank in worst],
     )
-
-
-def _step_names(parts: Sequence[RankPart]) -> Iterable[str]:
-    for part in parts:
-        yield from part.steps["name"].to_list()

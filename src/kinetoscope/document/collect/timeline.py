@@ -176,7 +176,7 @@ def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     host = host.filter(~matching(host, "category", "^captured_"))
     host = host.select(*place, _kind(THREAD), kind="category", id="id", **TEXTS)
     noted = _frames(lines_of_work(trace, lines).select("line", "modules"))
-    device = with_arguments(_work(run, trace.rank), trace.device_arguments).with_columns(
+    device = with_arguments(belonging(run).filter(rank=trace.rank), trace.device_arguments).with_columns(
         *noted,
         attribution(trace)["forward_op"].alias("forward"),
         pl.coalesce("launch", "op").alias("launch"),
@@ -198,10 +198,6 @@ def _frames(noted: pl.DataFrame) -> pl.DataFrame:
 
 def _kind(kind: str) -> pl.Expr:
     return pl.lit(kind, pl.Enum(LANES)).alias("kind_of_lane")
-
-
-def _work(run: LoadedRun, rank: int) -> pl.DataFrame:
-    return belonging(run).filter(pl.col("rank") == rank)
 
 
 def _by_lane(events: pl.DataFrame) -> pl.DataFrame:

@@ -40,6 +40,7 @@ def find(view: RankView) -> Findings:
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
     idle = view.idle_during(behind)
     us = view.us(intervals.total(idle))
+    change = no_wait(calls["id"]) | without_host(calls) | without_idle(view.trace, idle)
     emptied = [time for time in _given_back(view) if time.cause == "empty_cache"]
     line = next((time.line for time in emptied if time.line), None)
     longest = calls.sort("duration_ns", descending=True).head(8)
@@ -47,9 +48,7 @@ def find(view: RankView) -> Findings:
         title=f"{view.per_step(len(calls)):,.0f} driver allocations and frees per {view.unit} leave the "
         "device idle" + (", with empty_cache() in the loop" if emptied else ""),
         affected_us=us,
-        saving=savings.of(
-            view, _without(view, calls, idle), "the calls, and the device's idle time during them"
-        ),
+        saving=savings.of(view, change, "the calls, and the device's idle time during them"),
         at_most="high" if view.unit == "step" else "medium",
         evidence=[evidence.of(view, "the longest calls", longest)],
         advice="Let the caching allocator keep its memory: no empty_cache() in the loop, few distinct "
@@ -69,10 +68,6 @@ def _given_back(view: RankView) -> list[GivenBack]:
     return [time for time in times if time.step and time.again_bytes]
 
 
-def _without(view: RankView, calls: pl.DataFrame, idle: pl.DataFrame) -> ReplayChange:
-    return no_wait(calls["id"]) | without_host(calls) | without_idle(view.trace, idle)
-
-
 def _outermost(view: RankView) -> pl.DataFrame:
     """The calls, without those that the driver makes inside a call of the runtime: they are the same ones."""
     host = view.trace.host_events
@@ -84,9 +79,7 @@ def _outermost(view: RankView) -> pl.DataFrame:
 def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
     """The calls of the steps; without steps, those of the later half of the launches."""
     if view.unit == "step":
-        marks = view.trace.steps.select("start_ns", ends=pl.col("start_ns") + pl.col("duration_ns"))
-        within = calls.sort("start_ns").join_asof(marks, on="start_ns")
-        return within.filter(pl.col("start_ns") < pl.col("ends")).drop("ends")
+        return intervals.beginning_in(calls, spans(view.trace.steps))
     half = view.trace.host_events["start_ns"][view.trace.device_events["launch"].drop_nulls()].median()
     return calls.filter(pl.col("start_ns") > half) if half is not None else calls.clear()
 

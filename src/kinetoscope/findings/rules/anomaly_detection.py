@@ -77,7 +77,7 @@ def _tracebacks(view: RankView) -> pl.DataFrame:
     """The time before the first part or launch of each forward op that the backward pass has a node of,
     beyond that of the backward pass's own ops at the median."""
     host = view.trace.host_events
-    in_backward = nearest(host, matching(host, "name", AUTOGRAD_NODE)).is_not_null()
+    in_backward = view.around(AUTOGRAD_NODE).is_not_null()
     ops = host.select("id", "sequence", "lane", "start_ns", "duration_ns", in_backward=in_backward)
     ops = view.inside(ops.filter(matching(host, "name", "^aten::")))
     parts = host.select(id="parent", begins="start_ns").drop_nulls("id").group_by("id").agg(pl.min("begins"))

@@ -23,7 +23,6 @@ Source
     PyTorch documentation of torch.masked_select and torch.Tensor.index_select.
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.findings.rule import *
 
 SELECT = r"^aten::masked_select(_backward)?$"
@@ -34,19 +33,16 @@ HALF = 0.5
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    selects = matching(host, "name", SELECT)
-    if not selects.any():
+    if not matching(host, "name", SELECT).any():
         return
-
-    def around(pattern: str) -> pl.Series:
-        return nearest(host, matching(host, "name", pattern)).gather(work["launch"])
-
     work = view.work.drop_nulls("launch")
+    sorts = (SELECT, r"^aten::contiguous$", SEARCH, "backward$")
+    select, copied, search, back = (view.around(sort).gather(work["launch"]) for sort in sorts)
     work = work.with_columns(
-        select=around(SELECT),
-        copied=around(r"^aten::contiguous$").is_not_null(),
-        gone=around(SEARCH).is_not_null() | matching(work, "name", SCAN),
-        back=around("backward$").is_not_null(),
+        select=select,
+        copied=copied.is_not_null(),
+        gone=search.is_not_null() | matching(work, "name", SCAN),
+        back=back.is_not_null(),
     ).drop_nulls("select")
     part = pl.when("gone").then(1.0).when("back").then(0.0).otherwise(HALF)
     wide = work.filter(pl.col("copied").any().over("select")).with_columns(

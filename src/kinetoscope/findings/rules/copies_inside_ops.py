@@ -69,7 +69,8 @@ def inside_ops(view: RankView) -> pl.DataFrame:
     host = view.trace.host_events
     is_op = matching(host, "name", "^aten::")
     makes = nearest(host, is_op & ~matching(host, "name", MOVING))
-    of_others = [conversions(view)["id"], _before_products(view)]
+    seeds = view.kernels("^Memcpy DtoD")  # copies of the driver, of a product's output
+    of_others = [conversions(view)["id"], seeds["id"]]
     moved = view.work.filter(
         matching(view.work, "name", MOVES)
         & ~matching(view.work, "category", "^(optimizer|communication)$")
@@ -77,8 +78,3 @@ def inside_ops(view: RankView) -> pl.DataFrame:
     )
     names = host["name"][makes[moved["op"]]]
     return moved.with_columns(names.cast(pl.String).alias("maker")).drop_nulls("maker")
-
-
-def _before_products(view: RankView) -> pl.Series:
-    """Copies of the driver that seed a product's output."""
-    return view.work.filter(matching(view.work, "name", "^Memcpy DtoD"))["id"]

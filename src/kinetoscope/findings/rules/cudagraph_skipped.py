@@ -44,7 +44,7 @@ def find(view: RankView) -> Findings:
             title=f"CUDA graphs were requested and not used in {frame.function or frame.compile_id}: {why}",
             saving=saving,
             at_least="medium" if saving.share < LOW else None,
-            evidence=[evidence.of(view, f"{frame.compile_id}: {why}", view.trace.steps)],
+            evidence=evidence.of_steps(view, f"{frame.compile_id}: {why}"),
             advice=f"Remove the reason ({why}), or drop the mode.",
             snippet="x = x.clone()  # instead of changing the input; and keep every tensor on the device",
             source=evidence.at_line(frame.file, frame.line),

@@ -24,7 +24,6 @@ Source
     PyTorch, ``torch.utils.data``: "Disable automatic batching"; "Loading Batched and Non-Batched Data".
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.idle.causes import CALL
 from kinetoscope.findings.loaders import COLUMNS, GATHERS, picks
 from kinetoscope.findings.rule import *
@@ -78,8 +77,7 @@ def _gathers(view: RankView) -> pl.DataFrame:
     """The ops that gather on the CPU: they call no runtime."""
     host, calls = view.trace.host_events, view.called
     calls = calls.filter(matching(calls, "name", GATHERS))
-    within = nearest(host, host["id"].is_in(calls["id"].implode()))
-    touching = within.filter(matching(host, "category", CALL)).drop_nulls()
+    touching = view.inside_of(calls["id"]).filter(matching(host, "category", CALL)).drop_nulls()
     return calls.filter(~pl.col("id").is_in(touching.implode())).select(COLUMNS)
 
 

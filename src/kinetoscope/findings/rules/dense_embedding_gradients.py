@@ -25,7 +25,6 @@ Source
     PyTorch, torch.nn.Embedding, "sparse"; torch.optim.SparseAdam.
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.findings.rule import *
 
 BACKWARD = r"^aten::_?embedding(_bag)?_dense_backward$"
@@ -40,7 +39,7 @@ OP = r"^aten::(?:_foreach_)?(\w+?)_?$"
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    around = nearest(host, matching(host, "name", BACKWARD))
+    around = view.around(BACKWARD)
     work = view.work.with_columns(table=around[view.work["launch"]]).drop_nulls("table")
     work = work.with_columns(fill=matching(work, "name", "FillFunctor"))
     rows = (

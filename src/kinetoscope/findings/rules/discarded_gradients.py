@@ -36,7 +36,6 @@ Source
 """
 
 from kinetoscope.analysis.events.backward import passes
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRADIENT
 from kinetoscope.analysis.kernels.taxonomy import COMMUNICATION
@@ -154,10 +153,9 @@ def _unused(view: RankView, each: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_passes(view: RankView, gradients: pl.DataFrame, gone: pl.DataFrame) -> Finding:
-    nodes = view.inside(view.host(AUTOGRAD_NODE)).sort("start_ns")
-    nodes = nodes.join_asof(
-        gone.sort("began_ns"), left_on="start_ns", right_on="began_ns", by="lane", check_sortedness=False
-    ).filter(pl.col("start_ns") < pl.col("last_ns"))
+    nodes = view.inside(view.host(AUTOGRAD_NODE))
+    bounds = gone.select("lane", "last_ns", start_ns="began_ns", end_ns="last_ns")
+    nodes = intervals.beginning_in(nodes, bounds, ["lane"])
     # The call of ``backward`` makes the loss's own gradient before autograd's thread begins.
     ops = view.called.filter(matching(view.called, "name", "^aten::"))
     ops = ops.select("id", at_ns="start_ns").sort("at_ns")
@@ -215,14 +213,14 @@ def _accumulated(view: RankView, rounds: pl.DataFrame) -> pl.DataFrame:
     """The nodes that accumulate a gradient before an update: ``lane``, ``start_ns``, ``end_ns``, whether it
     ``adds`` to one, its ``step`` and ``update``, and the number of the backward ``pass``."""
     host = view.trace.host_events
-    of_sum = nearest(host, matching(host, "name", GRADIENT)).filter(matching(host, "name", SUM))
-    found = view.inside(view.host(GRADIENT)).sort("start_ns")
-    found = found.select("lane", "start_ns", END, adds=pl.col("id").is_in(of_sum.implode()))
+    of_sum = view.around(GRADIENT).filter(matching(host, "name", SUM))
+    found = view.inside(view.host(GRADIENT)).select(
+        "lane", "start_ns", END, adds=pl.col("id").is_in(of_sum.implode())
+    )
     each = passes(view.trace).select("lane", began_ns="start_ns").with_row_index("pass").sort("began_ns")
-    bounds = rounds.select(*STEP, "since_ns", until_ns="start_ns").sort("since_ns")
+    bounds = rounds.select(*STEP, start_ns="since_ns", end_ns="start_ns")
     return (
-        found.join_asof(bounds, left_on="start_ns", right_on="since_ns", check_sortedness=False)
-        .filter(pl.col("start_ns") < pl.col("until_ns"))
+        intervals.beginning_in(found, bounds)
         .join_asof(each, left_on="start_ns", right_on="began_ns", by="lane", check_sortedness=False)
         .drop_nulls("pass")
     )
@@ -283,11 +281,8 @@ def _nodes(view: RankView, gradients: pl.DataFrame) -> pl.DataFrame:
 def _all(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
     """The device work of these nodes, with their ``node`` and the ``share`` of it and of the node's own time
     (``called``) that is gone where all of it is."""
-    host = view.trace.host_events
-    node = nearest(host, host["id"].is_in(nodes["id"].implode()))
-    work = view.work.drop_nulls("launch")
-    work = work.with_columns(node=node.gather(work["launch"]), share=1.0, called=1.0)
-    return work.drop_nulls("node")
+    node = view.inside_of(nodes["id"]).gather(view.work["launch"])
+    return view.work.with_columns(node=node, share=1.0, called=1.0).drop_nulls("node")
 
 
 def _products(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:

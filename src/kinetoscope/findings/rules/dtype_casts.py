@@ -23,7 +23,6 @@ Source
     PyTorch AMP documentation: autocast's weight cache.
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.findings.rule import *
 
@@ -43,7 +42,7 @@ def find(view: RankView) -> Findings:
         (matching(parents, "name", "^aten::(_to_copy|to)$") | matching(copies, "name", CASTS))
         & ~matching(copies, "category", "^optimizer$")
     )
-    calls = _calls(host)[casts["op"]].drop_nulls().unique().sort()
+    calls = _calls(view)[casts["op"]].drop_nulls().unique().sort()
     autocast = _autocast(view, calls)
     half = autocast and matching(view.work, "category", "^optimizer$").any()
     saved, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
@@ -75,8 +74,7 @@ def _autocast(view: RankView, calls: pl.Series) -> bool:
     return matching(host.select("name")[host["parent"][calls].drop_nulls()], "name", "^aten::").any()
 
 
-def _calls(host: pl.DataFrame) -> pl.Series:
+def _calls(view: RankView) -> pl.Series:
     """For each host event the whole call of the cast around it: in a backward autograd's node."""
-    innermost = nearest(host, matching(host, "name", CAST))
-    outer = nearest(host, matching(host, "name", "^aten::to$")).fill_null(innermost)
-    return nearest(host, matching(host, "name", CAST_BACKWARD)).fill_null(outer)
+    outer = view.around("^aten::to$").fill_null(view.around(CAST))
+    return view.around(CAST_BACKWARD).fill_null(outer)

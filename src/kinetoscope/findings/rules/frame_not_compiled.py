@@ -41,7 +41,7 @@ def find(view: RankView) -> Findings:
             # What runs eagerly is not known function by function: the first stands for all.
             saving=_saving(view) if number == 0 else savings.nothing("counted with the first function"),
             at_least="high",
-            evidence=[evidence.of(view, _shown(failure), view.trace.steps)],
+            evidence=evidence.of_steps(view, _shown(failure)),
             advice=" ".join(["Remove what blocks it.", *failure.hints[:1]]),
             snippet="torch.compile(model, fullgraph=True)  # makes it an error",
             source=evidence.at_line(failure.file, failure.line),

@@ -27,7 +27,6 @@ Source
     PyTorch Geometric, "Memory-Efficient Aggregations"; PyTorch, torch.sparse.
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.findings.rule import *
 
@@ -88,7 +87,7 @@ def _chains(view: RankView) -> pl.DataFrame:
     """The kernels by stream and start, with their ``sort`` and the number of their ``chain``, which begins
     anew with a gather, after a scatter, and with any kernel of another sort."""
     host = view.trace.host_events
-    around = nearest(host, matching(host, "name", "|".join(SORTS.values())))
+    around = view.around("|".join(SORTS.values()))
     kernels = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
     ops = host.select("name")[around.gather(kernels["launch"])]
     sorts = (pl.when(matching(ops, "name", op)).then(pl.lit(sort)) for sort, op in SORTS.items())

@@ -60,7 +60,7 @@ def _measured(view: RankView) -> Findings:
         f"({us / own.step_us:.0%} of it)",
         affected_us=us,
         saving=savings.unreplayed(view, shown_us, "the collector's time, measured without the profiler"),
-        evidence=[evidence.of(view, f"timed in {own.timed.step.n} steps", view.trace.steps)],
+        evidence=evidence.of_steps(view, f"timed in {own.timed.step.n} steps"),
         advice="Leave gc.collect() out of the loop; where collections come by themselves, freeze what lives "
         "for ever after set-up.",
         snippet="gc.collect(); gc.freeze()  # once, before the loop",

@@ -27,7 +27,7 @@ Source
     torch/csrc/autograd/functions/tensor.cpp, ``CopySlices::apply``.
 """
 
-from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.enclosing import caller
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.findings.rule import *
 
@@ -102,7 +102,7 @@ def _written(view: RankView) -> Findings:
 def whole_tensors(view: RankView) -> pl.DataFrame:
     """The work that fills and adds tensors of the whole's size, with the autograd ``node`` that it is of."""
     host = view.trace.host_events
-    node = nearest(host, matching(host, "name", NODES))[caller(view.work)]
+    node = view.around(NODES)[caller(view.work)]
     of_nodes = view.work.with_columns(node.alias("node")).drop_nulls("node")
     above = host["name"][host["parent"][of_nodes["op"]]].alias("above")
     table = of_nodes.with_columns(above)

@@ -20,7 +20,6 @@ Source
     PyTorch performance tuning guide, "Create tensors directly on the target device".
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.idle.causes import CALL
 from kinetoscope.analysis.memo import remembered
@@ -88,7 +87,7 @@ def made(view: RankView) -> pl.DataFrame:
         calls.sort("began"), left_on="sent_ns", right_on="began", by="lane", check_sortedness=False
     )
     makers = found["maker"].drop_nulls().unique()
-    launching = nearest(host, host["id"].is_in(makers.implode())).filter(matching(host, "category", CALL))
+    launching = view.inside_of(makers).filter(matching(host, "category", CALL))
     return found.filter(
         pl.col("bytes") <= pl.col("most"), ~pl.col("maker").is_in(launching.drop_nulls().implode())
     ).sort("row").select(*copies.columns, "maker")  # fmt: skip

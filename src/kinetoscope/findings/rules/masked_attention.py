@@ -25,7 +25,6 @@ Source
     PyTorch blog, "FlexAttention: The Flexibility of PyTorch with the Performance of FlashAttention".
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.findings.rule import *
@@ -40,7 +39,7 @@ SOME = "no more than a quarter of the pairs are let through, in blocks"
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    call = nearest(host, matching(host, "name", CALL))
+    call = view.around(CALL)
     work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
     work = work.with_columns(call=call[work["launch"]], mask=matching(work, "op_name", MASK))
     masks = blocks(work.filter("mask", pl.col("call").is_not_null()))
@@ -48,7 +47,7 @@ def find(view: RankView) -> Findings:
     if masked.is_empty():
         return
     forward = call.is_in(masked.implode()).fill_null(False)
-    node = nearest(host, matching(host, "name", AUTOGRAD_NODE)).gather(work["launch"])
+    node = view.around(AUTOGRAD_NODE).gather(work["launch"])
     sequences = host["sequence"].filter(forward).drop_nulls().unique()
     back = host["sequence"].gather(node).is_in(sequences.implode()).fill_null(False)
     attention = work.filter(forward.gather(work["launch"]) | back)

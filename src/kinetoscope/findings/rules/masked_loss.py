@@ -50,7 +50,7 @@ def find(view: RankView) -> Findings:
     if view.kernels(LOSS).is_empty():
         return
     host = view.trace.host_events
-    node = nearest(host, matching(host, "name", AUTOGRAD_NODE))
+    node = view.around(AUTOGRAD_NODE)
     work = (
         view.work.filter(view.work["kind"] == "kernel")
         .drop_nulls("launch")

@@ -26,7 +26,6 @@ Source
     Hugging Face PEFT, "LoRA": merging; Sheng et al., "S-LoRA" (2023).
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.findings.rule import *
 
 PRODUCT = r"^aten::(mm|bmm)$"
@@ -71,8 +70,7 @@ def find(view: RankView) -> Findings:
 def _chains(view: RankView) -> pl.DataFrame:
     """The kernels from each product to the sum in place that is near, with the number of their ``chain``, and
     the ``sign`` of the sum's; 0 of the others."""
-    host = view.trace.host_events
-    layer = nearest(host, matching(host, "name", LAYER))
+    layer = view.around(LAYER)
     kernels = view.work.filter(view.work["kind"] == "kernel", view.work["op"].is_not_null())
     product = layer.gather(kernels["op"]).is_null() & matching(kernels, "op_name", PRODUCT)
     between = matching(kernels, "category", "^(elementwise|copy)$")

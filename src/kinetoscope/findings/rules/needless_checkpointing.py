@@ -41,15 +41,15 @@ def find(view: RankView) -> Findings:
     freed = savings.device(view, work, "the recomputation's work", "duration_ns")
     calls = pl.concat([again.select(ENTERED), _entered(view)])
     saving = savings.both(view, freed, savings.host(view, calls, "its calls"))
-    needs, memory = _needed(view, work), view.peak_and_room
+    needs, memory, took = _needed(view, work), view.peak_and_room, numbers.time(view.us_of(work))
     room = None if memory is None else max(0, memory[1] - memory[0])
     if needs is None or room is None:
         saving = savings.if_so(saving, "all activations fit into the device's memory")
     elif needs > room:
         saving = savings.not_predicted(saving, "keeping all activations may not fit")
     yield Finding(
-        title=f"Checkpointing runs forward passes again in the backward pass, {_often(view, again)}: "
-        f"{numbers.time(view.us_of(work))} of device time",
+        title="Checkpointing runs forward passes again in the backward pass, "
+        f"{view.counted(len(again), 'time')} per {view.unit}: {took} of device time",
         saving=saving,
         evidence=[evidence.of(view, f"{len(work)} kernels that ran before", work)],
         advice="Turn activation checkpointing off, or checkpoint fewer layers" + _memory(needs, room),
@@ -66,10 +66,6 @@ def _entered(view: RankView) -> pl.DataFrame:
     length = (pl.col("until_ns") - pl.col("start_ns")).alias("duration_ns")
     entered = called.with_columns(start_ns=before, until_ns=after).filter(matching(called, "name", ENTRY))
     return entered.with_columns(length).select(ENTERED).drop_nulls()
-
-
-def _often(view: RankView, again: pl.DataFrame) -> str:
-    return f"{numbers.count(round(view.per_step(len(again))), 'time')} per {view.unit}"
 
 
 def _memory(needs: int | None, room: int | None) -> str:

@@ -33,7 +33,6 @@ import json
 import re
 from functools import cache
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.origins.attribution import attribution
 from kinetoscope.findings.rule import *
 
@@ -59,7 +58,7 @@ def find(view: RankView) -> Findings:
     if ops.is_empty():
         return
     host = view.trace.host_events
-    within = nearest(host, host["id"].is_in(ops["id"].implode()))
+    within = view.inside_of(ops["id"])
     forward = attribution(view.trace)["forward_op"].gather(view.work["id"])
     work = view.work.with_columns(
         within.gather(pl.select(pl.coalesce(forward, view.work["launch"])).to_series()).alias("id_of_op"),

@@ -64,14 +64,8 @@ def _ops_inside(view: RankView, spans: pl.DataFrame) -> tuple[int, int]:
     ops = host.select("id", "start_ns").filter(
         matching(host, "category", "^cpu_op$") & matching(host, "name", "^(aten|prims)::")
     )
-    traced = _during(ops, spans).filter(~pl.col("id").is_in(device["op"].drop_nulls().implode()))
-    launches = pl.DataFrame({"start_ns": host["start_ns"].gather(device["launch"])}).drop_nulls()
-    return len(traced), len(_during(launches, spans))
-
-
-def _during(events: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """The events that began inside one of the disjoint spans."""
-    began = events.sort("start_ns").join_asof(
-        spans.sort("start_ns").select("start_ns", "end_ns"), on="start_ns", check_sortedness=False
+    traced = intervals.beginning_in(ops, spans).filter(
+        ~pl.col("id").is_in(device["op"].drop_nulls().implode())
     )
-    return began.filter(pl.col("start_ns") < pl.col("end_ns"))
+    launches = pl.DataFrame({"start_ns": host["start_ns"].gather(device["launch"])}).drop_nulls()
+    return len(traced), len(intervals.beginning_in(launches, spans))

@@ -37,7 +37,7 @@ def find(view: RankView) -> Findings:
         f"({numbers.time(own.recorded_us)} against {numbers.time(own.step_us)})",
         saving=savings.OF_THE_PROFILER,
         at_least="info",
-        evidence=[evidence.of(view, "the recorded steps", view.trace.steps)],
+        evidence=evidence.of_steps(view, "the recorded steps"),
         advice=f"Record without {', '.join(extra)}. Savings refer to the step without the profiler. Host and "
         "idle times as recorded include the profiler's overhead.",
     )

@@ -121,14 +121,11 @@ def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding
         title=f"{count} of {of} steps {take} {numbers.time(found.more_us)} more than the others "
         f"({numbers.time(timed.step.median)}), in {found.title}{f': {what}' if what else ''}",
         saving=replace(saving, most_us=extra_us),
-        evidence=[
-            evidence.of(
-                view,
-                f"timed without the profiler: {numbers.time(extra_us)} more per step at the mean; "
-                f"{numbers.count(found.times, 'time')} in the samples",
-                view.trace.steps,
-            )
-        ],
+        evidence=evidence.of_steps(
+            view,
+            f"timed without the profiler: {numbers.time(extra_us)} more per step at the mean; "
+            f"{numbers.count(found.times, 'time')} in the samples",
+        ),
         advice=advice,
         at_least="info",
         snippet=snippet,
@@ -167,13 +164,9 @@ def _between_steps(view: RankView) -> Findings:
             f"{phase.mostly_in}",
             saving=savings.not_predicted(most, "it was not recorded"),
             at_least="high",
-            evidence=[
-                evidence.of(
-                    view,
-                    f"by samples of the whole run: {numbers.time(phase.time_us)}, and {about:,} steps",
-                    view.trace.steps,
-                )
-            ],
+            evidence=evidence.of_steps(
+                view, f"by samples of the whole run: {numbers.time(phase.time_us)}, and {about:,} steps"
+            ),
             advice="Make that line unnecessary: reduce results on the device before they are copied or kept, "
             "and score all in one go; or do it less often.",
             snippet=next(snippet, None),
@@ -217,14 +210,11 @@ def _every_so_often(view: RankView, found: StepRound, phase: RunPhase | None) ->
         f"{numbers.percent(found.between_us / found.round_us)} of the time, {numbers.time(each_us)} for each "
         f"step{where}",
         saving=saving,
-        evidence=[
-            evidence.of(
-                view,
-                f"timed without the profiler, {numbers.count(found.seen, 'time')}: {found.steps} steps with "
-                f"it take {numbers.time(found.round_us)}",
-                view.trace.steps,
-            )
-        ],
+        evidence=evidence.of_steps(
+            view,
+            f"timed without the profiler, {numbers.count(found.seen, 'time')}: {found.steps} steps with "
+            f"it take {numbers.time(found.round_us)}",
+        ),
         advice=f"{advice} To see what it does, give it a name, and record that: kinetoscope run --range.",
         snippet='with record_function("between"):  # kinetoscope run --range between -- …\n    …',
         source=None if phase is None else phase.where,
@@ -274,13 +264,9 @@ def find(view: RankView) -> Findings:
         title=f"{rare.count} of {rare.of} {steps} {take} up to {numbers.time(rare.longest_us)}{per}, the "
         f"others {numbers.time(own.step_us)}: {cause}",
         saving=saving,
-        evidence=[
-            evidence.of(
-                view,
-                f"timed without the profiler: {numbers.time(rare.extra_us)} more per step at the mean",
-                view.trace.steps,
-            )
-        ],
+        evidence=evidence.of_steps(
+            view, f"timed without the profiler: {numbers.time(rare.extra_us)} more per step at the mean"
+        ),
         advice=advice,
         at_least="info",
         snippet=snippet,

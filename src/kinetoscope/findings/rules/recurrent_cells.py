@@ -23,7 +23,6 @@ Source
     (Appleyard et al., 2016).
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
@@ -39,8 +38,7 @@ def find(view: RankView) -> Findings:
     if len(cells) < CALLS:
         return
     host = view.trace.host_events
-    inside = nearest(host, matching(host, "name", CELL)).is_not_null()
-    sequences = host.filter(inside)["sequence"].drop_nulls().unique()
+    sequences = host["sequence"].filter(view.around(CELL).is_not_null()).drop_nulls().unique()
     nodes = host.filter(
         matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(sequences.implode()).fill_null(False)
     )

@@ -29,7 +29,7 @@ Source
     PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
 """
 
-from kinetoscope.analysis.events.enclosing import nearest, running
+from kinetoscope.analysis.events.enclosing import running
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import (
     BARRIER,
@@ -82,7 +82,7 @@ def _looped(view: RankView) -> Findings:
     saves = size >= A_STATE * len(loops)
     longest = loops.sort("reads", descending=True)
     source = evidence.source(view, longest["read"])
-    around = nearest(host, matching(host, "name", LBFGS)).gather(longest["read"].head(1))
+    around = view.around(LBFGS).gather(longest["read"].head(1))
     rarely = SAVE_RARELY if saves else HISTORY if around.is_not_null().all() else SCORE_RARELY
     row = f"{reads / len(loops):.0f} in a row"
     took = numbers.time(view.us_of(loops, "loop_ns"))

@@ -59,13 +59,9 @@ def find(view: RankView) -> Findings:
             f"called by {first.function} ({first.line})",
             affected_us=us,
             saving=saving,
-            evidence=[
-                evidence.of(
-                    view,
-                    f"{samples} samples without the profiler, in {first.library} {first.calls}",
-                    view.trace.steps,
-                )
-            ],
+            evidence=evidence.of_steps(
+                view, f"{samples} samples without the profiler, in {first.library} {first.calls}"
+            ),
             advice=advice,
             source=first.line,
         )

@@ -47,7 +47,7 @@ Source
 """
 
 from kinetoscope.analysis.events.backward import passes
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRADIENT, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.in_force import trains
@@ -60,9 +60,7 @@ FEW = 0.05  # of a call's kernels: a library may choose another kernel for anoth
 LITTLE = 0.25  # of a call's kernels: what a sampler or a metric adds to the last call of a row
 OF_ONE_GRAPH = 0.5  # of all nodes: with more that run again, no batches of their own are accumulated
 AGAIN = 5  # passes over one graph: a penalty of gradients, or several losses, take fewer
-BETWEEN = (
-    4  # kernels between two losses' backward passes: a loss's own, and the gradient 1 that it begins with
-)
+BETWEEN = 4  # kernels between two losses' backward passes: a loss's own, and the gradient that it begins with
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
 OF_WEIGHTS = 0.5  # of a backward pass's products
 PRODUCTS = ["matmul", "convolution"]
@@ -187,17 +185,15 @@ def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
     times = whole(nodes["passes"].median())
     gone = nodes.filter(pl.col("pass") < pl.col("passes") - 1)
     called = pl.concat([one.select("id", "lane", "start_ns", "duration_ns") for one in (gone, adds)])
-    host = view.trace.host_events
     launched = _launched(view)
-    of_node = nearest(host, host["id"].is_in(called["id"].implode()))
-    work = launched.filter(of_node.gather(launched["launch"]).is_not_null())
+    work = launched.filter(view.inside_of(called["id"]).gather(launched["launch"]).is_not_null())
     freed = savings.device(view, work, "all but the last of these passes", "duration_ns")
     saving = savings.both(view, freed, savings.host(view, called, "their launches"))
     if saving.share < MEDIUM:
         return
     # Who reads the gradients of one loss, to weigh or project them, does so for each parameter.
-    in_nodes = nearest(host, matching(host, "name", AUTOGRAD_NODE)).is_not_null()
-    between = _within(launched.filter(~in_nodes.gather(launched["launch"])), bounds, "at_ns")
+    in_nodes = view.around(AUTOGRAD_NODE).gather(launched["launch"])
+    between = _within(launched.filter(in_nodes.is_null()), bounds, "at_ns")
     if len(between) > BETWEEN * (times - 1) * view.steps:
         saving = savings.if_so(saving, "no loss's own gradients are read")
     yield Finding(
@@ -219,10 +215,9 @@ def _one_graph(view: RankView, nodes: pl.DataFrame) -> Findings:
         return
     times = whole(nodes["passes"].median()) - 1
     nodes = nodes.filter(pl.col("pass") < pl.col("passes") - 1)
-    host = view.trace.host_events
-    of_node = nearest(host, host["id"].is_in(nodes["id"].implode()))
     work = _launched(view)
-    work = work.with_columns(node=of_node.gather(work["launch"])).drop_nulls("node")
+    node = view.inside_of(nodes["id"]).gather(work["launch"])
+    work = work.with_columns(node=node).drop_nulls("node")
     work = work.join(
         nodes.select("joint", "pass", node="id"), on="node", how="inner", maintain_order="left"
     ).with_columns(later=pl.col("pass") > 0, backward=False, adds=False)
@@ -290,14 +285,12 @@ def _passes(view: RankView) -> pl.DataFrame:
     """The kernels of forward and backward passes, with the number of their ``pass``, its ``lane`` and
     ``shape``, whether they are of the ``backward`` one, whether they add to a gradient (``adds``), and when
     the optimizer was ``over_ns`` before."""
-    host = view.trace.host_events
     each = passes(view.trace).select("lane", "shape", "end_ns", began_ns="start_ns").sort("end_ns")
-    updates = view.host(OPTIMIZER).select(over_ns=pl.col("start_ns") + pl.col("duration_ns")).sort("over_ns")
-    adds = nearest(host, matching(host, "name", GRADIENT)).is_not_null()
-    work = _launched(view)
-    work = work.with_columns(adds=adds[work["launch"]])
-    work = work.filter(~matching(work, "category", OTHERS))
     each = each.with_row_index("pass")
+    updates = view.host(OPTIMIZER).select(over_ns=pl.col("start_ns") + pl.col("duration_ns")).sort("over_ns")
+    work = _launched(view)
+    work = work.with_columns(adds=view.around(GRADIENT).gather(work["launch"]).is_not_null())
+    work = work.filter(~matching(work, "category", OTHERS))
     work = work.join_asof(
         each, left_on="at_ns", right_on="end_ns", strategy="forward", check_sortedness=False
     ).join_asof(updates, left_on="at_ns", right_on="over_ns", check_sortedness=False)
@@ -340,9 +333,6 @@ def _on_the_host(view: RankView, work: pl.DataFrame, share: float = 1.0) -> Repl
         work.filter("later").group_by("pass", lane="thread").agg(pl.min("at_ns"), until.alias("duration_ns"))
     )
     gone = gone.select("lane", "duration_ns", start_ns="at_ns").filter(pl.col("duration_ns") > 0)
-    calls = view.inside(view.host(SYNCHRONIZATION)).select("id", "lane", "start_ns").sort("start_ns")
-    bounds = gone.select("lane", began="start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-    within = calls.join_asof(
-        bounds.sort("began"), left_on="start_ns", right_on="began", by="lane", check_sortedness=False
-    )
-    return without_host(gone, share) | no_wait(within.filter(pl.col("start_ns") < pl.col("end_ns"))["id"])
+    calls = view.inside(view.host(SYNCHRONIZATION)).select("id", "lane", "start_ns")
+    within = intervals.beginning_in(calls, gone.select("lane", "start_ns", END), ["lane"])
+    return without_host(gone, share) | no_wait(within["id"])

@@ -29,7 +29,6 @@ Source
 
 from msgspec import Struct
 
-from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.torch_names import NOT_AN_ANNOTATION, SYNCHRONIZATION
 from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
@@ -154,8 +153,8 @@ def checks(view: RankView) -> pl.DataFrame:
 def _waits_in(view: RankView, ops: pl.DataFrame) -> pl.Series:
     """The synchronising calls inside of these ops."""
     host = view.trace.host_events
-    inside = nearest(host, host["id"].is_in(ops["id"].implode()))
-    return host["id"].filter(inside.is_not_null() & matching(host, "name", SYNCHRONIZATION))
+    inside = view.inside_of(ops["id"]).is_not_null()
+    return host["id"].filter(inside & matching(host, "name", SYNCHRONIZATION))
 
 
 def _checks(view: RankView, ops: pl.DataFrame) -> Findings:

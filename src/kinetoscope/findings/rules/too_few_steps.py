@@ -41,7 +41,7 @@ def find(view: RankView) -> Findings:
         else "No steps are marked in the recording: all figures are for the whole of it",
         saving=savings.nothing("nothing to save"),
         at_least="info",
-        evidence=[evidence.of(view, "the recording", view.trace.steps)],
+        evidence=evidence.of_steps(view, "the recording"),
         advice=served or "Mark steps and record three to five of them.",
         snippet=None
         if served
