@@ -52,20 +52,15 @@ class Trial(msgspec.Struct, frozen=True):
 
 def prove(
     run: LoadedRun,
-    place: int,
-    roots: Sequence[Path],
+    place: int,  # of the finding among all of the run
+    roots: Sequence[Path],  # the folders that may be copied from
     *,
+    # a unified diff, seen from the working folder; empty: the finding's own setting or snippet
     patch: str = "",
     budget_s: float = 120.0,
-    launch: RunVersion = campaign.run_version,
+    launch: RunVersion = campaign.run_version,  # makes one run (tests give their own)
 ) -> FullAnswer:
     """Run the program as it is and with the advice of one finding in turn, and compare their steps.
-
-    Args:
-        place: of the finding among all of the run.
-        roots: the folders that may be copied from.
-        patch: a unified diff, seen from the working folder; empty: the finding's own setting or snippet.
-        launch: makes one run (tests give their own).
 
     Raises:
         UsageError: the patch does not apply, or the program is not among what the user gave.

@@ -93,13 +93,10 @@ def answer(
     document: object,
     blocks: Callable[[], Iterable[Block]],
     *,
+    # as text that is read, of limited width, and not as rows, which use the whole terminal
     as_page: bool = False,
 ) -> None:
-    """Print the result of a verb: with ``--json`` the document, otherwise its blocks.
-
-    Args:
-        as_page: as text that is read, of limited width, and not as rows, which use the whole terminal.
-    """
+    """Print the result of a verb: with ``--json`` the document, otherwise its blocks."""
     if arguments.json:
         from kinetoscope.render.json import indented
 

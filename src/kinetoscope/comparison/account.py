@@ -283,14 +283,11 @@ def _idle(
     trace: Trace,
     device: int,
     placed: pl.DataFrame,
+    # the idle time of each cause in the step as it runs; None: as recorded
     by_cause: dict[str, float] | None,
     idle_us: float,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Idle time by cause and who, and the launch-bound part by place, together ``idle_us``.
-
-    Args:
-        by_cause: the idle time of each cause in the step as it runs; None: as recorded.
-    """
+    """Idle time by cause and who, and the launch-bound part by place, together ``idle_us``."""
     found = gaps(run).filter(pl.col("rank") == trace.rank, pl.col("device") == pl.lit(device, pl.Int32))
     found = found.join(placed.select(next="id", place="place"), on="next", how="left", maintain_order="left")
     other_steps = pl.col("next").is_not_null() & pl.col("place").is_null()

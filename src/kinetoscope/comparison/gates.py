@@ -80,17 +80,13 @@ def parse(text: str) -> Gate:
 
 def judge(
     gate: Gate,
-    counts: tuple[Counts, Counts],
+    counts: tuple[Counts, Counts],  # before and now
+    # the base's step and the device's time in it (µs) by the gates' names, each with the ratio of the new one
+    # to it and its interval; what is not in it was not recorded
     times: Mapping[str, tuple[float, Ratio] | None],
-    lost: Sequence[str] = (),
+    lost: Sequence[str] = (),  # what is missing of the recordings
 ) -> Judgement:
     """Judge what was counted and timed by a gate.
-
-    Args:
-        counts: before and now.
-        times: the base's step and the device's time in it (µs) by the gates' names, each with the ratio of
-            the new one to it and its interval; what is not in it was not recorded.
-        lost: what is missing of the recordings.
 
     A gate that cannot be judged has failed: one that passes what it has not seen protects from nothing.
     """

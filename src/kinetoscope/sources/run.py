@@ -524,12 +524,9 @@ def _no_events(
     recordings: Mapping[Path, Manifest],
     memory: Sequence[Path],
     *,
-    is_lost: bool,
+    is_lost: bool,  # there was a trace, or was to be one
 ) -> Trace:
     """The empty trace where there are compile logs or snapshots only, or a program that left nothing else.
-
-    Args:
-        is_lost: there was a trace, or was to be one.
 
     Raises:
         InputError: there is nothing at all.

@@ -76,6 +76,7 @@ def stands(interval: Ratio, near: float) -> Stands:
 
 
 def compare(
+    # base, other: sample *i* of both is from round *i* (same length, in the order measured)
     base: Sequence[float],
     other: Sequence[float],
     *,
@@ -87,9 +88,6 @@ def compare(
     The interval is the percentile interval of a block bootstrap, widened where needed until it contains
     Student's interval of the ratios of six consecutive sections: a bootstrap of correlated timings is too
     narrow (up to 19 % of identical subjects come out different, see the tests), and sections see slow memory.
-
-    Args:
-        base, other: sample *i* of both is from round *i* (same length, in the order measured).
 
     Raises:
         ValueError: the samples are not paired, or fewer than two rounds for each section.

@@ -55,17 +55,12 @@ def section(
     found: Serving | None,
     most: int,
     *,
-    whole: bool = True,
-    summed: bool = True,
-    of_rank: int | None = None,
+    whole: bool = True,  # with what the host does meanwhile, and the layers
+    summed: bool = True,  # with ``summary``, which nothing above it says
+    of_rank: int | None = None,  # the rank whose steps these are, where there are others
 ) -> Iterable[Block]:
     """The table of a server's steps, a sentence on each phase, and what the steps are made of; of several
     ranks that of the first.
-
-    Args:
-        whole: with what the host does meanwhile, and the layers.
-        summed: with ``summary``, which nothing above it says.
-        of_rank: the rank whose steps these are, where there are others.
     """
     if found is None:
         return

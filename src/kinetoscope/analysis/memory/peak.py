@@ -109,15 +109,10 @@ NO_BUFFERS = pl.DataFrame(schema={"graph": pl.String, "graph_line": pl.Int32, "b
 def devices(
     snapshot: Snapshot,
     held: Held | None,
-    buffers: pl.DataFrame = NO_BUFFERS,
-    traced: Callable[[pl.DataFrame], pl.DataFrame] = unseen,
+    buffers: pl.DataFrame = NO_BUFFERS,  # what lines of generated code allocate (``ops.buffers``)
+    traced: Callable[[pl.DataFrame], pl.DataFrame] = unseen,  # the ops that made allocations (``ops.ops``)
 ) -> list[DeviceHistory]:
-    """Every device of which the allocator has anything.
-
-    Args:
-        buffers: what lines of generated code allocate (``ops.buffers``).
-        traced: the ops that made allocations (``ops.ops``).
-    """
+    """Every device of which the allocator has anything."""
     found: list[DeviceHistory] = []
     for device in sorted({*snapshot.segments["device"].unique(), *snapshot.entries["device"].unique()}):
         table = curve(snapshot, device)

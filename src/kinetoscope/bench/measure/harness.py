@@ -24,31 +24,21 @@ TWIN = " (again)"
 
 
 def measure(
+    # name → callable, or several callables that do the same on different buffers (rotated)
     subjects: Mapping[str, Call | Sequence[Call]],
     *,
-    timer: Timer,
-    mode: Mode = "hot",
+    timer: Timer,  # how a sample is taken
+    mode: Mode = "hot",  # cold flushes the caches before each sample; hot does not
+    # compare the others with this one. It runs twice a round; the twin gives the noise floor
     base: str | None = None,
-    clocks: Clocks | None = None,
-    precision: float = 0.001,
-    seconds: float = 3.0,
-    warmup_seconds: float = 0.2,
-    seed: int = 0,
-    now: Callable[[], float] = time.monotonic,
+    clocks: Clocks | None = None,  # reads the card's clocks, power and temperature before, during and after
+    precision: float = 0.001,  # stop once every median's relative standard error is below this …
+    seconds: float = 3.0,  # … or its distribution settled, or this much time went by (two rounds always run)
+    warmup_seconds: float = 0.2,  # discarded rounds first, at least two
+    seed: int = 0,  # of the order within rounds
+    now: Callable[[], float] = time.monotonic,  # a monotonic clock in seconds
 ) -> MeasurementSet:
     """Time subjects against each other: interleaved in random order, until the result is precise or settled.
-
-    Args:
-        subjects: name → callable, or several callables that do the same on different buffers (rotated).
-        timer: how a sample is taken.
-        mode: cold flushes the caches before each sample; hot does not.
-        base: compare the others with this one. It runs twice a round; the twin gives the noise floor.
-        clocks: reads the card's clocks, power and temperature before, during and after.
-        precision: stop once every median's relative standard error is below this …
-        seconds: … or its distribution settled, or this much time went by (two rounds always run).
-        warmup_seconds: discarded rounds first, at least two.
-        seed: of the order within rounds.
-        now: a monotonic clock in seconds.
 
     Returns:
         Every sample, and a comparison with the base for each other subject.

@@ -44,21 +44,15 @@ class Timer(Protocol):
 
 
 class HostTimer:
-    """The host's monotonic clock around calls that finish before they return (or after ``synchronize``).
-
-    Args:
-        flush: evicts the caches; needed for cold mode.
-        synchronize: waits for the device; for calls that only queue work.
-        shortest_ns: a hot call is repeated until a sample lasts this long, and waited for once.
-        clock: nanoseconds, monotonic.
-    """
+    """The host's monotonic clock around calls that finish before they return (or after ``synchronize``)."""
 
     def __init__(
         self,
-        flush: Call | None = None,
-        synchronize: Call | None = None,
+        flush: Call | None = None,  # evicts the caches; needed for cold mode
+        synchronize: Call | None = None,  # waits for the device; for calls that only queue work
+        # a hot call is repeated until a sample lasts this long, and waited for once
         shortest_ns: float = SHORTEST_SAMPLE_NS,
-        clock: Callable[[], int] = time.perf_counter_ns,
+        clock: Callable[[], int] = time.perf_counter_ns,  # nanoseconds, monotonic
     ) -> None:
         self._flush = flush
         self._synchronize = synchronize or (lambda: None)

@@ -130,22 +130,15 @@ def not_checked(why: str) -> Agreement:
 
 
 def check(
-    comment: str,
+    comment: str,  # the comment block above the kernel, with the graph fragment
+    # the kernel's parameter names, in order: ``in_ptr0``, ``in_out_ptr0``, ``out_ptr0``, …
     parameters: Sequence[str],
-    written: Sequence[str],
-    before: Sequence[Tensor],
-    after: Sequence[Tensor],
+    written: Sequence[str],  # those of them that it writes
+    before: Sequence[Tensor],  # its arguments before the launch (copies), same order
+    after: Sequence[Tensor],  # the same after the launch
     device: str,
 ) -> Agreement:
-    """Compare what a kernel wrote with its reference.
-
-    Args:
-        comment: the comment block above the kernel, with the graph fragment.
-        parameters: the kernel's parameter names, in order: ``in_ptr0``, ``in_out_ptr0``, ``out_ptr0``, …
-        written: those of them that it writes.
-        before: its arguments before the launch (copies), same order.
-        after: the same after the launch.
-    """
+    """Compare what a kernel wrote with its reference."""
     try:
         fragment = parse(comment)
     except FragmentError as error:

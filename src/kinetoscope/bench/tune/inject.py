@@ -12,19 +12,14 @@ from kinetoscope.capture.compiler import backends
 
 
 class Injection:
-    """Stands in for ``torch.compile``: the setting's arguments win over the program's own.
-
-    Args:
-        setting: what to compile with; eager hands everything back uncompiled.
-        called: called whenever a function the program compiled is: with its number and name.
-        first_output: called with what each thing's first call returned, under a name that is the same in
-            every setting.
-    """
+    """Stands in for ``torch.compile``: the setting's arguments win over the program's own."""
 
     def __init__(
         self,
-        setting: Setting,
+        setting: Setting,  # what to compile with; eager hands everything back uncompiled
+        # called whenever a function the program compiled is: with its number and name
         called: Callable[[int, str], None],
+        # called with what each thing's first call returned, under a name that is the same in every setting
         first_output: Callable[[str, Any], None],
     ) -> None:
         self._setting, self._called, self._first_output = setting, called, first_output

@@ -104,20 +104,16 @@ def search(
 
 def largest_batch(
     foreseen: Foreseen,
-    words: Sequence[str],
+    words: Sequence[str],  # the script (or module) and its arguments; ``{batch}`` is replaced
     *,
     module: bool = False,
+    # steps, seconds: after which a run is ended; memory must have been at its most by then
     steps: int = 40,
     seconds: float = 60.0,
-    launch: RunTrial = run_trial,
+    launch: RunTrial = run_trial,  # runs one trial (tests give their own)
     progress: Callable[[str], None] = lambda _: None,
 ) -> LargestBatch:
     """Run a program as it is written, with one batch after the other, each in a process of its own.
-
-    Args:
-        words: the script (or module) and its arguments; ``{batch}`` is replaced.
-        steps, seconds: after which a run is ended; memory must have been at its most by then.
-        launch: runs one trial (tests give their own).
 
     Raises:
         UsageError: the batch has nowhere to go.

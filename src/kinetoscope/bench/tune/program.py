@@ -110,26 +110,20 @@ def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens:
 
 def tune_program(
     settings: Sequence[Setting],
+    # the script (or module) and its arguments; ``{batch}`` is replaced by the setting's batch
     words: Sequence[str],
     *,
     module: bool = False,
     rounds: int = 3,
-    steps: int = 40,
-    seconds: float = 60.0,
-    tokens_per_sample: int | None = None,
-    launch: RunTrial = run_trial,
+    steps: int = 40,  # steps after which a run is ended; the first of them warm up
+    seconds: float = 60.0,  # time after the first step after which a run is ended
+    tokens_per_sample: int | None = None,  # only repeated in the result
+    launch: RunTrial = run_trial,  # runs one trial (tests give their own)
     progress: Callable[[str], None] = lambda _: None,
 ) -> Tuning:
     """Run a program under each setting, ``rounds`` times each, in random order within a round.
 
     The first round starts with empty compiler caches, one for each setting; later rounds find them filled.
-
-    Args:
-        words: the script (or module) and its arguments; ``{batch}`` is replaced by the setting's batch.
-        steps: steps after which a run is ended; the first of them warm up.
-        seconds: time after the first step after which a run is ended.
-        tokens_per_sample: only repeated in the result.
-        launch: runs one trial (tests give their own).
 
     Raises:
         ProgramError: the program fails in eager mode, or has no steps.

@@ -106,17 +106,12 @@ def steady(report: TrialResult) -> list[float]:
 
 def conclude(
     settings: Sequence[Setting],
-    reports: Mapping[str, Sequence[TrialResult]],
+    reports: Mapping[str, Sequence[TrialResult]],  # each setting's trials, a round each, under its label
+    # of each setting's first outputs from those of eager with the same batch
     differences: Mapping[str, float | None],
-    compile_module: str | None,
+    compile_module: str | None,  # what was compiled in a program that compiles nothing itself
 ) -> Tuning:
-    """The table of what the trials saw.
-
-    Args:
-        reports: each setting's trials, a round each, under its label.
-        differences: of each setting's first outputs from those of eager with the same batch.
-        compile_module: what was compiled in a program that compiles nothing itself.
-    """
+    """The table of what the trials saw."""
     eager = [setting for setting in settings if setting.is_base]
     of_batch = {setting.batch: setting for setting in eager}
     per_sample = all(setting.samples for setting in settings)

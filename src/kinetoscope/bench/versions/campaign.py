@@ -102,13 +102,15 @@ def compare_versions(
     words: Sequence[str],
     *,
     module: bool = False,
+    # steps after which a run is ended, the first of them to warm up; or after ``seconds``: runs of short
+    # steps are as long as those of long ones
     steps: int = MANY,
-    seconds: float | None = None,
-    budget_s: float = 300.0,
+    seconds: float | None = None,  # None: at most 5, and less where few pairs would fit into the budget
+    budget_s: float = 300.0,  # a run that is not over by then is ended, and its pair does not count
     precision: float = 0.01,
-    launch: RunVersion = run_version,
+    launch: RunVersion = run_version,  # makes one run (tests give their own)
     clock: Callable[[], float] = time.monotonic,
-    draw: random.Random | None = None,
+    draw: random.Random | None = None,  # throws the coins
     progress: Callable[[str], None] = lambda _: None,
 ) -> VersionsCompared:
     """Run both in pairs, until the answer is known to ``precision`` of the step, or the budget is spent.
@@ -117,14 +119,6 @@ def compare_versions(
     is then as likely to be on either side, and the interval assumes nothing else of it. When to stop depends
     on how far apart the two of each pair are, never on which of them is faster, so that looking often makes
     no difference where there is none; and on whether ten pairs agree, whose chance the interval allows for.
-
-    Args:
-        steps: steps after which a run is ended, the first of them to warm up; or after ``seconds``: runs of
-            short steps are as long as those of long ones.
-        seconds: None: at most 5, and less where few pairs would fit into the budget.
-        budget_s: a run that is not over by then is ended, and its pair does not count.
-        launch: makes one run (tests give their own).
-        draw: throws the coins.
 
     Raises:
         ProgramError: a version fails, has no steps, or the budget is over before the first pair is.

@@ -215,26 +215,17 @@ class Tell(Protocol):
 
 
 class LiveRecording:
-    """Records some steps of this process, in a thread of its own.
-
-    Args:
-        folder: of the recording, made by who requested it.
-        options: of `run`.
-        graphs: the captures of CUDA graphs so far.
-        tell: sends progress to who requested it.
-        stands: whether the request still does.
-        imported_torch: the thread that did.
-    """
+    """Records some steps of this process, in a thread of its own."""
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path,  # of the recording, made by who requested it
         request: LiveRequest,
-        options: Options,
-        graphs: GraphCaptures,
-        tell: Tell,
-        stands: Callable[[], bool],
-        imported_torch: int,
+        options: Options,  # of `run`
+        graphs: GraphCaptures,  # the captures of CUDA graphs so far
+        tell: Tell,  # sends progress to who requested it
+        stands: Callable[[], bool],  # whether the request still does
+        imported_torch: int,  # the thread that did
     ) -> None:
         self.folder, self.request, self.options = folder, request, options
         self.tell, self.stands, self.imported_torch = tell, stands, imported_torch

@@ -122,17 +122,13 @@ def run(
     what: ProgramCommand,
     options: Options,
     out: Path | None,
-    announce: Callable[[Path], None],
+    announce: Callable[[Path], None],  # called with the recording's folder before the program starts
     *,
-    stop: bool = False,
+    stop: bool = False,  # end the program once everything is recorded
+    # a report is wanted at the end, for which the recording is read as soon as it is made
     report: bool = False,
 ) -> RunOutcome:
     """Run the program to its end and return its recording; without one where none can be made.
-
-    Args:
-        announce: called with the recording's folder before the program starts.
-        stop: end the program once everything is recorded.
-        report: a report is wanted at the end, for which the recording is read as soon as it is made.
 
     Raises:
         UsageError: ``out`` cannot be the recording's folder.

@@ -38,19 +38,15 @@ ENDING = ((0.0, "SIGINT"), (10.0, "SIGTERM"), (30.0, "SIGKILL"))
 
 
 def wait(
-    command: Sequence[str],
-    variables: Mapping[str, str],
+    command: Sequence[str],  # its first word is a path
+    variables: Mapping[str, str],  # the command's environment
+    # called four times a second; once it returns True, the command is ended
     is_over: Callable[[], bool] | None = None,
+    # without that, called once a second until it returns True (where signals can be waited for with a limit,
+    # which macOS cannot)
     meanwhile: Callable[[], bool] | None = None,
 ) -> tuple[int, bool]:
     """Run a command to its end.
-
-    Args:
-        command: its first word is a path.
-        variables: the command's environment.
-        is_over: called four times a second; once it returns True, the command is ended.
-        meanwhile: without that, called once a second until it returns True (where signals can be waited for
-            with a limit, which macOS cannot).
 
     Returns:
         The exit status (minus the number of the signal that ended it), and whether we ended it.

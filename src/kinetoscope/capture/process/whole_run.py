@@ -290,20 +290,15 @@ class Tree:
 
 
 class Sampler:
-    """Samples one thread of this process.
-
-    Args:
-        period: the period that it is now; None: what runs is the recorder's own.
-        soon: whether a few samples of the program's steps are wanted at little distance, where that is no
-            matter.
-        clock: seconds.
-    """
+    """Samples one thread of this process."""
 
     def __init__(
         self,
+        # the period that it is now; None: what runs is the recorder's own
         period: Callable[[], Period | None],
+        # whether a few samples of the program's steps are wanted at little distance, where that is no matter
         soon: Callable[[], bool] = lambda: False,
-        clock: Seconds = time.perf_counter,
+        clock: Seconds = time.perf_counter,  # seconds
     ) -> None:
         self.period, self.soon, self.clock = period, soon, clock
         self.thread = threading.main_thread().ident or 0

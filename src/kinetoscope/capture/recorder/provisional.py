@@ -64,12 +64,6 @@ class Provisional:
     program later, a kill that nothing can answer included, its first steps are on disk. The pause falls
     between a cold step and steps that have yet to settle.
 
-    Args:
-        trace: the file to write.
-        saved: called when it is written.
-        whole: it is to hold the whole program, not only the first steps.
-        decisions: how many steps are the first ones.
-
     Attributes:
         session: the one that is running.
         began: there has been one.
@@ -83,11 +77,11 @@ class Provisional:
     def __init__(
         self,
         device: TorchDevice,
-        trace: Path,
-        saved: Callable[[], None],
+        trace: Path,  # the file to write
+        saved: Callable[[], None],  # called when it is written
         *,
-        whole: bool,
-        decisions: Decisions | None = None,
+        whole: bool,  # it is to hold the whole program, not only the first steps
+        decisions: Decisions | None = None,  # how many steps are the first ones
     ) -> None:
         self.device, self.trace, self.saved, self.whole = device, trace, saved, whole
         self.ticks = (decisions or Decisions()).count(TICKS_RECORDED, TICKS_AT_MOST)
@@ -209,20 +203,15 @@ class Budget:
 
     The number of events so far is unknown, but each takes memory: an eager op about 400 bytes. Time
     in which something compiles does not count: hardly anything is recorded in it.
-
-    Args:
-        running: whether there is anything to end.
-        compiling: whether something compiles.
-        trying: whether cuDNN may be trying out algorithms.
-        spent: called with the reason, again and again until nothing runs any more. It may stop nothing
-            itself: the program's threads may be in the middle of a CUDA call.
     """
 
     def __init__(
         self,
-        running: Callable[[], bool],
-        compiling: Callable[[], bool],
-        trying: Callable[[], bool],
+        running: Callable[[], bool],  # whether there is anything to end
+        compiling: Callable[[], bool],  # whether something compiles
+        trying: Callable[[], bool],  # whether cuDNN may be trying out algorithms
+        # called with the reason, again and again until nothing runs any more. It may stop nothing itself: the
+        # program's threads may be in the middle of a CUDA call
         spent: Callable[[str], None],
         options: Options,
         decisions: Decisions,

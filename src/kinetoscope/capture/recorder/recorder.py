@@ -72,44 +72,28 @@ FEWEST_ITERATIONS = 2
 
 
 class Recorder:
-    """Records one process. A profiler of the program's own ends whatever of ours runs, and is waited for.
-
-    Args:
-        options: what to record.
-        device: torch's profiler and device, behind a few verbs.
-        trace: the file to write.
-        inputs: keeps what kernels are called with in the step after the recorded ones.
-        ledgers: what the host waits for while steps are timed.
-        memory: the allocator's history.
-        graphs: records how CUDA graphs are captured.
-        compilations: a number that grows while something compiles.
-        stack: the program's, at a tick.
-        following: called with the source that leads, the kinds of others that show where its steps end, and
-            whether these are still looked for.
-        loads: grows where the program takes a batch from a data loader.
-        updates: the program's first.
-        widen: has all sources watched again.
-        moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`.
-        lock: taken while the device is touched.
-        clock: seconds.
-    """
+    """Records one process. A profiler of the program's own ends whatever of ours runs, and is waited for."""
 
     def __init__(
         self,
-        options: Options,
-        device: TorchDevice,
-        trace: Path,
+        options: Options,  # what to record
+        device: TorchDevice,  # torch's profiler and device, behind a few verbs
+        trace: Path,  # the file to write
         *,
+        # keeps what kernels are called with in the step after the recorded ones
         inputs: KernelInputs | None = None,
-        ledgers: NoLedgers | None = None,
-        memory: NoMemoryHistory | None = None,
-        graphs: GraphCaptures | None = None,
-        compilations: Callable[[], int] = lambda: 0,
-        stack: CallStack = UNKNOWN_STACK,
+        ledgers: NoLedgers | None = None,  # what the host waits for while steps are timed
+        memory: NoMemoryHistory | None = None,  # the allocator's history
+        graphs: GraphCaptures | None = None,  # records how CUDA graphs are captured
+        compilations: Callable[[], int] = lambda: 0,  # a number that grows while something compiles
+        stack: CallStack = UNKNOWN_STACK,  # the program's, at a tick
+        # called with the source that leads, the kinds of others that show where its steps end, and whether
+        # these are still looked for
         following: Following = lambda source, also, looking: None,
-        loads: Callable[[], int] = lambda: 0,
-        widen: Callable[[], None] = lambda: None,
-        updates: Callable[[], Updates] = Updates,
+        loads: Callable[[], int] = lambda: 0,  # grows where the program takes a batch from a data loader
+        widen: Callable[[], None] = lambda: None,  # has all sources watched again
+        updates: Callable[[], Updates] = Updates,  # the program's first
+        # moment, saved, start_agreed, lockstep, tell, entered, decisions: see :class:`Context`
         moment: Callable[[str], None] = lambda name: None,
         saved: Callable[[], None] = lambda: None,
         start_agreed: Start = at_once,
@@ -117,8 +101,8 @@ class Recorder:
         tell: Callable[[str], None] = lambda text: None,
         entered: Callable[[str], None] = lambda phase: None,
         decisions: Decisions | None = None,
-        lock: threading.RLock | None = None,
-        clock: Callable[[], float] = time.perf_counter,
+        lock: threading.RLock | None = None,  # taken while the device is touched
+        clock: Callable[[], float] = time.perf_counter,  # seconds
     ) -> None:
         self.options, self.following, self.clock, self.graphs = options, following, clock, graphs
         self.widen, self.updates = widen, updates

@@ -121,12 +121,6 @@ class StepDetector:
     Only the thread in which it took the lead has steps, until its calls come from others alone. A source
     less sure than the leader is not heard.
 
-    Args:
-        may_lead: False where all sources stay candidates.
-        rounds: several calls of a source may make one step.
-        wanted: a kind of sources, or the name of one; no other is to lead but the program's own.
-        loads: grows where the program takes a batch from a data loader.
-
     Attributes:
         leader: the source that steps are taken from; None before one is found.
         index: the number of the step that the leader's latest tick begins, counted from its first tick.
@@ -143,10 +137,11 @@ class StepDetector:
     def __init__(
         self,
         *,
-        may_lead: bool = True,
-        rounds: bool = True,
+        may_lead: bool = True,  # False where all sources stay candidates
+        rounds: bool = True,  # several calls of a source may make one step
+        # a kind of sources, or the name of one; no other is to lead but the program's own
         wanted: str | None = None,
-        loads: Callable[[], int] = lambda: 0,
+        loads: Callable[[], int] = lambda: 0,  # grows where the program takes a batch from a data loader
     ) -> None:
         self.may_lead, self.rounds, self.wanted, self.fixed = may_lead, rounds, wanted, False
         self.loads = loads

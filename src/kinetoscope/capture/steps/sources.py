@@ -88,14 +88,6 @@ class Weak:
 class Sources:
     """All sources of ticks in this process.
 
-    Args:
-        tick: called at every tick.
-        wanted: the class of a module whose calls are to tick wherever they are made, or what the modules
-            around it call it (``encoder.layers.0``).
-        part: called where a part of the leader's step begins.
-        model_called: called where the model is, whose optimizer leads.
-        ledgers: hear of calls that wait for the device.
-
     Attributes:
         module: the module whose call ticked last. It and the others are the program's to keep: what it drops
             is gone.
@@ -116,12 +108,14 @@ class Sources:
 
     def __init__(
         self,
-        tick: OnTick,
+        tick: OnTick,  # called at every tick
         imports: ImportWatch,
-        part: OnPart = lambda name: None,
-        model_called: OnModel = lambda training: False,
+        part: OnPart = lambda name: None,  # called where a part of the leader's step begins
+        model_called: OnModel = lambda training: False,  # called where the model is, whose optimizer leads
+        # the class of a module whose calls are to tick wherever they are made, or what the modules around it
+        # call it (``encoder.layers.0``)
         wanted: str | None = None,
-        ledgers: NoLedgers | None = None,
+        ledgers: NoLedgers | None = None,  # hear of calls that wait for the device
     ) -> None:
         self.ledgers = ledgers or NoLedgers()
         self.waits_since, self.second, self.waits_looked_at = 0.0, 0, 0
@@ -277,20 +271,14 @@ class Sources:
     def follow(
         self,
         source: Source,
+        # whether those of the optimizer that leads are still looked for
         iterations: Callable[[], bool] = lambda: False,
-        loads: Callable[[], int] = lambda: 0,
-        also: Collection[str] = (),
+        loads: Callable[[], int] = lambda: 0,  # grows where the program waits for its data loader
+        also: Collection[str] = (),  # kinds of sources that show where a step of several calls ends
         *,
-        looking: bool = False,
+        looking: bool = False,  # it is not known yet whether there are such steps: watch all
     ) -> None:
-        """Watch only what may still matter once a source leads: it, cheaply, the optimizers, and replays.
-
-        Args:
-            also: kinds of sources that show where a step of several calls ends.
-            looking: it is not known yet whether there are such steps: watch all.
-            iterations: whether those of the optimizer that leads are still looked for.
-            loads: grows where the program waits for its data loader.
-        """
+        """Watch only what may still matter once a source leads: it, cheaply, the optimizers, and replays."""
         kind, key = source
         self.kind, self.iterations, self.loads, self.loaded = kind, iterations, loads, loads()
         if looking or kind == "loop":  # where these lead, surer ones may come

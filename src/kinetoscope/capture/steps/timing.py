@@ -59,21 +59,14 @@ class StepTimes(list[StepTime]):
 
 
 class Stopwatch:
-    """Times steps.
-
-    Args:
-        clock: the host's, in seconds.
-        compilations: a number that grows while something compiles.
-        waited: what the host has waited for so far.
-        mark: marks a place in the device's order of work.
-    """
+    """Times steps."""
 
     def __init__(
         self,
-        clock: Callable[[], float],
-        compilations: Callable[[], int],
-        waited: Callable[[], Waited],
-        mark: Callable[[], Mark | None],
+        clock: Callable[[], float],  # the host's, in seconds
+        compilations: Callable[[], int],  # a number that grows while something compiles
+        waited: Callable[[], Waited],  # what the host has waited for so far
+        mark: Callable[[], Mark | None],  # marks a place in the device's order of work
     ) -> None:
         self._clock, self._compilations, self._waited, self._mark = clock, compilations, waited, mark
         self.restart()

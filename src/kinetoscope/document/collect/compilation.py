@@ -72,19 +72,16 @@ def _texts(compilation: CompiledProgram) -> document.Texts:
 
 def frame_details(
     compilation: CompiledProgram,
-    shown: document.Compilation,
+    shown: document.Compilation,  # the document of ``compilation``
     name: str | None,
     *,
     with_guards: bool = False,
     with_bytecode: bool = False,
+    # the graph or module whose code is wanted; ``text_names`` of the details has those there are
     text: str | None = None,
 ) -> list[document.FrameDetail]:
     """The compilations of that id (several after a reset or with several ranks), or the one of that number;
     all where there is no name.
-
-    Args:
-        shown: the document of ``compilation``.
-        text: the graph or module whose code is wanted; ``text_names`` of the details has those there are.
 
     Raises:
         UsageError: there is no such compilation.

@@ -47,19 +47,13 @@ def _named(one: LoadedRun | str | Path) -> str:
 
 def build(
     found: RunDifference,
-    inputs: tuple[Sequence[str], Sequence[str]],
-    runs: tuple[int, int],
+    inputs: tuple[Sequence[str], Sequence[str]],  # the paths of either side as they were typed
+    runs: tuple[int, int],  # how many runs of either there are
     gates: Sequence[Gate] = (),
     *,
-    page: bool = False,
+    page: bool = False,  # with both timelines
 ) -> rows.Difference:
-    """Fill the document.
-
-    Args:
-        inputs: the paths of either side as they were typed.
-        runs: how many runs of either there are.
-        page: with both timelines.
-    """
+    """Fill the document."""
     judgements = judged(found, gates)
     lanes = timelines(*found.accounts) if page and found.accounts else None
     base, new = (_side(run, paths, count) for run, paths, count in zip(found.runs, inputs, runs, strict=True))

@@ -41,19 +41,12 @@ def ranks(run: LoadedRun) -> document.Ranks | None:
 def listing(
     found: RankComparison,
     *,
-    every: bool,
-    hangs: Sequence[Hang],
-    unread: Sequence[str],
-    logs: Sequence[pl.DataFrame] = (),
+    every: bool,  # with a row for each rank
+    hangs: Sequence[Hang],  # what flight-recorder dumps say
+    unread: Sequence[str],  # what could not be read, and why
+    logs: Sequence[pl.DataFrame] = (),  # of NCCL's Inspector, one a process
 ) -> document.RanksListing:
-    """The comparison alone, of many ranks.
-
-    Args:
-        every: with a row for each rank.
-        hangs: what flight-recorder dumps say.
-        unread: what could not be read, and why.
-        logs: of NCCL's Inspector, one a process.
-    """
+    """The comparison alone, of many ranks."""
     from kinetoscope.document.collect.findings import compared as findings_of
 
     facts = [part.facts for part in found.parts]
