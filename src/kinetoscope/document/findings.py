@@ -79,18 +79,12 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):
-    """All findings of a run.
-
-    Args:
-        unread: what cannot be read, and why.
-        start_us: the recording's begin on the trace's clock; times of evidence are shown from there.
-        unit: what savings are per: "step" or "recording".
-        replay_error: how far the replay of the recorded steps, unchanged, is from them, as a share.
-    """
+    """All findings of a run."""
 
     findings: list[FindingRow]
-    unread: list[str] = []
+    unread: list[str] = []  # what cannot be read, and why
     after: SecondRecording | None = None
+    # the recording's begin on the trace's clock; times of evidence are shown from there
     start_us: float = 0.0
-    unit: str = "step"
-    replay_error: float = 0.0
+    unit: str = "step"  # what savings are per: "step" or "recording"
+    replay_error: float = 0.0  # how far the replay of the recorded steps, unchanged, is from them, as a share

@@ -19,17 +19,11 @@ class CategoryRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelListing(msgspec.Struct, frozen=True, kw_only=True):
-    """Device time of ``category`` (None: of all) summed ``by`` what kernels belong to, most first.
-
-    Args:
-        device_time_us: of all categories.
-        shares: every category's part of that.
-        is_noted: whether what they are summed by was recorded at all.
-    """
+    """Device time of ``category`` (None: of all) summed ``by`` what kernels belong to, most first."""
 
     by: str
     category: str | None
-    device_time_us: float
+    device_time_us: float  # of all categories
     rows: list[ListingRow]
-    shares: dict[str, float]
-    is_noted: bool = True
+    shares: dict[str, float]  # every category's part of that
+    is_noted: bool = True  # whether what they are summed by was recorded at all

@@ -77,59 +77,43 @@ class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllocatorEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """All that torch's allocator did on one device, event by event, and what it had before the first.
+    """All that torch's allocator did on one device, event by event, and what it had before the first."""
 
-    Args:
-        peak: the row of ``memory_peaks`` that it is of.
-        actions: what the column ``action`` numbers, in torch's words.
-        released: the action after which the memory of a block may be used again.
-        streams: what the column ``stream`` numbers.
-        contexts: what the column ``context`` numbers: what the program had torch note, what was compiling.
-        segments: address, bytes and stream of what the allocator had of the driver before the first event.
-        blocks: address, requested bytes and stack of what it had given out before.
-        frames: ``file:line function``; a stack is rows of it, the innermost first, and the first has none.
-        columns: of all events ``action``, ``time`` (µs since the history began), ``address`` (of ``oom``: the
-            bytes that the driver had free), ``bytes``, ``stream``, ``stack`` (of ``stacks``) and ``context``.
-        settings: of the allocator, as torch writes them.
-        left_out: the number of events before these.
-    """
-
-    peak: int
-    actions: list[str]
-    released: str
-    streams: list[str]
+    peak: int  # the row of ``memory_peaks`` that it is of
+    actions: list[str]  # what the column ``action`` numbers, in torch's words
+    released: str  # the action after which the memory of a block may be used again
+    streams: list[str]  # what the column ``stream`` numbers
+    # what the column ``context`` numbers: what the program had torch note, what was compiling
     contexts: list[tuple[str, str]]
+    # address, bytes and stream of what the allocator had of the driver before the first event
     segments: list[tuple[int, int, str]]
-    blocks: list[tuple[int, int, int]]
+    blocks: list[tuple[int, int, int]]  # address, requested bytes and stack of what it had given out before
+    # ``file:line function``; a stack is rows of it, the innermost first, and the first has none
     frames: list[str]
     stacks: list[list[int]]
+    # of all events ``action``, ``time`` (µs since the history began), ``address`` (of ``oom``: the bytes that
+    # the driver had free), ``bytes``, ``stream``, ``stack`` (of ``stacks``) and ``context``
     columns: list[PackedColumn]
-    settings: dict[str, str]
-    left_out: int
+    settings: dict[str, str]  # of the allocator, as torch writes them
+    left_out: int  # the number of events before these
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's own rows, in addition to the JSON.
-
-    Args:
-        program: the program's files; none where the recording keeps no source, as a bare trace.
-        benches: kernels measured alone in this recording, each by its newest measurement.
-        meanings: of names that stand in the report, by the glossary.
-        command: what was run; empty where the input does not say.
-        peak_memory_bytes: of the allocator of the device, the most of any rank; of the process, without one.
-        allocator: one history for each device and moment of ``memory_peaks`` that has one.
-        unrecorded: what the events lack that ``kinetoscope run`` records on request: names of its options.
-    """
+    """The page's own rows, in addition to the JSON."""
 
     timeline: Timeline | None
+    # the program's files; none where the recording keeps no source, as a bare trace
     program: list[SourceFile]
     clocks: list[DeviceClock]
     modules: list[GeneratedModule]
     frame_texts: list[FrameText]
     roofs: list[Roof]
-    benches: list[BenchedKernel]
-    meanings: dict[str, str]
-    command: list[str] = []
+    benches: list[BenchedKernel]  # kernels measured alone in this recording, each by its newest measurement
+    meanings: dict[str, str]  # of names that stand in the report, by the glossary
+    command: list[str] = []  # what was run; empty where the input does not say
+    # of the allocator of the device, the most of any rank; of the process, without one
     peak_memory_bytes: int | None = None
+    # one history for each device and moment of ``memory_peaks`` that has one
     allocator: list[AllocatorEvents] = []
+    # what the events lack that ``kinetoscope run`` records on request: names of its options
     unrecorded: list[str] = []

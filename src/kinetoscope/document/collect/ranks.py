@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,7 @@ from kinetoscope.analysis.collectives.instances import LIKE, instances, volumes
 from kinetoscope.analysis.collectives.logs import INSPECTED, Hang, inspected
 from kinetoscope.analysis.collectives.recorded import PAIR, ranges
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison
-from kinetoscope.analysis.ranks.parts import RankFacts, RankPart
+from kinetoscope.analysis.ranks.parts import RankFacts
 from kinetoscope.analysis.ranks.step_times import paces, set_apart
 from kinetoscope.analysis.replay.ranks import verdict_as_it_runs
 from kinetoscope.analysis.serving.table import serving
