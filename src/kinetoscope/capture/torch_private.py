@@ -618,7 +618,7 @@ def batch_is_ready(iterator: Any) -> bool | None:
 
 
 def calls_that_wait() -> Iterator[tuple[Any, str]]:
-    """What returns once the device has come as far: what reads a value back, what synchronises."""
+    """The calls that return once the device has come as far: they read a value back, or synchronise."""
     import torch
 
     for name in (
